@@ -1,10 +1,10 @@
 """
-Connections to places that somebody else has named: a catalog's `uri`, its `s3.endpoint`, a webhook.
+Connections to hosts that tenants name: a catalog's `uri`, its `s3.endpoint`, a webhook.
 
-Guarantee: every such connection goes to an address that `rules.py` has checked, the very address that is connected to.
-A name is resolved once for each connection, so a name server that answers differently the second time changes nothing.
+Guarantee: every such connection goes to an address that `rules.py` has checked, and exactly that address is connected
+to. A name is resolved once per connection, so a name server that answers differently the second time changes nothing.
 
-`addresses.py` knows what an address is (public, private, or of a machine's own services), `rules.py` what the operator
-allows; both are pure. `connecting.py` resolves, checks and connects; `client.py` does it for httpx, `proxy.py` for
-libraries that connect by themselves.
+`addresses.py` classifies addresses (public, private, link-local and metadata services), `rules.py` knows what the
+operator allows; both are pure. `connecting.py` resolves, checks and connects; `client.py` does so for httpx, `proxy.py`
+for libraries that make their own connections.
 """

@@ -1,5 +1,5 @@
 """
-What an IP address is for whoever connects to it on behalf of somebody else. Pure.
+Classifies an IP address for connections on behalf of tenants. Pure.
 
 The tables are those of IANA's special-purpose address registries (RFC 6890), written out: what Python's `ipaddress`
 calls global differs between its versions. IPv6 is closed by default: an address outside 2000::/3 is never public.

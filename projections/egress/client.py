@@ -1,9 +1,9 @@
 """
-httpx for URLs that somebody else has named: every connection goes to an address that was checked.
+An httpx client for URLs that tenants name: every connection goes to a checked address.
 
-TLS is as ever: the name in the URL is what the certificate must be for, and what the server is told. No redirect is
-followed, and proxies of the environment are not used: they would connect for us, unchecked. Its certificates
-(SSL_CERT_FILE) are.
+TLS is unchanged: the name in the URL is verified against the certificate and sent as SNI. Redirects are not followed,
+and proxies of the environment are not used, since they would connect unchecked. The environment's certificates
+(SSL_CERT_FILE) are used.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Connects for httpcore: resolves a name, checks all its addresses, connects to those in turn."""
+    """
+    Connects for httpcore: resolves a name, checks all its addresses, connects to those in turn.
+
+    `_resolving` belongs to the event loop of the client: only coroutines and callbacks on that loop touch it. The
+    threads of `_threads` run `checked_addresses`, which reads `_rules` and `_resolve`; both are set once.
+    """
 
     def __init__(self, rules: EgressRules, resolve: Resolve = resolve_host) -> None:
         self._rules = rules
@@ -136,4 +141,4 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
     def _forget(self, key: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:
         del self._resolving[key]
         if not done.cancelled():
-            done.exception()  # whoever asked may be gone: then nobody else looks at it
+            done.exception()  # the caller may be gone: mark the exception as retrieved

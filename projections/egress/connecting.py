@@ -1,5 +1,5 @@
 """
-Resolve a name once, check every address it has, and connect to one of those: the step that nothing comes between.
+Resolves a name once, checks all its addresses, and connects to one of them, with nothing in between.
 """
 
 from __future__ import annotations

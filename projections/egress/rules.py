@@ -1,5 +1,5 @@
 """
-Where the operator allows connections to that tenants ask for: the setting LAKEPROOF_UPSTREAMS_ALLOWED. Pure.
+Where the operator allows connections on behalf of tenants: the setting LAKEPROOF_UPSTREAMS_ALLOWED. Pure.
 
 A list, separated by commas; what is not on it is refused:
 

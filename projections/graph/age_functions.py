@@ -1,15 +1,15 @@
 """
 The functions of Apache AGE that our queries call: all that the roles of an installation may execute in `ag_catalog`.
 
-AGE lets everybody execute everything, and some of its functions read any graph without asking for a privilege, or end
-the server when they are given NULL. `lakeproof/postgres/age_rights.py` takes all of it from everybody and grants these
-lists, by exact signature: an overload, or a function that a later version adds, is granted to nobody.
+AGE lets PUBLIC execute everything, and some of its functions read any graph without checking a privilege, or crash the
+server on NULL. `lakeproof/postgres/age_rights.py` revokes everything from PUBLIC and grants these lists by exact
+signature: an overload, or a function that a later version adds, is granted to nobody.
 
-PostgreSQL asks for EXECUTE where a function is called: by its name, by an operator, a cast or an aggregate, and to
-compare values in GROUP BY, DISTINCT and hash joins. It does not ask when a type reads or shows a value, when an index
-compares, or for `cypher`, which AGE replaces by the query in it before it is planned: that query can call what its role
-may call, and no more. The tests hold both sides: all of our queries work with these lists, and without any one function
-of a list one of them fails.
+PostgreSQL checks EXECUTE where a function is called: by name, by an operator, a cast or an aggregate, and to compare
+values in GROUP BY, DISTINCT and hash joins. It does not check when a type reads or shows a value, when an index
+compares, or for `cypher`, which AGE replaces by its query before planning: that query can call what its role may call,
+and no more. The tests check both sides: all of our queries work with these lists, and without any one function of a
+list one of them fails.
 """
 
 from __future__ import annotations

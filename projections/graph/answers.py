@@ -1,9 +1,9 @@
 """
-What people ask of a table: who wrote it, from what was it made, which policy allowed it, what was found in it, who else
-reads from it. Pure: the row of one openCypher query (`answers` of `sql/graph.cypher`) in, the answers out.
+Five answers about a table: who wrote it, what it was made from, which policy allowed it, what was found in it, who else
+reads it. Pure: the row of one openCypher query (`answers` of `sql/graph.cypher`) in, the answers out.
 
-Each answer holds the latest so many (`WRITES`, `EACH_MAX`), so that a table of a thousand writes a day is answered as
-fast as one of a few.
+Each answer is limited to the latest items (`WRITES`, `EACH_MAX`), so that a table with a thousand writes per day is
+answered as fast as one with a few.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-A table's five answers as one picture, left to right: what it was made from, who wrote it, the table with the policies
-that allow it, its snapshots and what was found in them, who reads it and what is made from it. Pure.
+The five answers about a table as one picture, left to right: what it was made from, who wrote it, the table with the
+policies that allow it, its snapshots and what was found in them, who reads it and what is made from it. Pure.
 
-What flows past a column flows through its middle, which is kept free: panels stand above and below it.
+The middle of each column is kept free for arrows that pass it; panels are above and below.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Answers as lines of text, for a terminal. Pure.
+Answers of the graph as lines of text, for a terminal. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OMITTED: Final = "Omitted: told of these tables and not drawn"
 
 def format_answers(answers: TableAnswers) -> list[str]:
     """
-    Return the five answers, a heading each.
+    Return the five answers, each under a heading.
     """
     return [
         legible(format_name(answers.table)),
@@ -74,7 +74,7 @@ def format_impact(impact: Impact) -> list[str]:
 
 def format_propagation(propagation: Propagation) -> list[str]:
     """
-    Return where what was found in a table may be.
+    Return where personal data that was found in a table may be.
     """
     return [
         *_heading(propagation.table, propagation.state),
@@ -95,7 +95,7 @@ def format_propagation(propagation: Propagation) -> list[str]:
 
 def format_name(key: str) -> str:
     """
-    Return what a key names, and where that is, in words.
+    Return the name in a key, and its place, in words.
     """
     told = display_name(key)
     return told.name if told.place is None else f"{told.name} in {told.place}"

@@ -1,8 +1,8 @@
 """
-What commits mean to the graph: decided, settled, or observed behind the gateway's back. Pure.
+What commits mean to the graph: decided, settled, or observed (committed without the gateway). Pure.
 
-Nothing personal stands here but `principal` of a WriteEvent, which comes from a payload part of the entry that made the
-vertex: without the part, without the property, and erased with it.
+The only personal data is `principal` of a WriteEvent. It comes from a payload part of the entry that made the vertex:
+without the part the property is missing, and it is erased with the part.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Keys and names as people say and see them. Pure.
+Event keys and vertex keys as people read them, and the other way round for tables. Pure.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from projections.graph.labels import VERTICES, VertexLabel
 _TABLE: Final = VERTICES[VertexLabel.TABLE].key
 _COLUMN: Final = VERTICES[VertexLabel.COLUMN].key
 _ILLEGIBLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""What a terminal obeys, what XML 1.0 has no form for (section 2.2), and what would turn the text around it."""
+"""Control characters of terminals, characters that XML 1.0 cannot hold (section 2.2), and bidirectional controls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayName:
-    """What a key names, levels joined by dots, and where that is: a catalog, or the namespace of a data set."""
+    """The name in a key, levels joined by dots, and its place: a catalog, or the namespace of a data set."""
 
     name: str
     place: str | None
@@ -29,7 +29,7 @@ class DisplayName:
 
 def display_name(key: str) -> DisplayName:
     """
-    Return what a vertex key names; of a key that was cut because it is too long, the key itself.
+    Return the name in a vertex key; for a key that was shortened, the key itself.
     """
     try:
         kind, (first, *rest) = parse_key(key)
@@ -43,14 +43,14 @@ def display_name(key: str) -> DisplayName:
 
 def legible(text: str) -> str:
     """
-    Return `text` as one line that can be shown anywhere, with U+FFFD for what cannot.
+    Return `text` as one printable line, with U+FFFD for what cannot be shown.
     """
     return _ILLEGIBLE.sub("\ufffd", text)
 
 
 def key_of_table(name: str) -> str:
     """
-    Return the event key of the table that somebody calls `name`: by that key, or as `<catalog>.<namespace>.<table>`.
+    Return the event key of a table, given as that key or as `<catalog>.<namespace>.<table>`.
 
     Raises:
         ProjectionError: if it is neither.

@@ -1,11 +1,10 @@
 """
-The inventory of the graph: every vertex and edge label, with its natural key. One table, nothing else knows labels.
+The inventory of the graph: every vertex and edge label, with its natural key. No other module defines labels.
 
-All labels are made with the graph, those too that nothing fills yet: a label that is made later has to be granted to a
-reader who is already there. A vertex has one natural key, its property `key`; an edge is its two ends, so that there is
-one edge of a label between two vertices. Natural keys are made like event keys (docs/formats.md, "Event keys"), and
-what an event key names has that key here. A column goes by the names that lead to it, not by its field id: lineage
-tells names alone.
+All labels are created with the graph, including those that nothing fills yet: a label that is created later would have
+to be granted to existing readers. A vertex has one natural key, its property `key`; an edge is identified by its label
+and its two ends. Natural keys are formed like event keys (docs/formats.md, "Event keys"), and what an event key names
+has that key here. A column is identified by its path of names, not by its field id, because lineage has names only.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from projections.keys import KEYS_CACHED, bounded_key
 
 
 class VertexLabel(StrEnum):
-    """What there is."""
+    """The labels of vertices."""
 
     CATALOG = "Catalog"
     NAMESPACE = "Namespace"
@@ -50,7 +49,7 @@ class VertexLabel(StrEnum):
 
 
 class EdgeLabel(StrEnum):
-    """How it hangs together; read as start, label, end."""
+    """The labels of edges; read as start, label, end."""
 
     IN_CATALOG = "IN_CATALOG"
     IN_NAMESPACE = "IN_NAMESPACE"

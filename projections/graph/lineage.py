@@ -1,20 +1,20 @@
 """
-The lineage that a graph draws: decided by the lineage projection's own code, on rows of the graph's own.
+The lineage that a graph draws: decided by the code of the lineage projection, on rows that belong to the graph.
 
-Generation -n of the lineage tables belongs to generation n of the graph; the lineage projection's generations are
-positive. So a graph neither waits for another projection's cursor nor changes with it, and what is a cycle to one is a
-cycle to the other: both fold the same entries by the same rules.
+Each generation of a graph has lineage rows of its own (`lineage_of_graph`), so a graph neither waits for the cursor of
+the lineage projection nor changes with it. Both fold the same entries by the same rules, so they refuse the same
+cycles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from ledger.store.queries import load_queries
 from projections.entries import LogEntry
 from projections.graph.runs import ResolvedLineage
+from projections.lineage.edges import lineage_of_graph
 from projections.lineage.projection import LineageProjection, draw
 from projections.processing.projection import Transaction
 
@@ -26,19 +26,19 @@ async def draw_lineage(entries: Sequence[LogEntry], transaction: Transaction) ->
     """
     Apply `entries` to the graph's own lineage; return what each `lineage.received` among them resolved to, by index.
     """
-    own = _own(transaction)
+    own = lineage_of_graph(transaction)
     judged = await draw(entries, own)
     keys = {key for each in judged for key in each.incomplete}
     parameters = {"log_id": own.log.log_id, "generation": own.generation, "keys": sorted(keys)}
     rows = await (await own.connection.execute(QUERIES["lineage_omitted"], parameters)).fetchall() if keys else []
     omitted: dict[str, int] = dict(rows)
     return {
-        each.telling.event.entry.index: ResolvedLineage(
-            keys=each.telling.event.keys,
+        each.update.event.entry.index: ResolvedLineage(
+            keys=each.update.event.keys,
             drawn=each.edges,
             columns=each.columns,
-            state=each.telling.state,
-            # As it is behind the last of them: what later ones add is set again by them.
+            state=each.update.state,
+            # The counts after the whole batch; entries that add to them set them again.
             omitted={key: omitted[key] for key in sorted(each.incomplete)},
         )
         for each in judged
@@ -47,17 +47,13 @@ async def draw_lineage(entries: Sequence[LogEntry], transaction: Transaction) ->
 
 async def prepare_lineage(transaction: Transaction) -> None:
     """
-    Make the lineage of a new generation of the graph.
+    Create the lineage of a new generation of the graph.
     """
-    await _LINEAGE.prepare(_own(transaction))
+    await _LINEAGE.prepare(lineage_of_graph(transaction))
 
 
 async def drop_lineage(transaction: Transaction) -> None:
     """
     Remove the lineage of a generation of the graph.
     """
-    await _LINEAGE.drop(_own(transaction))
-
-
-def _own(transaction: Transaction) -> Transaction:
-    return replace(transaction, generation=-transaction.generation)
+    await _LINEAGE.drop(lineage_of_graph(transaction))

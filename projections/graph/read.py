@@ -1,9 +1,9 @@
 """
-Reads a tenant's graph, as that tenant's reader role and nobody else.
+Reads a tenant's graph, always as that tenant's reader role.
 
-`open_graph` finds the graph from the role the connection works as, so that no caller can name another tenant's; that
-role may read its own graph's tables and nothing more, which makes every write impossible. Queries are ours (files of
-`sql/`); values travel as one bind parameter. Traversals go 3 hops unless asked, and never more than 5.
+`open_graph` finds the graph from the role of the connection, so no caller can name another tenant's graph. That role
+may read the tables of its own graph and nothing more, so it cannot write. Queries are files of `sql/`; values are one
+bind parameter. Traversals go 3 hops by default, and 5 at most.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What lineage means to the graph: runs, what they read and made, and the edges that are drawn from it. Pure.
+What lineage means to the graph: runs, their inputs and outputs, and the edges that are drawn. Pure.
 
-Which table a data set is, and which edges are drawn, is decided in `projections/lineage`, once for all read models;
-here it is only drawn. A run that names the engine it ran on (facet `processing_engine`) is also a query of that engine.
-A name may be empty where OpenLineage allows it: what it would name is left out.
+`projections/lineage` decides which table a data set is and which edges are drawn, once for all read models; this module
+only draws. A run that names its engine (facet `processing_engine`) is also a query of that engine. OpenLineage allows
+empty names: what they would name is left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-On what "nothing was found" rests: how many of a table's snapshots were scanned, and what was not looked at. Pure.
+What "nothing was found" rests on: how many of a table's snapshots were scanned, and what was left out. Pure.
 
-That nothing was found in a table means little by itself: nobody may have looked, or not everywhere. So every answer
-about personal data comes with this, and is an all-clear only if `gaps` is empty.
+That nothing was found in a table means little by itself: it may not have been scanned, or not completely. So every
+answer about personal data comes with this coverage, and clears a table only if `gaps` is empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMED_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """A column that was not looked at, and why."""
+    """A column that was not scanned, and why."""
 
     column: str
     reason: str
@@ -32,9 +32,9 @@ class ScanCoverage:
     """
     What is known of the scans of a table.
 
-    Of its `snapshots` so many were `scanned`, `failed` to be, or are `pending`: no scan has been told of. `sampled` are
-    those of which only a part was read, `silent` those whose scan is so old that it does not say what it left out.
-    `unread` are the columns that the newest scans did not look at; `columns_unread` is the most that one scan counts.
+    Of its `snapshots`, `scanned` were scanned, `failed` could not be, and `pending` have no scan yet. `sampled` were
+    read in part; the scans of `silent` ones are so old that they do not say what they left out. `unread` are the
+    columns that the newest scans left out; `columns_unread` is the highest count of one scan.
     """
 
     snapshots: int
@@ -48,7 +48,7 @@ class ScanCoverage:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What keeps this from being an all-clear, a sentence each."""
+        """What is missing for a complete answer, one sentence each."""
         found = []
         if not self.snapshots:
             found.append("no snapshot of it is known, so nothing was looked at")
@@ -69,20 +69,20 @@ class ScanCoverage:
 
     @property
     def nothing(self) -> str:
-        """What it means that nothing was found."""
+        """What it means if nothing was found."""
         if not self.scanned:
             return "not known: it was not scanned"
         return "no personal data in what was looked at" if self.gaps else "no personal data found"
 
     @property
     def summary(self) -> str:
-        """How many snapshots were scanned, of how many."""
+        """How many of the snapshots were scanned."""
         return f"{self.scanned} of {_snapshots(self.snapshots)} scanned"
 
 
 def coverage_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) -> ScanCoverage:
     """
-    Return the evidence that the rows of two queries hold (`scanned` and `unread_columns` of `sql/graph.cypher`).
+    Return the coverage from the rows of two queries (`scanned` and `unread_columns` of `sql/graph.cypher`).
 
     A snapshot that was scanned under several rulesets counts once: as scanned if any of them was completed.
     """

@@ -1,9 +1,9 @@
 """
-What detection means to the graph: runs over snapshots, what they found in which column, and the tags that follow. Pure.
+What detection means to the graph: scans of snapshots, findings in columns, and the tags that follow. Pure.
 
-A finding is of the table of its uuid. As long as nobody has said what that table is called, it stands without a column;
-as soon as somebody does, whatever was found before is drawn to the table of that name (`named`). A column and its table
-are tagged only by a finding of name and values together (92 percent): a tag is what people act on.
+A finding belongs to the table of its uuid. While that table has no name, the finding has no column; once it gets one,
+earlier findings are connected to the table of that name (`named`). A column and its table are tagged only by a finding
+of name and values together (92 percent): people act on tags.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Cards in titled panels, arrows between them, as SVG 1.1. Pure and deterministic: the same drawing is the same bytes.
+Cards in titled panels with arrows between them, as SVG 1.1. Pure and deterministic: equal input gives equal bytes.
 
-Text comes from users: it is escaped, what XML or a reader's eye cannot take is shown as U+FFFD, and it is cut to its
-card by an estimate of its width (whole, it is the card's tooltip). No script, no style sheet, nothing is loaded.
+Text comes from users: it is escaped, unprintable characters are shown as U+FFFD, and it is cut to its card by an
+estimate of its width (the card's tooltip has it whole). There is no script, no style sheet, and nothing is loaded.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-Two traversals that people ask for by name. Both are bounded: 3 hops unless asked, never more than 5.
+Two named traversals. Both are bounded: 3 hops by default, 5 at most.
 
-- `impact_analysis`: what is touched if a table changes: the tables made from it, the columns made from its columns, and
+- `impact_analysis`: what a change of a table affects: the tables made from it, the columns made from its columns, and
   who works with any of those tables.
-- `pii_propagation`: where personal data that was found in a table may have gone: column by column where lineage tells
-  so, and otherwise to whole tables, of which any column may hold it.
+- `pii_propagation`: where personal data that was found in a table may have gone: column by column where lineage has
+  columns, and otherwise to whole tables, any column of which may hold it.
 """
 
 from __future__ import annotations

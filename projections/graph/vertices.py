@@ -1,7 +1,7 @@
 """
-The vertices that entries of several kinds name: tables and what they lie in, snapshots, columns, people. Pure.
+The vertices that entries of several types name: tables and their parents, snapshots, columns, people. Pure.
 
-Whoever names one finds it in its place, made with what it hangs in; naming it again changes nothing.
+Each function adds the vertex with its parents and returns it; adding it again changes nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Writes a graph: its labels when it is made, then vertices and edges straight into AGE's label tables, in batches.
+Writes a graph: its labels when it is created, then vertices and edges directly into AGE's label tables, in batches.
 
-Values become agtype from bound JSON; names of graphs and labels are our own and are composed as identifiers. One writer
-at a time has a generation (its cursor's transaction), so an upsert never waits for another. A graph is never renamed:
-its name stands inside its tables.
+Values become agtype from bound JSON; names of graphs and labels are our own and are composed as identifiers. A
+generation has one writer at a time (its cursor's transaction), so an upsert never waits. A graph is never renamed: its
+name is stored in its tables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-The lake itself, as far as readers of the log have to reach it: the files that entries name, and the secrets for that.
+The lake as far as readers of the log need it: the files that entries name, and the secrets for them.
 
-`storage.py` opens what a location names with what a catalog's options say; `secrets.py` keeps what those options only
-name. Here, because both streams and detection read files, and neither may import the other.
+`storage.py` opens what a location names, as a catalog's options say; `secrets.py` keeps the secrets that those options
+name. Both streams and detection read files, and neither may import the other, so this is here.
 """

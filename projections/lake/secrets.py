@@ -1,5 +1,6 @@
 """
-The secrets that catalog options name as `secret:<id>`: a file of mode 0600 each, a folder a tenant, never in the log.
+The secrets that catalog options name as `secret:<id>`: one file of mode 0600 each, in a folder per tenant, never
+logged.
 """
 
 from __future__ import annotations

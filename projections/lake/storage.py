@@ -1,15 +1,14 @@
 """
-Opens the files that locations name, as a catalog's options say: local files, and S3 or what speaks like it.
+Opens the files that locations name, as a catalog's options say: local files, and S3-compatible stores.
 
-Properties carry PyIceberg's names (`s3.endpoint`, `s3.region`, …), so that the same ones open a file here, through
-PyIceberg, and in another process. Whether a file is missing, or its storage does not answer, is told apart: the one is
-for ever, the other is tried again.
+Properties have PyIceberg's names (`s3.endpoint`, `s3.region`, …), so the same ones open a file here, through PyIceberg,
+and in another process. A missing file is final; storage that does not answer is tried again, so errors say which it is.
 
-Locations come from tenants: from what they commit, and from manifests they wrote. So a storage opens nothing outside
-the folder `within`, and one that a tenant's options describe never uses this installation's credentials or files, and
-connects nowhere but to its endpoint, where the operator's rules for that allow it (`projections/egress`).
+Locations come from tenants: from what they commit, and from manifests that they wrote. So a storage opens nothing
+outside the folder `within`. A storage that a tenant's options describe never uses this installation's credentials or
+files, and connects only to its own endpoint, and only if the operator's rules allow it (`projections/egress`).
 
-Arrow is imported where a file is opened: with NumPy it is a tenth of the start of a command, and most open none.
+Arrow is imported when a file is opened: with NumPy it takes a tenth of a command's start, and most commands open none.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ proxy, another store) is in no list, and so has no effect.
 """
 S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
 NOWHERE: Final = "s3://nowhere/"
-"""Of a catalog elsewhere that does not say where its files are, none is opened."""
+"""The folder of a foreign catalog that does not say where its files are: none is opened."""
 REGION_DEFAULT: Final = "us-east-1"
-"""Of a catalog elsewhere that names none: otherwise Amazon's library asks this machine's environment for one."""
+"""For a foreign catalog that names none: otherwise Amazon's library takes one from this machine's environment."""
 AMAZON: Final = tuple(
     Destination(host=host, port=443, below=True) for host in ("amazonaws.com", "amazonaws.com.cn", "api.aws")
 )
-"""Where files are if no endpoint is named."""
+"""Where files are if the options name no endpoint."""
 CONNECT_TIMEOUT_S: Final = 5
 REQUEST_TIMEOUT_S: Final = 30
 ATTEMPTS: Final = 2
-"""More would only take longer to say that a store is away: whoever reads tries again, with pauses of its own."""
+"""More would only delay the error: readers try again, with pauses of their own."""
 FILESYSTEMS_CACHED: Final = 128
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -90,10 +89,10 @@ class Storage:
         cls, options: Mapping[str, str], *, tenant: UUID, secrets: SecretStore, egress: EgressRules
     ) -> Storage:
         """
-        Return the storage of a catalog that is elsewhere, as its `options` tell.
+        Return the storage of a foreign catalog, as its `options` describe it.
 
-        Its files are below its option `location`, never on this machine's disk, and without keys of its own it is asked
-        without any. Connections are made where `egress` allows.
+        Its files are below its option `location`, never on this machine's disk. Without keys in its options, requests
+        are anonymous. Connections are made where `egress` allows.
 
         Raises:
             SecretMissingError: if a secret that is named is not there.
@@ -173,9 +172,9 @@ def classify_error(
     location: str, error: OSError | ArrowException
 ) -> FileMissingError | FileUnreadableError | StorageUnavailableError:
     """
-    Return what went wrong with `location`, by what the file system says.
+    Return the error for `location` that the file system's error stands for.
 
-    Whatever is not certainly the file's own fault is called the storage's: it is tried again, not given up.
+    Unless the file itself is certainly at fault, the storage is: that is tried again.
     """
     text = " ".join(str(error).split())[:300]
     if isinstance(error, FileNotFoundError | NotADirectoryError) or "NO_SUCH_BUCKET" in text:

@@ -53,7 +53,7 @@ SNAPSHOT_LENGTH_MAX: Final = 64
 
 @dataclass(slots=True, kw_only=True)
 class Lookups:
-    """What has to be known to resolve some entries."""
+    """What has to be looked up to resolve the data sets of some entries."""
 
     locations: set[str] = field(default_factory=set)
     snapshots: set[str] = field(default_factory=set)
@@ -110,7 +110,7 @@ class LineageChanges:
     locations: dict[str, str] = field(default_factory=dict)
     snapshots: dict[tuple[str, str], None] = field(default_factory=dict)
     events: list[ResolvedEvent] = field(default_factory=list)
-    told: list[tuple[str, str, int]] = field(default_factory=list)
+    reported: list[tuple[str, str, int]] = field(default_factory=list)
     """Source and target of cycles that entries tell of, with the index of the entry."""
     keeps_cycles: bool = False
     """The tenant's setting behind the last entry."""
@@ -162,7 +162,7 @@ def changes_of(entries: Iterable[LogEntry], known: KnownTables, *, keeps_cycles:
             case LineageReceived() as event:
                 changes.events.append(_resolved(entry, event, known, keeps_cycles=changes.keeps_cycles))
             case LineageCycleFound() as found:
-                changes.told.append((found.source, found.target, entry.index))
+                changes.reported.append((found.source, found.target, entry.index))
             case SettingChanged(id=setting, value=value) if setting == LINEAGE_CYCLES:
                 changes.keeps_cycles, changes.sets_cycles = value == OnCycle.KEEP, True
             case _:
@@ -216,13 +216,13 @@ def _identified(changes: LineageChanges, known: KnownTables, identified: TableId
 def _named(
     changes: LineageChanges, known: KnownTables, identifier: Identifier | None, *, table_uuid: str
 ) -> str | None:
-    """Let the table that a catalog elsewhere names be there; return its key, or None if no catalog names it yet."""
+    """Add the table that a foreign catalog names; return its key, or None if it has no name yet."""
     if identifier is None or identifier.name is None:
-        return None  # what is made from it keeps the name that its teller uses
+        return None  # lineage keeps the name that the event uses
     levels = [*identifier.namespace, identifier.name]
     key = format_key(TABLE, (identifier.alias, *levels))
     if len(key) > KEY_LENGTH_MAX:
-        return None  # no commit through the gateway can be about it
+        return None  # no commit through the gateway can name it
     _table(changes, known, key, identifier.alias, levels, table_uuid=table_uuid, is_dropped=False)
     return key
 
@@ -266,7 +266,7 @@ def _resolved(entry: Entry, event: LineageReceived, known: KnownTables, *, keeps
     keys = tuple(resolve(dataset, known) for dataset in event.datasets)
     bounded = [bounded_key(key) for key in keys]
     is_static = event.kind is LineageKind.DATASET
-    # A dataset event names no inputs and outputs: the data set that it is about was made from what its columns name.
+    # A dataset event has no inputs and outputs: its data set was made from what its columns name.
     outputs = [column.output for column in event.columns] if is_static else event.outputs
     job = event.job
     derived = event.columns if is_static or not event.columns_omitted else ()
@@ -293,7 +293,7 @@ def _resolved(entry: Entry, event: LineageReceived, known: KnownTables, *, keeps
 
 
 def _columns(event: LineageReceived, bounded: Sequence[str]) -> Iterable[ColumnPair]:
-    """Yield the column edges; that a column stayed what it was says nothing."""
+    """Yield the column edges, except those from a column to itself."""
     for column in event.columns:
         source, target = bounded[column.input], bounded[column.output]
         if (source, column.input_field) != (target, column.field):

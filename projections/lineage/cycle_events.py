@@ -1,9 +1,10 @@
 """
-Tells the log of the edges that were not drawn: one `lineage.cycle_found` an event and edge.
+Appends `lineage.cycle_found` to the log: one for each event and each edge that was refused.
 
-The projection decides and cannot append; whoever runs the projections calls `append_cycles`. The group's id is derived
-from the lineage event and the edge, and its content is a function of the log, so several processes may tell the same,
-at any time and again after a crash: the log has it once. The projection marks a cycle as told when it sees the entry.
+The projection decides and cannot append, so the process that runs the projections calls `append_cycles`. The id of the
+group derives from the lineage event and the edge, and its content is a function of the log: several processes may
+append the same, at any time and again after a crash, and the log has it once. The projection marks a cycle as reported
+when it applies that entry.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from projections.lineage.edges import QUERIES
 from projections.processing.runner import connect
 
 BATCH_MAX: Final = 100
-"""Cycles told at a time."""
+"""Cycles appended at a time."""
 POLL_S: Final = 1.0
 
 Append = Callable[[int, Group], Awaitable[Appended | Stale]]
@@ -39,26 +40,26 @@ _log = logging.getLogger(__name__)
 
 async def append_cycles(connection: Connection, append: Append, log: Log | None = None, *, clock: Clock) -> int:
     """
-    Append what is not told yet of `log`, or of every log that the connection's role may see; return the number.
+    Append the unreported cycles of `log`, or of every log that the connection's role may see; return their number.
 
-    It is what the live generation holds that is told; the same is found again until the projection has seen the
+    They are read from the live generation, so the same cycles are found again until the projection has applied the
     entries.
 
     Raises:
-        LedgerError: if the log does not take it.
+        LedgerError: if an append fails.
     """
     parameters = {"log_id": None if log is None else log.log_id, "limit": BATCH_MAX}
-    rows = await (await connection.execute(QUERIES["untold"], parameters)).fetchall()
+    rows = await (await connection.execute(QUERIES["unreported"], parameters)).fetchall()
     for log_id, lineage, source, target, path in rows:
         found = LineageCycleFound(lineage=str(lineage), path=tuple(path), source=source, target=target)
-        with suppress(GroupMismatchError):  # another version of the projection has told it, with a path of its own
+        with suppress(GroupMismatchError):  # another version of the projection has reported it, with another path
             await append(log_id, cycle_group(found, at=clock()))
     return len(rows)
 
 
 def cycle_group(found: LineageCycleFound, *, at: datetime) -> Group:
     """
-    Return the group that tells of one cycle; the event is about the table that would have been made from itself.
+    Return the group that reports one cycle; its event key is the table that would have been made from itself.
     """
     event = Event(
         type=LineageCycleFound.TYPE,
@@ -76,9 +77,9 @@ async def keep_appending_cycles(
     dsn: str, append: Append, stop: asyncio.Event, wake: WakeUp | None = None, *, clock: Clock
 ) -> None:
     """
-    Tell of cycles until `stop` is set; `dsn` works as the projector role.
+    Append cycles until `stop` is set; `dsn` works as the projector role.
 
-    What the log does not take now, and what a lost connection interrupts, is told later: nothing waits for it.
+    What fails now, or is interrupted by a lost connection, is appended later: nothing waits for it.
     """
     failures = 0
     while not stop.is_set():
@@ -86,13 +87,13 @@ async def keep_appending_cycles(
             async with connect(dsn) as connection:
                 while not stop.is_set():
                     if wake is not None:
-                        wake.clear()  # before looking: what is found from here on rings again
-                    told = await append_cycles(connection, append, clock=clock)
+                        wake.clear()  # before reading: a later cycle notifies again
+                    appended = await append_cycles(connection, append, clock=clock)
                     failures = 0
-                    # A full round may have left some behind; what it told is found again until it is projected.
-                    await wait_for_any(stop, wake, timeout_s=back_off_s(0) if told == BATCH_MAX else POLL_S)
+                    # After a full round there may be more; what it appended is found again until it is projected.
+                    await wait_for_any(stop, wake, timeout_s=back_off_s(0) if appended == BATCH_MAX else POLL_S)
         except (psycopg.OperationalError, LogUnavailableError, OutcomeUnknownError, QueueFullError) as error:
             if not failures:
-                _log.warning("cycles in lineage are told later: %s", error)
+                _log.warning("cycles in lineage are reported later: %s", error)
             await wait_for_any(stop, None, timeout_s=back_off_s(failures))
             failures += 1

@@ -1,13 +1,13 @@
 """
-Which table a data set is. Pure: a name and what is known at its place in the log in, a key out.
+Which table a data set is. Pure: a data set and the known tables in, a key out.
 
-In this order, the first that gives one answer: its version is a snapshot of one table; one of its names is a table's
-location; one of its names is a table's name in a catalog that the name's namespace tells (alias, URI, or below whose
-location it lies); or in the only catalog that has a table of that name; or begins with an alias. Anything else keeps a
-key of its own, `dataset:<namespace>/<name>`.
+The first of these rules that gives one answer decides: its version is a snapshot of one table; one of its names is a
+table's location; one of its names is a table's name in the catalog that the name's namespace identifies (by alias, by
+URI, or by the location above it); or in the only catalog that has a table of that name; or it begins with an alias. Any
+other data set has a key of its own, `dataset:<namespace>/<name>`.
 
-What is known is told by the entries before, so a name may stand for a data set first and for a table later: an edge
-keeps the keys that its event resolved to.
+Known tables come from the entries before, so a name may stand for a data set first and for a table later: an edge keeps
+the keys that its event resolved to.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEVELS_MIN: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCatalog:
-    """Where a catalog in force is and where its tables lie, normalised; None if it does not say."""
+    """URI and table location of a catalog in force, normalised; None where its options do not say."""
 
     uri: str | None
     location: str | None
@@ -40,9 +40,9 @@ class KnownCatalog:
 @dataclass(slots=True, kw_only=True)
 class KnownTables:
     """
-    The catalogs, and the tables by location, by snapshot, and by name; tables that were dropped have no name any more.
+    Catalogs by alias, and tables by location, by snapshot and by name; dropped tables are in none by name.
 
-    `by_name` maps a dotted name to the keys of its tables, and each to its alias.
+    `by_name` maps a dotted name to the keys of its tables, and each key to its alias.
     """
 
     catalogs: dict[str, KnownCatalog] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class KnownTables:
 
 def resolve(dataset: LineageDataset, known: KnownTables) -> str:
     """
-    Return the key of the table that `dataset` is, or its own.
+    Return the key of the table that `dataset` is, or the key of the data set itself.
     """
     if dataset.version is not None and len(keys := known.by_snapshot.get(storable(dataset.version), ())) == 1:
         return next(iter(keys))
@@ -71,7 +71,7 @@ def resolve(dataset: LineageDataset, known: KnownTables) -> str:
 
 def names_of(dataset: LineageDataset) -> tuple[DatasetName, ...]:
     """
-    Return all names of a data set, its own first, as the database can hold them: as what is known is held there.
+    Return all names of a data set, its own first, in the form in which the database stores names.
     """
     names = ((dataset.namespace, dataset.name), *((name.namespace, name.name) for name in dataset.symlinks))
     return tuple(DatasetName(namespace=storable(namespace), name=storable(name)) for namespace, name in names)
@@ -91,7 +91,7 @@ def location_of(name: DatasetName) -> str | None:
 
 def normalise_location(location: str) -> str:
     """
-    Return one spelling of a location: schemes of one store are one, and it does not end with a slash.
+    Return the canonical spelling of a location: one scheme per store, and no slash at the end.
     """
     scheme, colon, rest = location.partition(":")
     if not colon:
@@ -119,7 +119,7 @@ def dotted(levels: Iterable[str]) -> str:
 
 def is_catalog_name(name: DatasetName, aliases: Iterable[str]) -> bool:
     """
-    Tell whether the name can be one in a catalog: those of other systems may look the same.
+    Tell whether a name can be one in a catalog: names of other systems may look alike.
     """
     namespace = name.namespace
     return namespace.startswith(_CATALOG_SCHEMES) or namespace.lower() in _CATALOG_WORDS or namespace in aliases
@@ -143,14 +143,14 @@ def _aliases(name: DatasetName, locations: Iterable[str], known: KnownTables) ->
 
 
 def _named(name: DatasetName, aliases: list[str], known: KnownTables) -> str | None:
-    """Return the one table of that name in those catalogs, or in any if none are told; None if it is not one."""
+    """Return the one table of that name in those catalogs, or in any if there are none; None if it is not unique."""
     if not aliases and not is_catalog_name(name, known.catalogs):
         return None
     tables = known.by_name.get(name.name, {})
     keys = [key for key, alias in tables.items() if not aliases or alias in aliases]
     if len(keys) == 1:
         return keys[0]
-    # No commit has told of it, but it may have only one place to be: a table that is only read, or not yet created.
+    # No commit names it, but it can be in one catalog only: a table that is only read, or not yet created.
     alias, *levels = [*aliases, *name.name.split(".")]
     if keys or len(aliases) > 1 or alias not in known.catalogs or len(levels) < LEVELS_MIN:
         return None

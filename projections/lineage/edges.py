@@ -1,20 +1,21 @@
 """
-Which edges are drawn: those that close no cycle, exactly, in the order of the log, whatever the length of the cycle.
+Draws lineage edges without closing a cycle: exact, in the order of the log, for cycles of any length.
 
-An edge whose target already reaches its source is not drawn. Drawn edges are never removed, so once refused, an edge is
-refused whenever it is told of again: that is recorded once and counted. A tenant may have set that cycles are kept;
-then such an edge is drawn too, as one between versions of its data sets, and is marked. The caller holds the
-generation: nobody else draws meanwhile.
+An edge whose target already reaches its source is refused. Drawn edges are never removed, so a refused edge is refused
+again whenever an event repeats it: it is recorded once and counted. If the tenant's setting keeps cycles, such an edge
+is drawn all the same, as an edge between versions of its data sets, and is marked. The caller holds the generation, so
+nobody else draws meanwhile.
 
-Most edges need no search. One that is drawn already is known; and nothing can lead from a target that nothing was made
-from, or to a source that was made from nothing. Only what could close a cycle is searched for, by the database.
+Most edges need no search: an edge that is drawn already is known, and no path leads from a target that nothing was made
+from, or to a source that was made from nothing. Only the remaining edges, which could close a cycle, are searched for
+in the database.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from ledger.format import canonical
@@ -26,8 +27,19 @@ from projections.processing.projection import Transaction
 QUERIES: Final = load_queries("projections", "lineage.sql")
 LOOK_UP_MAX: Final = 5_000
 PATH_SIZE_BYTES_MAX: Final = 16 * 1024
-"""A path may be of any length; what is stored and told of it may not."""
+"""The size of a path that is stored and reported; the path itself may be longer."""
 LEFT_OUT: Final = "…"
+
+
+def lineage_of_graph(transaction: Transaction) -> Transaction:
+    """
+    Return the transaction on the lineage rows that belong to a graph's generation; `transaction` is the graph's.
+
+    Two projections keep rows in the lineage tables, which have one column `generation`: generation n of the lineage
+    projection is stored as n, and the lineage that belongs to generation n of the graph as -n. This function is the
+    only code that makes such a number; the query `omitted_at` of `sql/lineage.sql` reads them by the same rule.
+    """
+    return replace(transaction, generation=-transaction.generation)
 
 
 def generation_of(transaction: Transaction) -> Mapping[str, object]:
@@ -38,7 +50,7 @@ def generation_of(transaction: Transaction) -> Mapping[str, object]:
 
 
 async def _among(transaction: Transaction, query: str, pairs: Iterable[Pair]) -> set[Pair]:
-    """Return which of `pairs` are edges (`drawn`), or were refused (`refused`)."""
+    """Return which of `pairs` a query finds: `drawn` (they are edges) or `refused` (they were refused)."""
     found: set[Pair] = set()
     for chunk in _chunks(pairs):
         ends = {"sources": [source for source, _ in chunk], "targets": [target for _, target in chunk]}
@@ -49,10 +61,10 @@ async def _among(transaction: Transaction, query: str, pairs: Iterable[Pair]) ->
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnEdges:
     """
-    What became of the pairs of one event: those that are edges, new or not, and those that were refused.
+    What became of the pairs of one event: `edges`, new or not, and `refused` pairs.
 
-    A refused pair has the path from its target to its source; None if it was refused before. `lifted` were refused
-    before and are drawn now.
+    A refused pair has the path from its target to its source; None if it was refused before. `lifted` pairs were
+    refused before and are drawn now.
     """
 
     edges: tuple[Pair, ...]
@@ -62,7 +74,10 @@ class DrawnEdges:
 
 @dataclass(slots=True, kw_only=True)
 class AcyclicEdges:
-    """The edges of one batch: what is known of their ends, and what is drawn but not yet written."""
+    """
+    The edges of one batch: which exist, which keys have outgoing (`sources`) or incoming (`targets`) edges, and which
+    edges are drawn and not yet written.
+    """
 
     transaction: Transaction
     drawn: set[Pair]
@@ -74,9 +89,9 @@ class AcyclicEdges:
     @classmethod
     async def begin(cls, transaction: Transaction, pairs: Iterable[Pair], *, columns: Iterable[Pair]) -> Self:
         """
-        Return the drawing of a batch in which `pairs` are told of; only these may be drawn.
+        Read what is stored of `pairs`, the only ones that this batch may draw.
 
-        `columns` are the pairs between which there are column edges: of them, too, `refused` knows.
+        `columns` are the pairs that have column edges: `refused` includes those of them that were refused.
         """
         asked = set(pairs)
         refused = await _among(transaction, "refused", asked.union(columns))
@@ -89,7 +104,7 @@ class AcyclicEdges:
 
     async def draw(self, pairs: Collection[Pair], *, index: int, keeps_cycles: bool) -> DrawnEdges:
         """
-        Draw, one after the other, those edges that are not there and that the entry at `index` tells of.
+        Draw, one after the other, those of `pairs` that are not edges yet, for the entry at `index`.
         """
         refused: dict[Pair, tuple[str, ...] | None] = {}
         lifted: list[Pair] = []
@@ -121,7 +136,7 @@ class AcyclicEdges:
 
     async def write(self) -> None:
         """
-        Write what is drawn; each edge is there once, told of by nobody yet.
+        Insert the edges that are drawn, each once, with a count of 0.
         """
         if self.pending:
             rows = canonical.encode(self.pending).decode()
@@ -132,9 +147,9 @@ class AcyclicEdges:
 
 class _Reached:
     """
-    Which keys of one event each of its targets reaches: looked up once, and kept true while the event draws.
+    Which keys of one event each of its targets reaches: looked up once, and updated while the event draws.
 
-    Without it, an event of n inputs and n outputs would search n² times.
+    Without it, an event with n inputs and n outputs would need n² searches.
     """
 
     def __init__(self, transaction: Transaction, *, among: set[str]) -> None:
@@ -143,26 +158,26 @@ class _Reached:
         self._found: dict[str, set[str]] = {}
 
     async def from_key(self, start: str) -> set[str]:
-        """Return what `start` reaches, itself included; all that is drawn is written."""
+        """Return what `start` reaches, itself included; all drawn edges must be written before."""
         if start not in self._found:
             rows = await _select(self._transaction, "reached_among", start=start, keys=self._among)
             self._found[start] = {key for (key,) in rows}
         return self._found[start]
 
     def drawn(self, pair: Pair, *, leads_on: bool) -> None:
-        """Take note of an edge; `leads_on` if something was made from its target."""
+        """Update for a new edge; `leads_on` if its target has outgoing edges."""
         source, target = pair
         beyond = self._found.get(target, None if leads_on else {target})
         for start, keys in list(self._found.items()):
             if source in keys and beyond is not None:
                 keys |= beyond
             elif source in keys:
-                del self._found[start]  # looked up again when it is asked for
+                del self._found[start]  # looked up again when it is needed
 
 
 async def _path(transaction: Transaction, *, start: str, end: str) -> tuple[str, ...]:
     """
-    Return the shortest path along the edges, shortened; of several the first, bytewise: one log has one path.
+    Return the shortest path along the edges, abbreviated; of several the bytewise first, so that a log determines it.
     """
     successors: dict[str, list[str]] = defaultdict(list)
     for source, target in await _select(transaction, "edges_between", start=start, end=end):

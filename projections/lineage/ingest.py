@@ -1,13 +1,13 @@
 """
-Lineage into the log: what arrived, as the groups to append. Pure; the gateway and streams call `to_groups`.
+From OpenLineage events to groups for the log. Pure; the gateway and the streams call `to_groups`.
 
-One event is one group with one entry, however much is in it: what does not fit the entry is counted there, and stands
-in the raw event alone. Its id is derived from the run, the type, the time and the payload's hash (a run id alone would
-drop every COMPLETE after its START), so the same event adds nothing when it comes again. If it comes by another caller,
-or had no time of its own, the log holds it in other words and the append raises `GroupMismatchError`: that too means
-that it is there.
+One event is one group with one entry, however much it contains: what does not fit the entry is counted there, and is in
+the raw event alone. The group id derives from run, type, time and the payload's hash (a run id alone would drop every
+COMPLETE after its START), so an event that is sent again adds nothing. If another caller sends it again, or it had no
+time of its own, the entry would differ, and the append raises `GroupMismatchError`: that, too, means that the log has
+the event.
 
-The raw event may hold personal data (SQL, owners, host names): it is a payload part and stands nowhere else.
+The raw event may hold personal data (SQL, owners, host names): it is a payload part, and stored nowhere else.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.openlineage import ColumnEdge, ParsedEvent, parse_events
 
 DATASETS_MAX: Final = 1_000
-"""Data sets of an event that are named in its entry; usually the size of the entry is the limit before."""
+"""Data sets that an entry names; usually the size of the entry is reached first."""
 EVENT_ITEMS_MAX: Final = BODY_SIZE_BYTES_MAX
-"""More than so many things are in no event."""
+"""No event contains more items of any kind than this."""
 PART: Final = "event"
 _POSITION_SIZE_BYTES: Final = 2 * len("1000,")
-"""What a data set takes at most beside its own place: its position among inputs and outputs."""
+"""The most bytes that a data set takes besides its own: its positions among inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageGroup:
-    """One event as a group of one `lineage.received`, and what that holds."""
+    """One event as a group of one `lineage.received`, and the data of that entry."""
 
     group: Group
     event: LineageReceived
@@ -55,7 +55,7 @@ class LineageGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageGroups:
-    """One event or a batch, in order; in a batch, in place of an event that is not valid stands why."""
+    """The groups of one event or a batch, in order; an invalid event of a batch is replaced by its error."""
 
     is_batch: bool
     events: tuple[LineageGroup | InvalidLineageError, ...]
@@ -65,7 +65,7 @@ def to_groups(body: bytes, *, actor: str, at: datetime, random: Callable[[int], 
     """
     Return the groups, one an event and in order, for one event or a batch that `actor` sent and that arrived `at`.
 
-    `random` yields that many random bytes, for the salts of the parts.
+    `random(n)` returns n random bytes, for the salts of the parts.
 
     Raises:
         InvalidLineageError: if `body` is neither, or is one event that is not valid.
@@ -147,7 +147,9 @@ def to_group(event: ParsedEvent, *, actor: str, at: datetime, random: Callable[[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """The data sets of an event that fit, each once, and which of them were read and written; and what did not fit."""
+    """
+    The data sets of an event that fit, each once; positions of inputs and outputs among them; counts of the others.
+    """
 
     datasets: tuple[LineageDataset, ...]
     inputs: tuple[int, ...]
@@ -158,10 +160,10 @@ class _Named:
 
 def _named(event: ParsedEvent, room_bytes: int) -> tuple[_Named, int]:
     """
-    Return the data sets that fit into so many bytes, and how many of these are left.
+    Return the data sets that fit into `room_bytes`, and how many bytes are left.
 
-    A data set that was read in one version and written in another stands there twice: its versions are two things.
-    What was read and what was written take turns, so that neither is left out for the other.
+    A data set that was read in one version and written in another is listed twice. Inputs and outputs are taken
+    alternately, so that neither side is left out for the other.
     """
     positions: dict[LineageDataset, int] = {}
     datasets: list[LineageDataset] = []
@@ -202,10 +204,10 @@ def _fitting(
     edges: Sequence[ColumnEdge], named: _Named, room_bytes: int
 ) -> tuple[list[LineageColumn], list[LineageDataset]]:
     """
-    Return the column edges that fit into so many bytes more, and the data sets with those that only they name.
+    Return the column edges that fit into `room_bytes`, and the data sets, including those that only they name.
     """
     datasets = list(named.datasets)
-    # A name may stand there in two versions: columns are read from the first, and are written to the last of them.
+    # A name may be listed in two versions: columns are read from the first and written to the last.
     as_input: dict[DatasetName, int] = {}
     as_output: dict[DatasetName, int] = {}
     for position in (*named.inputs, *range(len(datasets))):
@@ -243,7 +245,7 @@ def _name_of(dataset: LineageDataset) -> DatasetName:
 
 
 def _key(event: ParsedEvent, payload_sha256: str) -> str:
-    """What the event is about: its run, its data set, or its job; itself, if the name of that is too long for a key."""
+    """The event key: of its run, its data set, or its job; of the event itself, if that name is too long for a key."""
     if event.run_id is not None:
         return format_key("run", (event.run_id,))
     if event.dataset is not None:

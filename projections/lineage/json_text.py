@@ -1,9 +1,9 @@
 """
-JSON as strangers send it, read strictly: what two readers could read in two ways is refused.
+Strict JSON for bodies that others send: what two parsers could read in two ways is refused.
 
-Guarantee: a value that is returned holds no member twice, no NaN or infinity, no lone surrogate, at most 100 levels,
-and whatever the bytes are, the only error is `InvalidLineageError`. Of a batch each event keeps its own bytes, exactly
-as they were sent, because they are what the log keeps; and one that is refused takes no other with it.
+Guarantee: a returned value has no duplicate member, no NaN or infinity, no lone surrogate, and at most 100 levels.
+Whatever the bytes are, the only error is `InvalidLineageError`. Each event of a batch keeps its own bytes exactly as
+they were sent, because the log keeps them; an invalid event does not affect the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from projections.errors import InvalidLineageError
 
 BODY_SIZE_BYTES_MAX: Final = 1024 * 1024
 EVENTS_MAX: Final = 10_000
-"""Values in a batch. So many events with all that the specification asks for do not fit 1 MiB."""
+"""Values in a batch. So many valid events do not fit into 1 MiB."""
 DEPTH_MAX: Final = 100
 
 BODY: Final = "body"
@@ -38,7 +38,7 @@ class RawJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedBody:
-    """What was sent: one value, or a batch of them; in a batch, in place of one that was refused stands why."""
+    """One value or a batch; an invalid value of a batch is replaced by its error."""
 
     is_batch: bool
     values: tuple[RawJson | InvalidLineageError, ...]

@@ -1,13 +1,13 @@
 """
-OpenLineage events as they are sent: bytes in, checked events out. Pure.
+Parses OpenLineage events: bytes in, checked events out. Pure.
 
-Guarantee: an event that is returned fits the OpenLineage schemas (`schema.py`); whatever else is sent raises
-`InvalidLineageError` with the path of the first member that is wrong, and never another error. An event that fits is
-never refused for what is long or many in it: what no key or entry can hold is counted as omitted.
+Guarantee: a returned event fits the OpenLineage schemas (`schema.py`); anything else raises `InvalidLineageError` with
+the path of the first wrong member, and never another error. A valid event is not refused for long names or many items:
+what no key or entry can hold is counted as omitted.
 
-The members that are asked for are those of the REST reference: a run event needs `eventType`, `run.runId` and
-`producer`. Its `job` may be missing, and an `eventTime` that is missing or no time stands for the time of receipt. A
-member that is null is one that is missing: serialisers write what they do not know so.
+Required members are those of the REST reference: a run event needs `eventType`, `run.runId` and `producer`. Its `job`
+may be missing, and an `eventTime` that is missing or invalid is replaced by the time of receipt. A null member counts
+as missing: serialisers write unknown values that way.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from projections.lineage.schema import check_event
 TEXT_LENGTH_MAX: Final = 2_000
 """Characters of a name, a version or a producer."""
 SYMLINKS_MAX: Final = 20
-"""Other names of one data set by which it is looked for; more are omitted."""
+"""Other names of a data set that are used to resolve it; more are omitted."""
 
 WHOLE_DATASET: Final = ""
-"""The output column of a dependency that all columns share: what the rows were filtered, joined or grouped by."""
+"""The output column of a dependency of all columns: what the rows were filtered, joined or grouped by."""
 
 _EVENT_TYPES: Final = ("START", "RUNNING", "COMPLETE", "ABORT", "FAIL", "OTHER")
 _RUN_ID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -50,10 +50,10 @@ class ColumnEdge:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedEvent:
     """
-    One event: what of it is read, and its own bytes.
+    One event: the members that are used, and its own bytes.
 
-    `event_time` is as it was sent, or None if that is no time. A data set may stand among inputs and outputs, with
-    different versions; `dataset` is that of a dataset event. What is omitted has a name that no key can hold.
+    `event_time` is as it was sent, or None if it is no time. A data set may be both input and output, in different
+    versions; `dataset` is that of a dataset event. Omitted items have a name that no key can hold.
     """
 
     raw: bytes
@@ -75,7 +75,7 @@ class ParsedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedEvents:
-    """One event or a batch; in a batch, in place of one that is not valid stands why, its path with its position."""
+    """One event or a batch; an invalid event of a batch is replaced by its error, whose path has its position."""
 
     is_batch: bool
     events: tuple[ParsedEvent | InvalidLineageError, ...]
@@ -131,7 +131,7 @@ def parse_time(text: object) -> datetime | None:
 
 
 def _kind(event: Mapping[str, Any]) -> LineageKind:
-    """Tell the three apart by what only one of them has; what has nothing is judged as a run event."""
+    """Return the kind of an event by the members that only one kind has; without any it is taken for a run event."""
     if "run" in event or "eventType" in event:
         return LineageKind.RUN
     if "job" in event:
@@ -164,7 +164,7 @@ def _is_in_force(facets: Mapping[str, Any], name: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """Reads one event that fits the schemas, and counts what of it is omitted."""
+    """Reads one event that fits the schemas, and counts what it omits."""
 
     columns_omitted: int = 0
     datasets_omitted: int = 0
@@ -254,9 +254,9 @@ class _Reading:
         if not _is_in_force(facets, "columnLineage"):
             return
         output = _named(dataset, kind="dataset")
-        told = [(field, of["inputFields"]) for field, of in _fields(facets).items()]
-        told.append((WHOLE_DATASET, facets["columnLineage"].get("dataset", [])))
-        for field, inputs in told:
+        dependencies = [(field, of["inputFields"]) for field, of in _fields(facets).items()]
+        dependencies.append((WHOLE_DATASET, facets["columnLineage"].get("dataset", [])))
+        for field, inputs in dependencies:
             for each in inputs:
                 source, input_field = _named(each, kind="dataset"), each["field"]
                 if output is None or source is None or max(len(field), len(input_field)) > TEXT_LENGTH_MAX:

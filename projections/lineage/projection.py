@@ -1,9 +1,8 @@
 """
 Lineage as a projection: what was made from what, with data sets resolved to tables, and without cycles.
 
-`changes.py` says what entries mean, `runs.py` what a run tells, `drawing.py` which edges are drawn; here all of it is
-stored. Everything comes from
-`data` of entries, nothing from payload parts, so nothing changes when one is erased.
+`changes.py` says what entries mean, `runs.py` what a run says, `edges.py` which edges are drawn; this module stores it.
+Everything comes from the `data` of entries and nothing from payload parts, so an erasure changes nothing here.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ class LineageProjection:
     version: int = LINEAGE_VERSION
 
     async def prepare(self, transaction: Transaction) -> None:
-        """Do nothing: a generation is the rows that bear its number."""
+        """Do nothing: a generation is the rows with its number."""
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
-        """Store what the entries tell, and judge the edges of their events one by one."""
+        """Store what the entries say, and judge the edges of their events one by one."""
         await draw(entries, transaction)
 
     async def digest(self, transaction: Transaction) -> bytes:
@@ -77,7 +76,7 @@ class LineageProjection:
 
 async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[JudgedEvent]:
     """
-    Store what the entries tell; return what became of each event, in order.
+    Store what the entries say; return what became of each event, in order.
     """
     known = await _known(transaction, lookups_of(entries))
     kept = bool(await _select(transaction, "keeps_cycles"))
@@ -86,16 +85,16 @@ async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[Ju
     if changes.sets_cycles:
         await _execute(transaction, "upsert_settings", [{"keeps_cycles": changes.keeps_cycles}])
     judged = await _write_events(transaction, changes.events)
-    # Behind the cycles themselves: an entry may tell of one that came with the same batch.
-    await _execute(transaction, "tell_cycles", rows.appended_cycle_rows(changes.told))
+    # After the cycles themselves: an entry may report one of the same batch.
+    await _execute(transaction, "mark_reported", rows.appended_cycle_rows(changes.reported))
     return judged
 
 
 async def _known(transaction: Transaction, asked: Lookups) -> KnownTables:
-    """Return what is stored of what is asked for."""
+    """Return what is stored for these look-ups."""
     known = KnownTables()
     if not asked.names:
-        return known  # no event of lineage: nothing is resolved
+        return known  # no lineage event: nothing is resolved
     for alias, uri, location in await _select(transaction, "known_catalogs"):
         known.catalogs[alias] = KnownCatalog(uri=uri, location=location)
     digests = [rows.location_digest(location) for location in asked.locations]
@@ -121,31 +120,31 @@ async def _write_tables(transaction: Transaction, changes: LineageChanges) -> No
 
 
 async def _write_events(transaction: Transaction, events: Sequence[ResolvedEvent]) -> list[JudgedEvent]:
-    """Judge the edges of events in order; store what they tell of edges, columns, jobs and runs."""
+    """Judge the edges of events in order; store edges, columns, jobs and runs."""
     if not events:
         return []
     named = sorted({event.run_id for event in events if event.run_id is not None})
     runs = {row[0]: rows.read_run(row) for row in await _select(transaction, "known_runs", runs=named)}
-    tellings = [update_run(event, runs) for event in events]
-    drawing = await AcyclicEdges.begin(
+    updates = [update_run(event, runs) for event in events]
+    edges = await AcyclicEdges.begin(
         transaction,
-        (pair for telling in tellings for pair in telling.pairs),
-        columns=((source, target) for telling in tellings for source, _, target, _ in telling.columns),
+        (pair for update in updates for pair in update.pairs),
+        columns=((source, target) for update in updates for source, _, target, _ in update.columns),
     )
-    told, judged = rows.EventRows(), []
-    for telling in tellings:
-        event = telling.event
-        drawn = await drawing.draw(telling.pairs, index=event.entry.index, keeps_cycles=event.keeps_cycles)
-        judged.append(told.add(telling, drawn, drawing.refused))
-    await drawing.write()
-    await _execute(transaction, "insert_events", told.events)
-    await _execute(transaction, "count_edges", list(told.edges.values()))
-    await _execute(transaction, "count_columns", list(told.columns.values()))
-    await _execute(transaction, "count_cycles", list(told.cycles.values()))
-    await _execute(transaction, "lift_cycles", told.lifted)
-    await _execute(transaction, "upsert_jobs", list(told.jobs.values()))
-    await _execute(transaction, "upsert_runs", [rows.run_row(run) for run in told.runs.values()])
-    await _execute(transaction, "count_omitted", list(told.omitted.values()))
+    event_rows, judged = rows.EventRows(), []
+    for update in updates:
+        event = update.event
+        drawn = await edges.draw(update.pairs, index=event.entry.index, keeps_cycles=event.keeps_cycles)
+        judged.append(event_rows.add(update, drawn, edges.refused))
+    await edges.write()
+    await _execute(transaction, "insert_events", event_rows.events)
+    await _execute(transaction, "count_edges", list(event_rows.edges.values()))
+    await _execute(transaction, "count_columns", list(event_rows.columns.values()))
+    await _execute(transaction, "count_cycles", list(event_rows.cycles.values()))
+    await _execute(transaction, "lift_cycles", event_rows.lifted)
+    await _execute(transaction, "upsert_jobs", list(event_rows.jobs.values()))
+    await _execute(transaction, "upsert_runs", [rows.run_row(run) for run in event_rows.runs.values()])
+    await _execute(transaction, "count_omitted", list(event_rows.omitted.values()))
     return judged
 
 

@@ -1,7 +1,7 @@
 """
-Reading lineage: what led to a table and what comes of it, what was refused, and what other read models need of it.
+Reads lineage: what is upstream and downstream of a table, what was refused, and what other read models need of it.
 
-Every function reads the live generation of one log, with a connection whose role may see it.
+Every function reads the live generation of one log, over a connection whose role may see it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ ROWS_MAX: Final = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageEdge:
     """
-    `target` was made from `source`, so many `hops` from what was asked for; `count` complete runs and static events
-    told of it, `job`, run and versions are those of the last one. One that `is_kept` closes a cycle: between versions.
+    `target` was made from `source`; `hops` is the distance from the table in question. `count` complete runs and static
+    events reported it; `job`, run and versions are those of the last one. If `is_kept`, it closes a cycle and holds
+    between versions.
     """
 
     hops: int
@@ -56,8 +57,8 @@ class ColumnLineage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """
-    An edge that was not drawn, and the path from its target to its source. The first of `count` events that told of it
-    is at `index`, the last at `last_index`; the entry at `told_index` says so in the log (None: not yet).
+    A refused edge, and the path from its target to its source. The first of `count` events that reported it is at
+    `index`, the last at `last_index`; the entry at `told_index` records the refusal in the log (None: not yet).
     """
 
     source: str
@@ -81,9 +82,9 @@ class EventOutcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
     """
-    What was made from what around one table or data set; each list holds at most 1,000.
+    The lineage around one table or data set; each list holds at most 1,000.
 
-    `omitted` is what was told and is not drawn, of this one and of what was reached, by key.
+    `omitted` is what was reported and is not drawn, for this one and what was reached, by key.
     """
 
     key: str
@@ -96,7 +97,7 @@ class Lineage:
 
 async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: int = HOPS) -> Lineage:
     """
-    Return what is within `hops` (1 to 5) of a table or data set, nearest first; nothing of one that nobody told of.
+    Return what is within `hops` (1 to 5) of a table or data set, nearest first; empty if no event names it.
     """
     asked = {"log_id": log_id, "key": bounded_key(key), "hops": max(1, min(hops, HOPS_MAX)), "limit": ROWS_MAX}
 
@@ -120,10 +121,10 @@ async def read_omitted(
     connection: Connection, keys: Iterable[str], *, projection: str, log_id: int | None = None
 ) -> dict[str, Omitted]:
     """
-    Return what was told of these tables and data sets (bounded keys) and is not drawn, by key; of the others all is.
+    Return how much was reported of these tables and data sets (bounded keys) and is not drawn; without a row, all is.
 
-    `projection` says which live generation is asked: `lineage`, or `graph`, which has lineage of its own. Without
-    `log_id` it is that of the one log that the connection's role may see.
+    `projection` says whose live generation is read: `lineage`, or `graph`, which has lineage of its own. Without
+    `log_id`, the connection's role must be able to see one log only.
     """
     parameters = {"log_id": log_id, "projection": projection, "keys": sorted(keys)}
     rows = await (await connection.execute(QUERIES["omitted_at"], parameters)).fetchall()
@@ -133,8 +134,8 @@ async def read_omitted(
 
 async def is_known(connection: Connection, log_id: int, key: str) -> bool:
     """
-    Tell whether any entry has named a table or data set: of one that none has, nothing is known, also not that nothing
-    was made from it.
+    Tell whether any entry names a table or data set. If none does, empty lineage does not mean that nothing was made
+    from it.
     """
     row = await (await connection.execute(QUERIES["is_known"], {"log_id": log_id, "whole_key": key})).fetchone()
     return row is not None and bool(row[0])
@@ -142,7 +143,7 @@ async def is_known(connection: Connection, log_id: int, key: str) -> bool:
 
 async def read_next_index(connection: Connection, log_id: int) -> int:
     """
-    Return how many entries of the log the live generation holds; 0 before a runner has seen the log.
+    Return how many entries of the log the live generation holds; 0 before a runner has processed the log.
     """
     row = await (await connection.execute(QUERIES["next_index"], {"log_id": log_id})).fetchone()
     return 0 if row is None else int(row[0])
@@ -150,7 +151,7 @@ async def read_next_index(connection: Connection, log_id: int) -> int:
 
 async def read_outcomes(connection: Connection, log_id: int, indices: Iterable[int]) -> dict[int, EventOutcome]:
     """
-    Return what is not drawn of the events at `indices`, by index; of one that is not projected yet there is nothing.
+    Return what is not drawn of the events at `indices`, by index; events that are not projected yet are missing.
     """
     parameters = {"log_id": log_id, "indices": list(indices)}
     rows = await (await connection.execute(QUERIES["outcomes_of_events"], parameters)).fetchall()
@@ -158,14 +159,14 @@ async def read_outcomes(connection: Connection, log_id: int, indices: Iterable[i
     omitted: dict[int, Mapping[str, int]] = {}
     for index, counts, *refused in rows:
         omitted[index] = counts
-        if refused[0] is not None:  # it refused something, and that was not drawn since
+        if refused[0] is not None:  # an edge was refused, and has not been drawn since
             cycles[index].append(_cycle(refused))
     return {index: EventOutcome(cycles=tuple(found), omitted=omitted[index]) for index, found in cycles.items()}
 
 
 async def find_group(connection: Connection, log_id: int, group_id: UUID) -> int | None:
     """
-    Return the index at which a group begins in the log; None if it is not there.
+    Return the index at which a group begins in the log; None if it is not in the log.
     """
     row = await (
         await connection.execute(QUERIES["index_of_group"], {"log_id": log_id, "group_id": group_id})

@@ -1,8 +1,8 @@
 """
 What lineage stores, as the rows of its statements. Pure.
 
-Within a batch a row is made once for each natural key, exactly as the statements would have left it if each entry had
-come alone: counts add up, and the last event wins.
+Within a batch there is one row for each natural key, exactly as if each entry had been applied alone: counts add up,
+and the last event wins.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def snapshot_rows(snapshots: Iterable[tuple[str, str]]) -> list[Row]:
     return [{"snapshot": snapshot, "key": key} for snapshot, key in snapshots]
 
 
-def appended_cycle_rows(told: Iterable[tuple[str, str, int]]) -> list[Row]:
-    """Return source and target of cycles, with the entries that tell of them, as rows."""
-    return [{"source": source, "target": target, "told_index": index} for source, target, index in told]
+def appended_cycle_rows(reported: Iterable[tuple[str, str, int]]) -> list[Row]:
+    """Return source and target of cycles, with the index of the entry that reports each, as rows."""
+    return [{"source": source, "target": target, "told_index": index} for source, target, index in reported]
 
 
 def read_run(row: Sequence[Any]) -> Run:
     """
-    Return the run that a row of query `known_runs` is.
+    Return the run of a row of query `known_runs`.
     """
     run_id, job, engine, state, event_time, is_complete, inputs, outputs, derived, columns, judged, first, last = row
     return Run(
@@ -121,18 +121,18 @@ def _column_of(names: Sequence[str]) -> ColumnPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedEvent:
-    """One event with what became of it: the edges and column edges that it told of and that are drawn."""
+    """One event and what became of it: those of its edges and column edges that are drawn."""
 
-    telling: RunUpdate
+    update: RunUpdate
     edges: tuple[Pair, ...]
     columns: tuple[ColumnPair, ...]
     incomplete: frozenset[str]
-    """The data sets of which it told something that is not drawn, or no longer is not."""
+    """Data sets for which the number of omitted facts changed with this event."""
 
 
 @dataclass(slots=True)
 class EventRows:
-    """What the events of a batch tell, as rows by natural key."""
+    """What the events of a batch say, as rows by natural key."""
 
     events: list[Row] = field(default_factory=list)
     edges: dict[Pair, Row] = field(default_factory=dict)
@@ -143,13 +143,13 @@ class EventRows:
     runs: dict[str, Run] = field(default_factory=dict)
     omitted: dict[str, Row] = field(default_factory=dict)
 
-    def add(self, telling: RunUpdate, drawn: DrawnEdges, refused: Container[Pair]) -> JudgedEvent:
+    def add(self, update: RunUpdate, drawn: DrawnEdges, refused: Container[Pair]) -> JudgedEvent:
         """
-        Add the next event in the order of the log; `refused` are all pairs that are, now that `drawn` is.
+        Add the next event in the order of the log; `refused` are all refused pairs after `drawn`.
         """
-        event = telling.event
+        event = update.event
         index, group_id = event.entry.index, str(event.entry.group_id)
-        columns = tuple(column for column in telling.columns if (column[0], column[2]) not in refused)
+        columns = tuple(column for column in update.columns if (column[0], column[2]) not in refused)
         changed = {*drawn.lifted, *(pair for pair, path in drawn.refused.items() if path is not None)}
         incomplete = {key for pair in changed for key in pair}
         self.events.append(
@@ -158,11 +158,11 @@ class EventRows:
                 "group_id": group_id,
                 "keys": list(event.keys),
                 "refused": [list(pair) for pair in drawn.refused],
-                "omitted": dict(telling.omitted.counts()),
+                "omitted": dict(update.omitted.counts()),
             }
         )
         for pair in drawn.edges:
-            self._edge(telling, pair)
+            self._edge(update, pair)
         for pair, path in drawn.refused.items():
             self._cycle(pair, path, index=index, group_id=group_id)
         for pair in drawn.lifted:
@@ -171,21 +171,21 @@ class EventRows:
             self._omit(pair, Omitted(refused=-1))
         for column in columns:
             self._column(index, column)
-        if telling.omitted.counts():
-            self._omit(telling.about, telling.omitted)
-            incomplete |= telling.about
-        self._job_and_run(telling)
-        return JudgedEvent(telling=telling, edges=drawn.edges, columns=columns, incomplete=frozenset(incomplete))
+        if update.omitted.counts():
+            self._omit(update.about, update.omitted)
+            incomplete |= update.about
+        self._job_and_run(update)
+        return JudgedEvent(update=update, edges=drawn.edges, columns=columns, incomplete=frozenset(incomplete))
 
-    def _edge(self, telling: RunUpdate, pair: Pair) -> None:
-        (source, target), event = pair, telling.event
-        source_version, target_version = telling.pairs[pair]
+    def _edge(self, update: RunUpdate, pair: Pair) -> None:
+        (source, target), event = pair, update.event
+        source_version, target_version = update.pairs[pair]
         row = self.edges.setdefault(pair, {"source": source, "target": target, "count": 0})
-        row |= {"last_index": event.entry.index, "job": telling.job, "run_id": event.run_id}
+        row |= {"last_index": event.entry.index, "job": update.job, "run_id": event.run_id}
         row |= {"source_version": source_version, "target_version": target_version, "count": _next(row)}
 
     def _cycle(self, pair: Pair, path: tuple[str, ...] | None, *, index: int, group_id: str) -> None:
-        """A refusal is recorded with its first event; of others that say the same only the count and the last."""
+        """Record a refusal with its first event; repetitions only change the count and the last index."""
         first: Row = {"index": index, "group_id": group_id, "path": list(path or ()), "count": 0}
         row = self.cycles.setdefault(pair, {"source": pair[0], "target": pair[1], **first})
         row |= {"last_index": index, "count": _next(row)}
@@ -216,17 +216,17 @@ class EventRows:
         )
         row |= {"last_index": index, "count": _next(row)}
 
-    def _job_and_run(self, telling: RunUpdate) -> None:
-        event = telling.event
-        index, told = event.entry.index, event.event
-        if event.job is not None and told.job is not None:
-            names: Row = {"job": event.job, "namespace": told.job.namespace, "name": told.job.name}
+    def _job_and_run(self, update: RunUpdate) -> None:
+        event = update.event
+        index, received = event.entry.index, event.event
+        if event.job is not None and received.job is not None:
+            names: Row = {"job": event.job, "namespace": received.job.namespace, "name": received.job.name}
             self.jobs.setdefault(event.job, {**names, "first_index": index})["last_index"] = index
         if event.run_id is not None:
-            self.runs[event.run_id] = telling.run
+            self.runs[event.run_id] = update.run
 
 
 def _next(row: Row) -> int:
-    """Return the row's count and one more."""
+    """Return the count of a row plus one."""
     count = row["count"]
     return count + 1 if isinstance(count, int) else 1

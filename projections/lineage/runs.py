@@ -1,17 +1,17 @@
 """
-What a run tells, put together from its events, and what of it may be drawn. Pure.
+What a run says, put together from its events, and which of it may be drawn. Pure.
 
-OpenLineage tells of a run in several events, in any order: one may name what was read, another what was made. So the
-pairs of a run are those of all its events, and they are told once it is complete: a run that failed, or that was only
-begun, has made nothing that others could rely on. Job and dataset events speak for themselves.
+OpenLineage describes a run in several events, in any order: one may name the inputs, another the outputs. So the pairs
+(input, output) of a run are those of all its events, and they count once it is complete: a run that failed, or only
+started, has made nothing that others could rely on. Job and dataset events count by themselves.
 
-- The state of a run is that of its latest event by the event's own time; one that ends the run stands above those that
-  do not, so a START that arrives late changes nothing. A COMPLETE is never taken back.
-- Where a job tells from which columns a data set was made, that decides between the data sets it names; what else was
-  read (a filter, a join) may have gone anywhere. Of data sets that were both read and written, only what columns tell
-  is certain.
-- No pair is taken against another of the same run: pairs that contradict each other are ambiguous, and not drawn.
-- A run draws so many pairs at most. Whatever is not drawn is counted (`Omitted`).
+- The state of a run is that of its latest event by the event's own time. An event that ends the run takes precedence
+  over others, so a START that arrives late changes nothing. A COMPLETE is never taken back.
+- If column lineage says from which columns a data set was made, it decides between the data sets that it names; another
+  input (of a filter, a join) may have gone into any output. For data sets that were both read and written, only column
+  lineage is certain.
+- Pairs of one run that contradict each other are ambiguous, and none of them is drawn.
+- The number of pairs per run is limited. Whatever is not drawn is counted (`Omitted`).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from projections.lineage.changes import ColumnPair, Pair, ResolvedEvent
 from projections.lineage.openlineage import parse_time
 
 EDGES_MAX: Final = 1_000
-"""Pairs that one run, or one static event, may draw: each is judged."""
+"""Pairs that one run, or one static event, may draw: each costs a decision."""
 RUN_DATASETS_MAX: Final = 1_000
 """Data sets that one run may read and write in all its events."""
 RUN_COLUMNS_MAX: Final = 5_000
-"""Column edges that may wait for one run to complete."""
+"""Column edges that are kept for one run until it completes."""
 
 COMPLETE: Final = "COMPLETE"
 _ENDS: Final = frozenset({COMPLETE, "ABORT", "FAIL"})
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 Versions: TypeAlias = dict[str, str | None]
-"""Data sets by bounded key, in the order in which they were told of, each with the version that was told last."""
+"""Data sets by bounded key, in the order of their first event, each with its last version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Omitted:
     """
-    How much was told and is not drawn.
+    How much was reported and is not drawn.
 
     `columns`, `datasets` and `names` did not fit (`lineage.received`); `edges` are more than one run may draw;
     `ambiguous` contradict others of the same run; `refused` would close a cycle, each counted once.
@@ -64,9 +64,9 @@ class Omitted:
 @dataclass(slots=True, kw_only=True)
 class Run:
     """
-    A run after some of its events; `columns` wait for it to complete, `judged` is how many pairs it has told.
+    A run after some of its events; `columns` are kept until it completes, `judged` counts its pairs so far.
 
-    `derived` are the pairs that its column edges are between, those of a data set with itself included.
+    `derived` are the pairs of its column edges, including those of a data set with itself.
     """
 
     run_id: str
@@ -89,8 +89,8 @@ class RunUpdate:
     """
     What one event leads to: pairs to be judged and column edges, both in order; and how much is not drawn.
 
-    A pair has the versions of its source and its target. `omitted` is of the data sets `about`. `run` goes on with the
-    events behind this one; `state` and `job` are what it said here.
+    A pair has the versions of its source and its target. `omitted` belongs to the data sets `about`. `run` changes with
+    later events; `state` and `job` are its values after this one.
     """
 
     event: ResolvedEvent
@@ -105,7 +105,7 @@ class RunUpdate:
 
 def update_run(event: ResolvedEvent, runs: dict[str, Run]) -> RunUpdate:
     """
-    Return what the next event in the order of the log tells; its run in `runs`, by id, is brought up to it.
+    Apply the next event in log order to its run in `runs` (by id), and return what it leads to.
     """
     run_id = event.run_id
     if run_id is None:
@@ -134,7 +134,7 @@ def update_run(event: ResolvedEvent, runs: dict[str, Run]) -> RunUpdate:
                 drawn = _unambiguous(pairs, among=was)
                 ambiguous = len(pairs) - len(drawn)
                 pairs = drawn
-    told = event.event
+    received = event.event
     of_run = (*run.inputs, *run.outputs) if run.is_complete else ()
     return RunUpdate(
         event=event,
@@ -143,9 +143,9 @@ def update_run(event: ResolvedEvent, runs: dict[str, Run]) -> RunUpdate:
         columns=columns,
         about=frozenset((*event.inputs, *event.outputs, *of_run)),
         omitted=Omitted(
-            columns=told.columns_omitted + columns_left_out,
-            datasets=told.datasets_omitted + datasets_left_out,
-            names=told.names_omitted,
+            columns=received.columns_omitted + columns_left_out,
+            datasets=received.datasets_omitted + datasets_left_out,
+            names=received.names_omitted,
             edges=edges,
             ambiguous=ambiguous,
         ),
@@ -160,15 +160,15 @@ def _begun(event: ResolvedEvent, run_id: str) -> Run:
 
 
 def _take_state(run: Run, event: ResolvedEvent) -> None:
-    told = event.event
-    state = told.event_type or ""
+    received = event.event
+    state = received.event_type or ""
     run.last_index = event.entry.index
     run.job = event.job or run.job
-    run.engine = told.engine or run.engine
+    run.engine = received.engine or run.engine
     run.is_complete = run.is_complete or state == COMPLETE
-    # Of two that say the same time the one that arrived last.
-    if _precedence(state, told.event_time) >= _precedence(run.state, run.event_time):
-        run.state, run.event_time = state, told.event_time
+    # Of two events with the same time, the one that arrived last counts.
+    if _precedence(state, received.event_time) >= _precedence(run.state, run.event_time):
+        run.state, run.event_time = state, received.event_time
 
 
 def _precedence(state: str, event_time: str) -> tuple[bool, datetime]:
@@ -176,10 +176,10 @@ def _precedence(state: str, event_time: str) -> tuple[bool, datetime]:
 
 
 def _take_data(run: Run, event: ResolvedEvent) -> int:
-    """Add what was read and written; return how many data sets are more than a run may have."""
+    """Add what was read and written; return how many data sets exceed the limit."""
     left_out = 0
-    for known, told in ((run.inputs, event.inputs), (run.outputs, event.outputs)):
-        for key, version in told.items():
+    for known, named in ((run.inputs, event.inputs), (run.outputs, event.outputs)):
+        for key, version in named.items():
             if key in known or len(run.inputs) + len(run.outputs) < RUN_DATASETS_MAX:
                 known[key] = version or known.get(key)
             else:
@@ -189,7 +189,7 @@ def _take_data(run: Run, event: ResolvedEvent) -> int:
 
 
 def _take_columns(run: Run, event: ResolvedEvent) -> int:
-    """Add column edges; return how many are more than may wait."""
+    """Add column edges; return how many exceed the limit."""
     columns = dict.fromkeys(column for column in event.columns if column not in run.columns)
     room = len(columns) if run.is_complete else max(0, RUN_COLUMNS_MAX - len(run.columns))
     run.columns |= dict.fromkeys(list(columns)[:room])
@@ -197,7 +197,7 @@ def _take_columns(run: Run, event: ResolvedEvent) -> int:
 
 
 def _candidates(run: Run) -> Iterator[tuple[Pair, bool]]:
-    """Yield the pairs that a run tells, each once, and whether column edges say so."""
+    """Yield the pairs of a run, each once, and whether column edges confirm them."""
     decided, named = {target for _, target in run.derived}, {source for source, _ in run.derived}
     for source, target in run.derived:
         if source != target:
@@ -207,20 +207,20 @@ def _candidates(run: Run) -> Iterator[tuple[Pair, bool]]:
             if source == target or (source, target) in run.derived:
                 continue
             if target in decided and (source in named or source in run.outputs):
-                continue  # the columns of the one are told, and those of the other are not among them
+                continue  # column lineage of the target is known, and the source is not in it
             yield (source, target), False
 
 
 def _unambiguous(pairs: Mapping[Pair, bool], *, among: Iterable[Pair]) -> dict[Pair, bool]:
-    """Return those of `pairs` that contradict none of them and none of `among`; what columns say goes before."""
+    """Return those of `pairs` that contradict neither each other nor `among`; column lineage takes precedence."""
     tangled = _in_cycles((*among, *pairs))
-    certain = {pair: told for pair, told in pairs.items() if told or pair not in tangled}
+    certain = {pair: is_certain for pair, is_certain in pairs.items() if is_certain or pair not in tangled}
     tangled = _in_cycles((*among, *certain))
-    return {pair: told for pair, told in certain.items() if pair not in tangled}
+    return {pair: is_certain for pair, is_certain in certain.items() if pair not in tangled}
 
 
 def _in_cycles(pairs: Iterable[Pair]) -> set[Pair]:
-    """Return those of `pairs` whose target leads back to their source."""
+    """Return those of `pairs` that are part of a cycle of pairs."""
     every = set(pairs)
     through = {source for source, _ in every} & {target for _, target in every}
     successors: dict[str, list[str]] = defaultdict(list)
@@ -237,7 +237,7 @@ def _in_cycles(pairs: Iterable[Pair]) -> set[Pair]:
 
 
 def _reached(start: str, successors: Mapping[str, list[str]]) -> set[str]:
-    """Return what `start` leads to, over any number of pairs."""
+    """Return what can be reached from `start` over the pairs."""
     reached: set[str] = set()
     waiting = [start]
     while waiting:

@@ -1,7 +1,7 @@
 """
-The catalogs of each tenant, by alias: what streams and detection need to find the storage behind a table's key.
+The catalogs of each tenant, by alias: streams and detection find the storage of a table here.
 
-The gateway does not read this: it judges by the control plane as the log has it at that very index.
+The gateway does not read this: it judges by the control plane as of one index of the log.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ QUERIES: Final = load_queries("projections", "catalogs.sql")
 CATALOGS: Final = "catalogs"
 CATALOGS_VERSION: Final = 1
 BUILTIN: Final = "builtin"
-"""The kind of catalog whose tables live in this installation's own warehouse, a folder for each tenant and alias."""
+"""The kind of catalog whose tables are in this installation's own warehouse, in a folder per tenant and alias."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogRow:
-    """A catalog in force: whose log names it, under which alias, and what its options say (secrets by name)."""
+    """A catalog in force: the log that it belongs to, its alias, kind and options (secrets by name)."""
 
     log: Log
     alias: str
@@ -47,10 +47,10 @@ class CatalogsProjection:
     version: int = CATALOGS_VERSION
 
     async def prepare(self, transaction: Transaction) -> None:
-        """Do nothing: a generation is the rows that bear its number."""
+        """Do nothing: a generation is the rows with its number."""
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
-        """Insert what was created, then mark what was retired: an alias never comes back."""
+        """Insert what was created, then mark what was retired: an alias is never used again."""
         created: list[Json] = []
         retired: list[str] = []
         for item in entries:
@@ -100,13 +100,13 @@ def storage_of(
     row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secrets: SecretStore, egress: EgressRules
 ) -> Storage:
     """
-    Return how the files of a catalog are opened; `warehouse` and `ours` are this installation's URI and properties.
+    Return the storage that opens a catalog's files; `warehouse` and `ours` are this installation's URI and properties.
 
-    `egress` says where files of a catalog elsewhere may be; this installation's own are where the operator has said.
+    `egress` says where files of a foreign catalog may be; for its own files this installation trusts the operator.
 
     Raises:
-        SecretMissingError: if a secret that its options name is not there.
-        ProjectionError: if its log is no tenant's.
+        SecretMissingError: if a secret that its options name is missing.
+        ProjectionError: if its log belongs to no tenant.
     """
     tenant = row.log.tenant
     if tenant is None:

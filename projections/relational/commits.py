@@ -1,8 +1,8 @@
 """
-The table of commits: one row for every decision, with what became of it. For the console and the API.
+The table of commits: one row for every decision, with its outcome. For the console and the API.
 
-A row is keyed by the index of its decision and filled by its outcome, which names the decision by group id and key. The
-principal comes from a payload part of the decision, stands nowhere else, and goes when that part is erased.
+A row is keyed by the index of its decision; the outcome, which names the decision by group id and key, completes it.
+The principal comes from a payload part of the decision, is stored nowhere else, and goes when that part is erased.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class CommitsProjection:
     version: int = COMMITS_VERSION
 
     async def prepare(self, transaction: Transaction) -> None:
-        """Do nothing: a generation is the rows that bear its number."""
+        """Do nothing: a generation is the rows with its number."""
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
-        """Insert decisions, set the last outcome of each, and take out what was erased."""
+        """Insert decisions, set the last outcome of each, and remove erased principals."""
         decided: list[Json] = []
         settled: dict[tuple[UUID, str], Json] = {}
         erased: list[Json] = []
@@ -121,7 +121,7 @@ async def read_commits(
     """
     Return the last commits below index `before`, newest first, that the connection's role may see.
 
-    `key` is an event key (`table:…`): only its commits; `decision` one of `ledger.format.events.Decided`: only those.
+    `key` limits them to an event key (`table:…`), `decision` to a value of `ledger.format.events.Decided`.
     """
     parameters = {"key": key, "decision": decision, "before": before, "limit": min(limit, ROWS_MAX)}
     query = QUERIES["commits" if key is None else "commits_of_key"]

@@ -1,10 +1,10 @@
 """
-The rules of the metrics: which commits are counted, when, and under what. Pure.
+The rules of the metrics: which commits are counted, when, and under which dimensions. Pure.
 
-A commit is counted once, when it is at its end: at its decision, unless that approved it; otherwise at the first
-outcome that is not `unknown`. Until then it is open. So every count only grows, and none is counted twice.
+A commit is counted once, when it is final: at its decision, unless that approves it; otherwise at the first outcome
+that is not `unknown`. Until then it is open. So counts only grow, and no commit is counted twice.
 
-Events of lineage, triggers and detection are counted as they come, told apart by what has few values.
+Events of lineage, triggers and detection are counted as they occur, by dimensions of few values.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from ledger.format.events import (
 from projections.entries import LogEntry, decision_of, storable
 
 NO_OUTCOME = ""
-"""The outcome of what was not approved."""
+"""The outcome of a commit that was not approved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCommit:
-    """An approved commit that is not at its end; `is_unknown` if its outcome was asked for in vain."""
+    """An approved commit without a final outcome; `is_unknown` after an outcome `unknown`."""
 
     index: int
     group_id: UUID
@@ -59,7 +59,7 @@ class OpenCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimensions:
-    """What a commit is counted under; `hour` (UTC) is that of its decision, `reason` `<id>/<version>` or empty."""
+    """The dimensions of a count; `hour` (UTC) is that of the decision, `reason` is `<id>/<version>` or empty."""
 
     hour: datetime
     key: str
@@ -71,7 +71,7 @@ class Dimensions:
 
 
 class EventKind(NamedTuple):
-    """An event by its type and what its type is told apart by: source, kind, fault or sink; and confidence."""
+    """An event type with the dimensions of its count: source, kind, fault or sink; and confidence."""
 
     event: str
     kind: str = ""
@@ -81,8 +81,8 @@ class EventKind(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class CountChanges:
     """
-    What a batch adds: counts, refusals by (operation, reason), other events by what `kind_of_event` says of them, and
-    the open commits that came, changed or went.
+    What a batch changes: counts, refusals by (operation, reason), other events by `kind_of_event`, and the commits that
+    were opened, changed or closed.
     """
 
     counts: Counter[Dimensions] = field(default_factory=Counter)
@@ -137,7 +137,7 @@ def count_entries(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> 
 
 def kind_of_event(event: object) -> EventKind | None:
     """
-    Return what an event of lineage, triggers or detection is counted under; None for one that is not.
+    Return the dimensions of an event of lineage, triggers or detection; None for events that are not counted.
     """
     match event:
         case LineageReceived():

@@ -1,7 +1,7 @@
 """
-The rows of the findings: what each entry of triggers, streams and detection adds to them. Pure.
+The rows that entries of triggers, streams and detection add to the findings. Pure.
 
-A scan that is done again replaces what the one before it found: its findings are those of another group.
+A repeated scan replaces the findings of the scan before it, which belong to another group.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from projections.keys import bounded_name, table_key
 
 @dataclass(slots=True)
 class FindingRows:
-    """What a batch adds, in the order of the log; what it replaces in itself is replaced here already."""
+    """The rows of a batch, in log order; what a later entry of the batch replaces is left out."""
 
     scans: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
     superseded: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
@@ -43,48 +43,48 @@ class FindingRows:
 
 def rows_of(entries: Iterable[LogEntry]) -> FindingRows:
     """
-    Return what `entries`, in log order, add.
+    Return the rows that `entries`, in log order, add.
     """
-    told = FindingRows()
+    rows = FindingRows()
     for item in entries:
-        _add(told, item)
-    return told
+        _add(rows, item)
+    return rows
 
 
-def _add(told: FindingRows, item: LogEntry) -> None:
+def _add(rows: FindingRows, item: LogEntry) -> None:
     entry = item.entry
     match item.event:
         case ScanCompleted() | ScanCompletedV1() as event:
-            _add_scan(told, entry, event, status="completed", fault=None, file=None)
+            _add_scan(rows, entry, event, status="completed", fault=None, file=None)
         case ScanFailed() as event:
-            _add_scan(told, entry, event, status="failed", fault=event.fault.value, file=event.file)
+            _add_scan(rows, entry, event, status="failed", fault=event.fault.value, file=event.file)
         case DetectionFound() as event:
             scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
-            told.findings[*scan, str(event.field_id), event.kind.value] = _finding_row(entry, event, scan)
+            rows.findings[*scan, str(event.field_id), event.kind.value] = _finding_row(entry, event, scan)
         case AlertRaised() as event:
-            told.alerts.append(_alert_row(entry, event))
+            rows.alerts.append(_alert_row(entry, event))
         case AlertDelivered() as event:
             row: dict[str, Json] = {
                 "alert": bounded_name(event.alert),
                 "sink": bounded_name(event.sink),
                 "attempt": event.attempt,
             }
-            told.deliveries.setdefault((event.alert, event.sink), {**row, **_place(entry)})
+            rows.deliveries.setdefault((event.alert, event.sink), {**row, **_place(entry)})
         case TriggerReceived() as event:
-            counted = told.triggers.setdefault(
+            counted = rows.triggers.setdefault(
                 event.source.value, {"source": event.source.value, "triggers": 0, "files": 0}
             )
             counted["triggers"] += 1
             counted["files"] += event.file_count
             counted |= {"last_index": entry.index, "last_at": canonical.format_time(entry.recorded_at)}
         case CommitObserved() as event:
-            told.ungoverned.setdefault((event.table_uuid, event.snapshot), _ungoverned_row(entry, event))
+            rows.ungoverned.setdefault((event.table_uuid, event.snapshot), _ungoverned_row(entry, event))
         case _:
-            pass  # about nothing that stands here
+            pass  # no finding
 
 
 def _add_scan(
-    told: FindingRows,
+    rows: FindingRows,
     entry: Entry,
     event: ScanCompleted | ScanCompletedV1 | ScanFailed,
     *,
@@ -95,8 +95,8 @@ def _add_scan(
     scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
     named = dict(zip(("table_uuid", "snapshot", "ruleset"), scan, strict=True))
     group_id = str(entry.group_id)
-    told.findings = {key: row for key, row in told.findings.items() if key[:3] != scan or row["group_id"] == group_id}
-    told.superseded[scan] = {**named, "group_id": group_id}
+    rows.findings = {key: row for key, row in rows.findings.items() if key[:3] != scan or row["group_id"] == group_id}
+    rows.superseded[scan] = {**named, "group_id": group_id}
     row: dict[str, Json] = {
         **named,
         **_place(entry),
@@ -115,7 +115,7 @@ def _add_scan(
         row |= {"rows_sampled": event.rows_sampled, "gaps": list(event.gaps)}
     else:
         row |= dict.fromkeys(counts, 0) | {"rows_sampled": None, "gaps": []}
-    told.scans[scan] = row
+    rows.scans[scan] = row
 
 
 def _finding_row(entry: Entry, event: DetectionFound, scan: tuple[str, str, str]) -> dict[str, Json]:

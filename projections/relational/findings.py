@@ -1,9 +1,8 @@
 """
-What triggers, streams and detection have told, as tables: scans and findings, alerts and who took them, the sources of
-triggers, and snapshots that came behind the gateway's back. For the console, the API, alerting and detection itself.
+Findings as tables: scans and what they found, alerts and their deliveries, sources of triggers, and snapshots that were
+committed without the gateway. For the console, the API, alerting and detection itself.
 
-Which rows an entry makes is decided in `finding_rows.py`; here they are stored and read. No value of a column is
-anywhere here.
+`finding_rows.py` decides which rows an entry makes; this module stores and reads them. No value of a column is stored.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ INDEX_END: Final = 2**53 - 1
 
 TABLES: Final = ("scans", "findings", "alerts", "deliveries", "triggers", "ungoverned")
 _NAMED: Final = ("scans", "findings", "alerts", "ungoverned")
-"""Tables whose rows bear the key of what their table is called, whenever that was told."""
+"""Tables whose rows have the key of their table's name, which may become known later."""
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSummary:
-    """The last scan of one snapshot under one ruleset; `key` is None for a table that nobody has named yet."""
+    """The last scan of one snapshot under one ruleset; `key` is None for a table without a name so far."""
 
     table_uuid: str
     snapshot: str
@@ -69,7 +68,7 @@ class ScanSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a scan found in one column, of one kind: `matches` of `not_null` values."""
+    """Personal data of one kind that a scan found in one column: `matches` of `not_null` values."""
 
     index: int
     group_id: UUID
@@ -88,7 +87,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert that was raised, and the sinks that have taken it, in the order in which they did."""
+    """An alert, and the sinks that it was delivered to, in the order of delivery."""
 
     index: int
     group_id: UUID
@@ -106,7 +105,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ungoverned:
-    """A snapshot that no approved decision names."""
+    """A snapshot that no approved decision names: it was committed without the gateway."""
 
     index: int
     recorded_at: datetime
@@ -121,7 +120,7 @@ class Ungoverned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerCounts:
-    """What has come from one source of triggers."""
+    """How many triggers and files one source has reported."""
 
     source: str
     triggers: int
@@ -137,25 +136,25 @@ class FindingsProjection:
     version: int = FINDINGS_VERSION
 
     async def prepare(self, transaction: Transaction) -> None:
-        """Do nothing: a generation is the rows that bear its number."""
+        """Do nothing: a generation is the rows with its number."""
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
-        """Add what the entries tell."""
-        told = rows_of(entries)
-        asked = lookups_of(entries)
-        names = await read_names(transaction, self.name, asked)
+        """Add the rows of the entries, and the names of their tables."""
+        rows = rows_of(entries)
+        lookups = lookups_of(entries)
+        names = await read_names(transaction, self.name, lookups)
         for item in entries:
             names.apply(item)
         await write_names(transaction, self.name, names)
-        await _execute(transaction, "upsert_scans", list(told.scans.values()))
-        await _execute(transaction, "delete_superseded", list(told.superseded.values()))
-        await _execute(transaction, "upsert_findings", list(told.findings.values()))
-        await _execute(transaction, "insert_alerts", told.alerts)
-        await _execute(transaction, "insert_deliveries", list(told.deliveries.values()))
-        await _execute(transaction, "add_triggers", list(told.triggers.values()))
-        await _execute(transaction, "insert_ungoverned", list(told.ungoverned.values()))
-        # What is new bears the name that its table has by now; what is old the one that its table has got here.
-        if about := sorted(asked.uuids | names.changed):
+        await _execute(transaction, "upsert_scans", list(rows.scans.values()))
+        await _execute(transaction, "delete_superseded", list(rows.superseded.values()))
+        await _execute(transaction, "upsert_findings", list(rows.findings.values()))
+        await _execute(transaction, "insert_alerts", rows.alerts)
+        await _execute(transaction, "insert_deliveries", list(rows.deliveries.values()))
+        await _execute(transaction, "add_triggers", list(rows.triggers.values()))
+        await _execute(transaction, "insert_ungoverned", list(rows.ungoverned.values()))
+        # New rows get the current name of their table; existing rows the name that their table got in this batch.
+        if about := sorted(lookups.uuids | names.changed):
             for table in _NAMED:
                 query = sql.SQL(QUERIES["name_rows"]).format(table=sql.Identifier("projections", table))
                 await transaction.connection.execute(query, {**_where(transaction), "uuids": about})
@@ -198,7 +197,7 @@ async def read_findings(
     limit: int = 100,
 ) -> list[Finding]:
     """
-    Return what was found last in each column, of each kind, newest first: of one table (its event key), or of all.
+    Return the last finding of each column and kind, newest first: of one table (its event key), or of all.
     """
     return await _read(
         connection,
@@ -213,7 +212,7 @@ async def read_findings(
 
 async def read_findings_of_snapshot(connection: Connection, *, table_uuid: str, snapshot: str) -> list[Finding]:
     """
-    Return what was found in one snapshot, under whatever ruleset.
+    Return what was found in one snapshot, under any ruleset.
     """
     return await _read(connection, Finding, "findings_of_snapshot", table_uuid=table_uuid, snapshot=snapshot)
 
@@ -227,14 +226,14 @@ async def read_alerts(connection: Connection, *, before: int = INDEX_END, limit:
 
 async def read_ungoverned(connection: Connection, *, before: int = INDEX_END, limit: int = 100) -> list[Ungoverned]:
     """
-    Return the last snapshots below index `before` that came behind the gateway's back, newest first.
+    Return the last ungoverned snapshots below index `before`, newest first.
     """
     return await _read(connection, Ungoverned, "ungoverned", before=before, limit=min(limit, ROWS_MAX))
 
 
 async def read_sources(connection: Connection) -> list[TriggerCounts]:
     """
-    Return what has come from each source of triggers.
+    Return the counts of each source of triggers.
     """
     return await _read(connection, TriggerCounts, "triggers")
 

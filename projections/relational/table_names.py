@@ -1,14 +1,13 @@
 """
-Which table is called what: tables by uuid, and by catalog, namespace and name. One resolver for every read model.
+Names of tables: from uuid to catalog, namespace and name. One resolver for every read model.
 
-A table is the one of its uuid, which its metadata file says. What it is called is told by others, and later. What the
-gateway has loaded by its name, or committed to, and what a catalog answered for a name (`table.identified`), is
-certain. What an observation or a scan says was known when it was recorded; of a callback it is what the sender said. So
-it counts only for a table that nothing certain has named, under a name that nothing certain has given to another one.
+The uuid in its metadata file identifies a table; its name comes from other entries, and later. A name is certain if the
+gateway loaded or committed to the table under it, or if a catalog answered it for that name (`table.identified`). The
+name in an observation or a scan was known when that was recorded, and the name in a callback is a claim of its sender:
+such a name counts only for a table without a certain name, and only if no other table certainly has it.
 
-The names are folded entry by entry, in the order of the log. `TableNames` is that fold, and pure; `read_names` and
-`write_names` keep it between batches, for each projection that needs it in its own generation: no projection depends on
-how far another one is.
+Names are folded entry by entry, in log order. `TableNames` is that fold, and pure; `read_names` and `write_names` keep
+it between batches, for each projection in its own generation: no projection depends on the cursor of another.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ LEVELS_MIN: Final = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableName:
     """
-    What the table of a uuid is called; `key` is None for one that nobody has named yet.
+    The name of a table as an event key; `key` is None for a table without a name so far.
 
-    `index` is the entry that said so, `is_certain` whether it can be relied on. A table that was dropped, or whose name
-    another table has now, keeps the name as its last one: it is not `is_current`.
+    `index` is the entry that it comes from. A table that was dropped, or whose name another table has now, keeps it as
+    its last name, which is not `is_current`.
     """
 
     table_uuid: str
@@ -63,7 +62,7 @@ class TableName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedTable:
-    """A table has got a name; `before` is its last one, `is_known` whether an entry before this one was about it."""
+    """A table with a new name; `before` is its last one, `is_known` whether an earlier entry was about the table."""
 
     table_uuid: str
     key: str
@@ -73,7 +72,7 @@ class NamedTable:
 
 @dataclass(slots=True, kw_only=True)
 class NameLookups:
-    """The uuids and keys of tables that some entries name."""
+    """The tables whose names are needed to apply some entries, by uuid and by key."""
 
     uuids: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
@@ -81,7 +80,7 @@ class NameLookups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Naming:
-    """What one entry says of a table; without a key nothing but that it is there."""
+    """What one entry says about a table's name; without a key it only says that the table exists."""
 
     table_uuid: str
     key: str | None
@@ -90,33 +89,33 @@ class _Naming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dropped:
-    """The table of this name is gone."""
+    """The table of this name was dropped."""
 
     key: str
 
 
 class TableNames:
-    """The names of the tables that some entries are about, at a place in the log."""
+    """The names of the tables that some entries are about, at one position of the log."""
 
     def __init__(self, stored: Iterable[TableName] = ()) -> None:
         self._of_uuid: dict[str, TableName] = {}
         self._holders: dict[str, str] = {}
         self.changed: set[str] = set()
-        """The uuids of tables whose `TableName` is another one than was stored."""
+        """The uuids of tables whose `TableName` differs from the stored one."""
         for name in stored:
             self._put(name)
 
     def copy(self) -> TableNames:
-        """Return the same names, which change apart from these."""
+        """Return an independent copy."""
         return TableNames(self._of_uuid.values())
 
     def key_of(self, table_uuid: str) -> str | None:
-        """Return the key of what a table is, or was last, called; None if nobody has named it."""
+        """Return the key of a table's current or last name; None if it has none."""
         name = self._of_uuid.get(_uuid(table_uuid))
         return None if name is None else name.key
 
     def resolve(self, table_uuid: str, key: str | None) -> str | None:
-        """Return the key of what a table is called if somebody who is not certain calls it `key`."""
+        """Return the key of a table's name, given the uncertain name `key` from a source."""
         before = self._of_uuid.get(_uuid(table_uuid))
         if key is not None and self._is_free(key, before, _uuid(table_uuid)):
             return key
@@ -128,46 +127,46 @@ class TableNames:
 
     def apply(self, item: LogEntry) -> NamedTable | None:
         """
-        Take in the next entry; return the name that it gives to a table, if that is another one than before.
+        Apply the next entry; return the name that it gives to a table, if that differs from the name before.
         """
         match _naming_of(item):
-            case _Naming() as told:
-                return self._bind(told, item.entry.index)
+            case _Naming() as naming:
+                return self._bind(naming, item.entry.index)
             case _Dropped(key=key):
                 self._release(key)
         return None
 
-    def _bind(self, told: _Naming, index: int) -> NamedTable | None:
-        before = self._of_uuid.get(told.table_uuid)
-        if told.key is None or not (told.is_certain or self._is_free(told.key, before, told.table_uuid)):
+    def _bind(self, naming: _Naming, index: int) -> NamedTable | None:
+        before = self._of_uuid.get(naming.table_uuid)
+        if naming.key is None or not (naming.is_certain or self._is_free(naming.key, before, naming.table_uuid)):
             if before is None:
                 self._set(
-                    TableName(table_uuid=told.table_uuid, key=None, index=index, is_certain=False, is_current=False)
+                    TableName(table_uuid=naming.table_uuid, key=None, index=index, is_certain=False, is_current=False)
                 )
             return None
-        is_same = before is not None and before.key == told.key and before.is_current
-        if is_same and before is not None and before.is_certain >= told.is_certain:
+        is_same = before is not None and before.key == naming.key and before.is_current
+        if is_same and before is not None and before.is_certain >= naming.is_certain:
             return None
-        if self._holders.get(told.key) not in {None, told.table_uuid}:
-            self._release(told.key)
-        if before is not None and before.key is not None and self._holders.get(before.key) == told.table_uuid:
+        if self._holders.get(naming.key) not in {None, naming.table_uuid}:
+            self._release(naming.key)
+        if before is not None and before.key is not None and self._holders.get(before.key) == naming.table_uuid:
             del self._holders[before.key]
         self._set(
             TableName(
-                table_uuid=told.table_uuid, key=told.key, index=index, is_certain=told.is_certain, is_current=True
+                table_uuid=naming.table_uuid, key=naming.key, index=index, is_certain=naming.is_certain, is_current=True
             )
         )
         if is_same:
             return None
         return NamedTable(
-            table_uuid=told.table_uuid,
-            key=told.key,
+            table_uuid=naming.table_uuid,
+            key=naming.key,
             before=None if before is None else before.key,
             is_known=before is not None,
         )
 
     def _is_free(self, key: str, before: TableName | None, table_uuid: str) -> bool:
-        """Tell whether what is not certain may name a table so."""
+        """Tell whether an uncertain source may give a table this name."""
         if before is not None and before.is_certain:
             return False
         holder = self._of_uuid.get(self._holders.get(key, ""))
@@ -189,26 +188,26 @@ class TableNames:
 
 def lookups_of(entries: Iterable[LogEntry]) -> NameLookups:
     """
-    Return whose names have to be known to apply `entries`.
+    Return which names are needed to apply `entries`.
     """
-    asked = NameLookups()
+    lookups = NameLookups()
     for item in entries:
         match _naming_of(item):
             case _Naming(table_uuid=table_uuid, key=key):
-                asked.uuids.add(table_uuid)
-                asked.keys |= set() if key is None else {key}
+                lookups.uuids.add(table_uuid)
+                lookups.keys |= set() if key is None else {key}
             case _Dropped(key=key):
-                asked.keys.add(key)
-    return asked
+                lookups.keys.add(key)
+    return lookups
 
 
-async def read_names(transaction: Transaction, projection: str, asked: NameLookups) -> TableNames:
+async def read_names(transaction: Transaction, projection: str, lookups: NameLookups) -> TableNames:
     """
-    Return what a projection's generation holds of the tables that are asked for.
+    Return the names that a projection's generation stores for these look-ups.
     """
-    if not asked.uuids and not asked.keys:
+    if not lookups.uuids and not lookups.keys:
         return TableNames()
-    parameters = {**_where(transaction, projection), "uuids": sorted(asked.uuids), "keys": sorted(asked.keys)}
+    parameters = {**_where(transaction, projection), "uuids": sorted(lookups.uuids), "keys": sorted(lookups.keys)}
     rows = await (await transaction.connection.execute(QUERIES["names"], parameters)).fetchall()
     return TableNames(map(read_name, rows))
 
@@ -244,16 +243,16 @@ async def read_live_names(
     connection: Connection, log_id: int, *, uuids: Sequence[str] = (), keys: Sequence[str] = ()
 ) -> list[TableName]:
     """
-    Return the names of some tables of a log, by uuid or current key, as far as the read models have seen it.
+    Return the names of some tables of a log, by uuid or current key, as of the read models' cursor.
     """
-    asked = {"log_id": log_id, "uuids": [_uuid(each) for each in uuids], "keys": list(keys)}
-    rows = await (await connection.execute(QUERIES["live_names"], asked)).fetchall()
+    which = {"log_id": log_id, "uuids": [_uuid(each) for each in uuids], "keys": list(keys)}
+    rows = await (await connection.execute(QUERIES["live_names"], which)).fetchall()
     return [read_name(row) for row in rows]
 
 
 def read_name(row: Sequence[Any]) -> TableName:
     """
-    Return the name that a row of `names` or `live_names` is.
+    Return the name of a row of the query `names` or `live_names`.
     """
     table_uuid, key, index, is_certain, is_current = row
     return TableName(table_uuid=table_uuid, key=key, index=index, is_certain=is_certain, is_current=is_current)
@@ -261,9 +260,10 @@ def read_name(row: Sequence[Any]) -> TableName:
 
 def resolve_key(names: Iterable[TableName], *, table_uuid: str, said: str | None) -> str | None:
     """
-    Return the key of what a table is called, by what is known of it and of the name that somebody says it has.
+    Return the key of a table's name, given the uncertain name `said` from a source.
 
-    `names` are those of the table and of the one that is called as `said` now. The rule is that of `TableNames`.
+    `names` are the names of the table itself and of the table that has the name `said` now. The rule is that of
+    `TableNames`.
     """
     return TableNames(names).resolve(table_uuid, said)
 
@@ -282,14 +282,14 @@ def identifier_of(key: str) -> Identifier | None:
 
 
 def _naming_of(item: LogEntry) -> _Naming | _Dropped | None:
-    """Return what an entry says of a table's name."""
+    """Return what an entry says about a table's name."""
     match item.event:
         case CommitDecided(base=str(), table_uuid=str(table_uuid)) if item.entry.key.startswith(f"{TABLE}:"):
-            # Whatever was decided: the gateway has loaded the table by this name, to judge what would be done to it.
+            # Whatever the decision: to judge the request, the gateway has loaded the table by this name.
             return _Naming(table_uuid=_uuid(table_uuid), key=item.entry.key, is_certain=True)
         case CommitSettled(outcome=CommitOutcome.ACCEPTED) as settled if item.entry.key.startswith(f"{TABLE}:"):
             if settled.metadata_location is None:
-                return _Dropped(key=item.entry.key)  # an accepted commit that leaves no metadata file
+                return _Dropped(key=item.entry.key)  # an accepted commit without a metadata file is a drop
             if settled.table_uuid is None:
                 return None
             return _Naming(table_uuid=_uuid(settled.table_uuid), key=item.entry.key, is_certain=True)
@@ -307,7 +307,7 @@ def _naming_of(item: LogEntry) -> _Naming | _Dropped | None:
 
 
 def _uuid(text: str) -> str:
-    """Return a uuid as a row can hold it: it comes from a file of somebody else's."""
+    """Return a uuid as a row can hold it: it comes from a file that others wrote."""
     return bounded_name(storable(text))
 
 

@@ -195,7 +195,7 @@ DELETE FROM projections.lineage_cycles AS c
 USING jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text)
 WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = x.source AND c.target = x.target
 
--- name: tell_cycles
+-- name: mark_reported
 -- The entries that tell of them; the first one behind the refusal counts.
 WITH told AS (
     SELECT c.source, c.target, min(x.told_index) AS told_index
@@ -328,7 +328,7 @@ WHERE log_id = %(log_id)s AND generation = %(generation)s
 -- The rows of one generation in one table.
 DELETE FROM {table} WHERE log_id = %(log_id)s AND generation = %(generation)s
 
--- name: untold
+-- name: unreported
 -- Edges that were not drawn and of which no entry of the log tells yet, of all logs that are asked for.
 SELECT c.log_id, c.group_id, c.source, c.target, c.path
 FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
@@ -358,7 +358,8 @@ WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND e.index = ANY(%(ind
 ORDER BY e.index, c.source COLLATE "C", c.target COLLATE "C"
 
 -- name: omitted_at
--- What was told of these tables and data sets and is not drawn: of the live generation of lineage, or of the graph's own.
+-- What was reported of these tables and data sets and is not drawn, by the live generation of lineage or of the graph.
+-- The lineage of generation n of a graph is stored as generation -n (projections/lineage/edges.py, lineage_of_graph).
 SELECT o.key, o.columns, o.datasets, o.names, o.edges, o.ambiguous, o.refused
 FROM projections.live AS l
 JOIN projections.lineage_omitted AS o
