@@ -45,20 +45,20 @@ class Settings:
     home: Path = setting(
         Kind.PATH,
         ".lakeproof",
-        "keys (each file 0600), the embedded server's data and logs (root's are in LAKEPROOF_SERVER_FOLDER), and "
-        "the default warehouse; nobody else may enter it",
+        "directory of the keys (each file 0600), the embedded server's data and logs (root's are in "
+        "LAKEPROOF_SERVER_FOLDER), and the default warehouse; no other user may enter it",
     )
     server_account: str = setting(
         Kind.TEXT,
         "lakeproof",
-        "system account that root's embedded server runs as, and nothing else may; the default one is made if it "
-        "is missing",
+        "system account that root's embedded server runs as, and no other program may; the default one is made if "
+        "it is missing",
     )
     server_folder: Path = setting(
         Kind.PATH,
         "/var/lib/lakeproof",
-        "where root's embedded servers keep their databases, each in a folder of its own; that account must be "
-        "able to enter it",
+        "folder in which root's embedded servers keep their databases, each in a directory of its own; that account "
+        "must be able to enter it",
     )
     dsn: str | None = setting(
         Kind.SECRET,
@@ -75,17 +75,17 @@ class Settings:
     schema_accepted: str | None = setting(
         Kind.TEXT,
         None,
-        "fingerprint of the database's schema, roles, grants and settings, as a refused start prints it: they are "
-        "meant, and the system log records them; any other difference is still refused",
+        "fingerprint of a changed schema (with roles, grants and settings), as a refused start prints it: the "
+        "change is accepted, and the system log records it; any other change is still refused",
     )
     host: str = setting(Kind.TEXT, "127.0.0.1", "address the gateway listens on")
     port: int = setting(Kind.INTEGER, 8181, "port the gateway listens on; 0 is any free one", most=65_535)
     warehouse: str = setting(
         Kind.LOCATION,
         "<home>/warehouse",
-        "where the built-in catalog keeps the files of its tables; nobody else may enter a local one",
+        "where the built-in catalog keeps the files of its tables; no other user may enter a local one",
     )
-    cache: Path = setting(Kind.PATH, "~/.cache/lakeproof", "what was fetched, and can be again")
+    cache: Path = setting(Kind.PATH, "~/.cache/lakeproof", "directory of downloads, which can be fetched again")
     checkpoint_interval_s: float = setting(
         Kind.NUMBER,
         1.0,
@@ -102,13 +102,13 @@ class Settings:
     signer_agent_key: str | None = setting(
         Kind.TEXT,
         None,
-        "the agent's Ed25519 key to begin with, as ssh-add -l prints it (SHA256:…); if set, it must be one of "
-        "those that sign at every later start",
+        "the agent's Ed25519 key for the first start, as ssh-add -l prints it (SHA256:…); at later starts it must "
+        "be one of the signing keys",
     )
     seal_parts: int = setting(
         Kind.INTEGER,
         1,
-        "1: payload parts that are about a person are encrypted under a key of that person's; 0: they are not",
+        "1: payload parts about a person are encrypted under that person's key; 0: they are not",
         most=1,
     )
     key_encryption_key: Path | None = setting(
@@ -119,7 +119,7 @@ class Settings:
     anchor_interval_s: float = setting(
         Kind.NUMBER,
         60.0,
-        "time between two rounds in which the system log takes size and root of every log that has moved",
+        "interval at which the system log records size and root of every log that has grown",
         unit="seconds",
         least=0.01,
         most=86_400,
@@ -148,7 +148,7 @@ class Settings:
     publish_to: str | None = setting(
         Kind.TEXT,
         None,
-        "places outside where checkpoints of the system log are published, separated by commas: "
+        "places outside the installation to which checkpoints of the system log are published, separated by commas: "
         "s3://bucket/prefix (with object lock and a default retention), git:<absolute path or URL>#<branch>, "
         "file:/path (for others to collect)",
     )
@@ -236,13 +236,13 @@ class Settings:
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = setting(
         Kind.NETWORKS,
         "",
-        "addresses and networks of the proxies in front of the gateway, separated by commas: for whom they ask is "
-        "what their X-Forwarded-For or Forwarded says; from anyone else these headers mean nothing",
+        "addresses and networks of the proxies in front of the gateway, separated by commas: the client of their "
+        "requests is taken from X-Forwarded-For or Forwarded; from others these headers are ignored",
     )
     connections_max: int = setting(
         Kind.INTEGER,
         768,
-        "connections that may be open; beyond it one that waits for its client gives way, or the new one is "
+        "connections that may be open; beyond it one that waits for its client is closed, or the new one is "
         "answered 503 (each takes a file descriptor of the process)",
         unit="connections",
         least=8,
@@ -251,7 +251,8 @@ class Settings:
     connections_per_address_max: int = setting(
         Kind.INTEGER,
         384,
-        "connections that one client may have open: an IPv4 address, a /64 of IPv6, or whom a trusted proxy names",
+        "connections that one client may have open: an IPv4 address, a /64 of IPv6, or the client that a trusted "
+        "proxy names",
         unit="connections",
         least=4,
         most=60_000,
@@ -275,7 +276,7 @@ class Settings:
     stall_timeout_s: float = setting(
         Kind.NUMBER,
         30.0,
-        "how long a body may take to arrive, or an answer to be read, beside what its size takes at "
+        "how long a body may take to arrive, or an answer to be read, in addition to the time for its size at "
         "LAKEPROOF_RATE_MIN_BYTES_PER_S; then 408, or the connection is cut off",
         unit="seconds",
         least=0.1,
@@ -284,7 +285,7 @@ class Settings:
     rate_min_bytes_per_s: int = setting(
         Kind.INTEGER,
         8192,
-        "slowest rate at which bodies and answers may move",
+        "slowest rate at which bodies and answers may be transferred",
         unit="bytes per second",
         least=1,
         most=1024**3,
@@ -305,15 +306,15 @@ class Settings:
     upstreams_allowed: EgressRules = setting(
         Kind.HOSTS,
         "public",
-        "where connections may go that tenants' catalogs (uri, s3.endpoint) and the alert webhook ask for, "
-        "separated by commas: public (every address of the internet), a host, an address, a network "
-        "(10.1.0.0/16), each with a port if wanted (minio.internal:9000); private and loopback addresses are "
-        "refused unless they are here, link-local and metadata addresses unless each is here by itself",
+        "hosts to which the gateway may connect for tenants' catalogs (uri, s3.endpoint) and the alert webhook, "
+        "separated by commas: public (every address of the internet), a host, an address, a network (10.1.0.0/16), "
+        "each with a port if wanted (minio.internal:9000); private and loopback addresses are refused unless they "
+        "are listed, link-local and metadata addresses unless each is listed by itself",
     )
     upstream_timeout_s: float = setting(
         Kind.NUMBER,
         30.0,
-        "how long another catalog may take to answer; then the outcome of a commit is unknown",
+        "how long a foreign catalog may take to answer; then the outcome of a commit is unknown",
         unit="seconds",
         least=0.1,
         most=600,
@@ -321,7 +322,7 @@ class Settings:
     reconcile_after_s: float = setting(
         Kind.NUMBER,
         60.0,
-        "age of an open decision on another catalog from which its outcome is looked for there; more than "
+        "age from which the outcome of an open decision is looked up at the foreign catalog; more than "
         "LAKEPROOF_UPSTREAM_TIMEOUT_S",
         unit="seconds",
         least=0.1,
@@ -353,12 +354,12 @@ class Settings:
     alert_webhook: str | None = setting(
         Kind.SECRET,
         None,
-        "URL that takes alerts as Slack's JSON; without it they are in the log alone",
+        "URL that takes alerts as Slack's JSON; without it they are only in the log",
     )
     streams: int = setting(
         Kind.INTEGER,
         1,
-        "1: `lakeproof up` runs the streams; 0: run `lakeproof streams run` elsewhere",
+        "1: `lakeproof up` runs the streams; 0: run `lakeproof streams run` in other processes",
         most=1,
     )
     streams_workers: int = setting(
@@ -377,7 +378,7 @@ class Settings:
     kafka_lineage_topic: str = setting(
         Kind.TEXT,
         "lakeproof.lineage",
-        "beginning of the topics from which OpenLineage events are taken; a dot and the tenant's id follow",
+        "prefix of the topics with OpenLineage events; a dot and the tenant's id follow",
     )
     kafka_outbox_topic: str = setting(
         Kind.TEXT,
@@ -387,7 +388,8 @@ class Settings:
     detect: int = setting(
         Kind.INTEGER,
         1,
-        "1: `lakeproof up` runs detection on Spark, if there is a Java 17; 0: run `lakeproof detect run` elsewhere",
+        "1: `lakeproof up` runs detection on Spark, if there is a Java 17; 0: run `lakeproof detect run` in another "
+        "process",
         most=1,
     )
     detect_batch_max_bytes: int = setting(
