@@ -8,23 +8,24 @@ and ends with the command's exit code. What loads which package is not seen here
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
 import pkgutil
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from testkit.environment import PROJECT
 
-IMPORTED: Final = ("lakeproof.cli", "lakeproof.services")
-"""These and all modules of `lakeproof.commands`; a command imports the rest when it is called."""
+OURS: Final = ("ledger", "projections", "gateway", "streams", "lakeproof")
+HEAVY: Final = ("faust", "moto", "numba", "numpy", "pyarrow", "pyspark")
+"""What few commands use; each takes long to import, and some start threads, which a fork leaves behind."""
 REQUEST_BYTES_MAX: Final = 1 << 20
 BROKEN_DOWN: Final = 70
 READY: Final = "ready"
@@ -57,8 +58,6 @@ def forked_commands(folder: Path) -> Iterator[Path]:
     server = subprocess.Popen(
         [sys.executable, "-m", "testkit.servers.commands", str(address)],
         cwd=PROJECT,
-        # Threads that a library starts on import would not be there after a fork.
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -69,19 +68,14 @@ def forked_commands(folder: Path) -> Iterator[Path]:
         assert server.stdout.readline().strip() == READY
         yield programs
     finally:
-        server.kill()
+        server.terminate()
         server.communicate()
 
 
 def serve(address: str) -> None:
     """Fork a process for each request, until the process that started this one ends."""
-    commands = importlib.import_module("lakeproof.commands")
-    for module in (
-        *IMPORTED,
-        *(found.name for found in pkgutil.iter_modules(commands.__path__, "lakeproof.commands.")),
-    ):
-        importlib.import_module(module)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: they answer by themselves
+    _import_all()
+    gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -93,6 +87,21 @@ def serve(address: str) -> None:
                 if os.fork() == 0:
                     listener.close()
                     _answer(connection)
+            with suppress(ChildProcessError):  # the children answer by themselves; here they are only counted
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+
+
+def _import_all() -> None:
+    blocked: dict[str, Any] = dict.fromkeys(HEAVY)
+    sys.modules.update(blocked)  # whatever needs one of these is imported by the command that needs it
+    for package in OURS:
+        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not found.name.endswith("__main__"):
+                with suppress(ImportError):
+                    importlib.import_module(found.name)
+    for name in HEAVY:
+        del sys.modules[name]
 
 
 def _answer(connection: socket.socket) -> None:
@@ -109,7 +118,6 @@ def _answer(connection: socket.socket) -> None:
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.chdir(directory)
         os.umask(umask)
         os.environ.clear()

@@ -1,6 +1,9 @@
 """
 The command `lakeproof` as people run it: a process of its own each time, its exit code, and what stands on the screen.
 
+Most are forked from a process that has imported everything. What is about imports, crashes, signals or serving starts
+an interpreter.
+
 One home for the module; its server runs throughout, so that most commands attach to it.
 """
 
@@ -42,9 +45,10 @@ from ledger.format.sequence import Group, LogHead, sequence
 from projections.errors import NotProjectedError
 from testkit.environment import PROJECT
 from testkit.lakeproof.made_rooms import make_data_folder
+from testkit.servers.commands import forked_commands
 
 TIMEOUT_S = 60
-PROGRAM = ("-m", "lakeproof")
+PROGRAM = (sys.executable, "-m", "lakeproof")
 HEAVY = frozenset({"psycopg", "psycopg_pool", "fastapi", "pyiceberg", "pyarrow", "celpy", "uvicorn", "eventsourcing"})
 
 
@@ -54,11 +58,13 @@ class Shell:
 
     directory: Path
     environment: Mapping[str, str]
+    forked: Path
+    """The command, forked from a process that has imported everything (`testkit.servers.commands`)."""
 
-    def start(self, *arguments: str, program: tuple[str, ...] = PROGRAM, **more: str) -> subprocess.Popen[str]:
-        """Start the command; `more` are variables."""
+    def start(self, *arguments: str, program: tuple[str | Path, ...] = PROGRAM, **more: str) -> subprocess.Popen[str]:
+        """Start the command in an interpreter of its own, or another program; `more` are variables."""
         return subprocess.Popen(
-            [sys.executable, *program, *arguments],
+            [*program, *arguments],
             cwd=self.directory,
             env={**self.environment, **more},
             stdin=subprocess.DEVNULL,
@@ -67,21 +73,23 @@ class Shell:
             text=True,
         )
 
-    def run(self, *arguments: str, program: tuple[str, ...] = PROGRAM, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run the command to its end."""
-        process = self.start(*arguments, program=program, **more)
+    def run(
+        self, *arguments: str, program: tuple[str, ...] | None = None, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the forked command, or another program, to its end."""
+        process = self.start(*arguments, program=program or (self.forked,), **more)
         stdout, stderr = process.communicate(timeout=TIMEOUT_S)
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
     def refusal(self, *arguments: str, code: int = 1, **more: str) -> str:
         """Run a command that must fail; return its one sentence."""
-        ended = self.run(*arguments, program=PROGRAM, **more)
+        ended = self.run(*arguments, program=None, **more)
         assert ended.returncode == code, ended
         assert re.fullmatch(r"lakeproof: [^\n]+\n", ended.stderr), ended.stderr
         return ended.stderr.strip()
 
 
-def shell_in(directory: Path, home: Path) -> Shell:
+def shell_in(directory: Path, home: Path, programs: Path) -> Shell:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}
     cache = load_settings(os.environ, directory=PROJECT).cache
     ours = {
@@ -90,23 +98,33 @@ def shell_in(directory: Path, home: Path) -> Shell:
         "LAKEPROOF_PORT": "0",
         "LAKEPROOF_CHECKPOINT_INTERVAL_S": "0.05",
     }
-    return Shell(directory=directory, environment={**kept, **ours, "PYTHONPATH": str(PROJECT)})
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    """A shell whose home does not exist yet."""
-    return shell_in(tmp_path, tmp_path / "home")
+    environment = {**kept, **ours, "PYTHONPATH": str(PROJECT)}
+    return Shell(directory=directory, environment=environment, forked=programs / "lakeproof")
 
 
 @pytest.fixture(scope="module")
-def installed(age: Path, short_directory: Callable[[], AbstractContextManager[Path]]) -> Iterator[Shell]:
+def programs(short_directory: Callable[[], AbstractContextManager[Path]]) -> Iterator[Path]:
+    """A directory with the forked command."""
+    with short_directory() as directory, forked_commands(directory) as programs:
+        yield programs
+
+
+@pytest.fixture
+def shell(tmp_path: Path, programs: Path) -> Shell:
+    """A shell whose home does not exist yet."""
+    return shell_in(tmp_path, tmp_path / "home", programs)
+
+
+@pytest.fixture(scope="module")
+def installed(
+    age: Path, short_directory: Callable[[], AbstractContextManager[Path]], programs: Path
+) -> Iterator[Shell]:
     """A shell whose home has a server that runs."""
     with short_directory() as directory:
         server = EmbeddedServer(directory / "home", age, folder=directory / "servers")
         server.start(print)
         try:
-            yield shell_in(directory, directory / "home")
+            yield shell_in(directory, directory / "home", programs)
         finally:
             server.stop()
 
@@ -120,7 +138,7 @@ def modules_after(shell: Shell, *arguments: str) -> tuple[int, set[str]]:
         "import sys, json\nfrom lakeproof.cli import run\ncode = run(sys.argv[1:])\n"
         "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
     )
-    ended = shell.run(*arguments, program=("-c", script))
+    ended = shell.run(*arguments, program=(sys.executable, "-c", script))
     code, modules = json.loads(ended.stderr.splitlines()[-1])
     return code, {name.partition(".")[0] for name in modules} | set(modules)
 
@@ -193,7 +211,7 @@ def test_a_command_that_is_called_wrongly_ends_with_2(shell: Shell, arguments: t
 
 
 def test_the_version_and_the_settings_are_shown(shell: Shell) -> None:
-    assert shell.run("--version").stdout.startswith("lakeproof")
+    assert shell.run("--version", program=PROGRAM).stdout.startswith("lakeproof")
     shown = shell.run("settings")
     assert shown.returncode == 0
     for setting in SETTINGS:
@@ -214,12 +232,12 @@ def test_a_variable_that_is_no_setting_is_named(shell: Shell) -> None:
 
 
 def test_data_of_another_version_is_left_alone(
-    age: Path, short_directory: Callable[[], AbstractContextManager[Path]]
+    age: Path, short_directory: Callable[[], AbstractContextManager[Path]], programs: Path
 ) -> None:
     with short_directory() as directory:
         data = make_data_folder(directory)
         (data / "PG_VERSION").write_text("16\n")
-        sentence = shell_in(directory, directory / "home").refusal("up")
+        sentence = shell_in(directory, directory / "home", programs).refusal("up")
         assert "made by PostgreSQL 16" in sentence
         assert "choose another LAKEPROOF_HOME" in sentence
 
@@ -312,7 +330,7 @@ sys.exit(cli.run(sys.argv[1:]))
 
 def test_what_nobody_expected_is_one_sentence_and_a_private_file(shell: Shell) -> None:
     (shell.directory / "home").mkdir()
-    ended = shell.run("break-down", program=("-c", BROKEN_COMMAND))
+    ended = shell.run("break-down", program=(sys.executable, "-c", BROKEN_COMMAND))
     assert ended.returncode == 70
     sentence = re.fullmatch(
         r"lakeproof: an error that should not be, RuntimeError: it broke badly \(details in ([^\n]+)\)\n", ended.stderr
@@ -327,7 +345,7 @@ def test_what_nobody_expected_is_one_sentence_and_a_private_file(shell: Shell) -
 
 
 def test_a_command_that_breaks_down_without_a_home_makes_none(shell: Shell) -> None:
-    ended = shell.run("break-down", program=("-c", BROKEN_COMMAND), TMPDIR=str(shell.directory))
+    ended = shell.run("break-down", program=(sys.executable, "-c", BROKEN_COMMAND), TMPDIR=str(shell.directory))
     assert f"(details in {shell.directory}/lakeproof-" in ended.stderr
     assert not (shell.directory / "home").exists()
 
@@ -349,7 +367,7 @@ sys.exit(cli.run(sys.argv[1:]))
 
 def test_what_is_logged_is_one_line_each_and_its_stack_goes_to_the_file(shell: Shell) -> None:
     (shell.directory / "home").mkdir()
-    ended = shell.run("log", program=("-c", LOGGING_COMMAND))
+    ended = shell.run("log", program=(sys.executable, "-c", LOGGING_COMMAND))
     assert ended.returncode == 0
     first, second = ended.stderr.splitlines()
     time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
