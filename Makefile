@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
 PROCESSES ?= 3
+# Where this is set, every process of a test compiles all modules anew, and pytest rewrites all tests in each of its own.
+unexport PYTHONDONTWRITEBYTECODE
 PACKAGE ?=
 PACKAGES := $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 FOLDERS := $(if $(PACKAGE),$(wildcard $(PACKAGE) testkit/$(PACKAGE) tests/$(PACKAGE)))
