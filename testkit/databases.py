@@ -14,6 +14,8 @@ TEMPLATE = "lakeproof_template"
 LOGIN_PASSWORD = "a throw-away server's"
 CLONE: Final = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
 """In memory, copying files takes two thirds of the processor time that copying through the write-ahead log does."""
+OID: Final = 4_000_000_000
+"""The number of every test's own database, which no server gives by itself: there the template's logs are confirmed."""
 CONFIRM: Final = load_queries("ledger.store", "signing.sql")["confirm"]
 
 
@@ -27,3 +29,20 @@ def confirm_logs(database: str) -> None:
     with psycopg.connect(database) as owner:
         sizes: dict[int, int] = dict(owner.execute("SELECT log_id, size FROM ledger.heads").fetchall())
         owner.execute(CONFIRM, {"log_ids": list(sizes), "sizes": list(sizes.values())})
+
+
+def confirm_logs_of_clones(template: str) -> None:
+    """
+    Do what the signer would do in each clone with the number `OID`, once, in the database they are cloned from.
+
+    A confirmation names the files of one database; in the template, and in a clone with another number, it holds not.
+    Whoever connects first also leaves PostgreSQL's cache of the catalog, which a clone takes along.
+    """
+    with psycopg.connect(template) as owner:
+        sizes: dict[int, int] = dict(owner.execute("SELECT log_id, size FROM ledger.heads").fetchall())
+        owner.execute(CONFIRM, {"log_ids": list(sizes), "sizes": list(sizes.values())})
+        # In the same transaction: a row that another one wrote is no confirmation.
+        owner.execute(
+            "UPDATE ledger.confirmations SET entries_file = regexp_replace(entries_file, '^base/[0-9]+/', %s)",
+            (f"base/{OID}/",),
+        )

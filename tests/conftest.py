@@ -32,7 +32,15 @@ from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Provisioned, provision
 from lakeproof.services import Services
 from lakeproof.settings import load_settings
-from testkit.databases import CLONE, LOGIN_PASSWORD, TEMPLATE, confirm_logs, provision_template
+from testkit.databases import (
+    CLONE,
+    LOGIN_PASSWORD,
+    OID,
+    TEMPLATE,
+    confirm_logs,
+    confirm_logs_of_clones,
+    provision_template,
+)
 from testkit.environment import PROJECT, SHARED_DATA, missing
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.judging import close_shared_engine
@@ -110,7 +118,9 @@ def template_installation(admin_dsn: str) -> Provisioned:
     dsn = make_conninfo(admin_dsn, dbname=TEMPLATE)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION age")
-    return provision_template(dsn)
+    installation = provision_template(dsn)
+    confirm_logs_of_clones(dsn)
+    return installation
 
 
 @pytest.fixture(scope="session")
@@ -130,10 +140,8 @@ def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str)
     """The owner's connection string to a database of this test's own, dropped afterwards whoever is connected."""
     name = f"test_{next(_numbers)}"
     identifiers = (sql.Identifier(name), sql.Identifier(template_database))
-    _admin.execute(CLONE.format(*identifiers))
-    dsn = make_conninfo(admin_dsn, dbname=name)
-    confirm_logs(dsn)
-    yield dsn
+    _admin.execute(sql.SQL("{} OID {}").format(CLONE.format(*identifiers), OID))
+    yield make_conninfo(admin_dsn, dbname=name)
     _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
 
 
