@@ -1,5 +1,5 @@
 """
-Makes the marks of scans again from the log: every scan that is recorded is counted in its mark, whatever asked for it.
+Rebuilds the marks of scans from the log: every recorded scan is counted in its mark, whatever requested it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Marks: a snapshot is scanned once for each ruleset, and a scan that somebody asked for once for each request.
+Marks: a snapshot is scanned once per ruleset, and a requested scan once per request.
 
-A mark is a guarded row, made in the transaction that appends the scan, so there is no scan without its mark and no mark
-without its scan. Group ids are derived from what was scanned: whoever scans it again appends nothing.
+A mark is a guarded row, inserted in the transaction that appends the scan, so there is no scan without its mark and no
+mark without its scan. Group ids derive from what was scanned: a repeated scan appends nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The streams' sessions in PostgreSQL, each working as the streams' role, and how long their loops pause.
+The streams' sessions in PostgreSQL, each working as the streams' role, and the pauses of their loops.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ledger.store.notifications import WakeUp
 from ledger.store.session import Connection
 
 POLL_S: Final = 1.0
-"""How often a loop looks for itself, whatever rings: a ring can be missed, and other processes leave work."""
+"""How often a loop polls: a notification can be missed, and other processes leave work."""
 PAUSE_S: Final = 0.02
-"""At least so long between two looks that found nothing, however often it rings: a look costs the database a query."""
+"""The least pause between two polls that found nothing, however many notifications come: each poll is a query."""
 
 STATEMENT_TIMEOUT_S: Final = 60
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
@@ -34,7 +34,7 @@ _SESSION: Final = {
 @asynccontextmanager
 async def connect_reading(dsn: str) -> AsyncIterator[Connection]:
     """
-    Yield a connection that cannot write: what handlers are given.
+    Yield a read-only connection, for handlers.
 
     Raises:
         psycopg.Error: if the server cannot be reached, or refuses.
@@ -60,8 +60,8 @@ async def connect_following(dsn: str) -> AsyncIterator[Connection]:
     """
     Yield a connection whose commits do not wait for the disk.
 
-    Enough where everything stored follows from the log, which is durable: what a server loses with its last moments is
-    done again, to the same effect.
+    This is enough where everything stored derives from the log, which is durable: what a server loses in a crash is
+    done again, with the same effect.
 
     Raises:
         psycopg.Error: if the server cannot be reached, or refuses.
@@ -82,7 +82,7 @@ async def _connect(dsn: str, **session: str) -> AsyncIterator[Connection]:
 
 
 async def pass_on(wake: WakeUp, bells: Sequence[asyncio.Event]) -> None:
-    """Ring each worker's own bell whenever `wake` rings, until cancelled: the first would clear one bell for all."""
+    """Set each worker's own event whenever `wake` is set, until cancelled: one event would be cleared by the first."""
     while True:
         await wake.wait()
         wake.clear()

@@ -1,5 +1,5 @@
 """
-The errors of the streams: one root, and the cases that somebody acts on differently.
+The errors of the streams: one root, and the cases that a caller acts on differently.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ class StreamError(Exception):
 
 
 class PoisonError(StreamError):
-    """A message can never be handled, however often it is tried: it goes to the dead letters, with this reason."""
+    """A message can never be handled, however often it is tried: it becomes a dead letter with this reason."""
 
 
 class TransientError(StreamError):
-    """Something that is needed is away for a moment: the same message is tried again, nothing is lost."""
+    """Something is unavailable for the moment: the same message is tried again, and nothing is lost."""
 
 
 class UnansweredError(TransientError):
-    """A host that others run did not answer, or not in time. It is asked again some times, and not for ever."""
+    """A third-party host did not answer, or not in time. It is retried, with a limit."""

@@ -33,15 +33,15 @@ from streams.errors import PoisonError, TransientError, UnansweredError
 from streams.handler import Append, DeadLetter, Deferred, Effects, Handler, Message, OutboxMessage
 
 HANDLE_TIMEOUT_S: Final = 300.0
-"""A handler that takes longer waits for something that does not come: its batch is tried again."""
+"""A handler that takes longer is considered stuck: its batch is tried again."""
 
 APPENDED_AT_ONCE: Final = 1_024
-"""Groups that wait in the appender at a time: enough to share its transactions, far from filling its queue."""
+"""Groups in the appender at a time: enough to share its transactions, far from filling its queue."""
 
 UNSTORABLE: Final = (FormatError, NotCanonicalError, LimitExceededError)
-"""What making an event of a message raises, if the message holds what no event can."""
+"""Raised when an event is made of a message with content that no event can hold."""
 HANDLER_FAULTS: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What code raises that is given what its author did not think of: then the message waits for better code."""
+"""Raised by code for input that its author did not expect: the message waits as a dead letter for a fix."""
 UNAVAILABLE: Final = (LogUnavailableError, OutcomeUnknownError, QueueFullError)
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandledBatch:
-    """What was done with one batch, once it is stored; `groups` and `dead` count."""
+    """Counts of one batch, once it is stored; `groups` are those in the log."""
 
     handler: str
     messages: int
@@ -60,7 +60,7 @@ class HandledBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
-    """What a batch led to beside the log: to be stored with the source's position. `groups` counts those in the log."""
+    """The effects of a batch that are to be stored with the source's position. `groups` counts those in the log."""
 
     groups: int
     outbox: tuple[OutboxMessage, ...]
@@ -79,11 +79,11 @@ async def handle_batch(
     """
     Handle `batch`, messages of one log in order, and append its groups; return what is left to be stored.
 
-    A batch that cannot be handled is halved until what is poison stands alone; the rest is handled, in order.
+    A batch that cannot be handled is halved until each poison message is alone; the rest is handled, in order.
 
     Raises:
-        TransientError: if something is away, the log or what the handler reads: the same messages are to come again.
-        UnansweredError: if that is a host that others run, or the handler took longer than `timeout_s`.
+        TransientError: if the log, or something the handler reads, is unavailable: deliver the same messages again.
+        UnansweredError: if that is a third-party host, or the handler took longer than `timeout_s`.
         psycopg.OperationalError: if `reading` is lost.
         BrokenError: if the log is corrupt where it had to be read.
     """

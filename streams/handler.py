@@ -1,9 +1,9 @@
 """
-What a handler is: a plain function from a batch of messages to effects. Pure shapes; neither Kafka nor PostgreSQL.
+What a handler is: a plain function from a batch of messages to effects. Pure; neither Kafka nor PostgreSQL.
 
-Guarantee a runner gives: the groups of a batch are in the log before its outbox messages, its dead letters and its
-position are stored together. A batch may be handled again after any failure, so a handler derives the id of each group
-from its content (`ledger.format.event.derived_group_id`): what is already in the log is then not appended twice.
+A runner guarantees: the groups of a batch are in the log before its outbox messages, its dead letters and its position
+are stored together. A batch may be handled again after any failure, so a handler derives the id of each group from its
+content (`ledger.format.event.derived_group_id`): groups that are in the log already are not appended twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Append = Callable[[int, Group], Awaitable[Appended | Stale]]
 """Appends a group to the log of that log_id, durably; raises `ledger.errors.LedgerError`."""
 
 EVERY_TYPE: Final = frozenset({"*"})
-"""The `types` of a handler that is given every entry, of types too that this process does not know."""
+"""The `types` of a handler of every entry, including types that this process does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Message:
     """
     What a source delivers. `id` is unique in its source: `<origin>/<index>`, or `topic/partition/offset`.
 
-    `log` is the log it is of, and that its groups go to. `value` is an entry of that log, or the bytes that were sent.
+    `log` is the log that it belongs to, and that its groups go to. `value` is an entry of that log, or the bytes sent.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Message:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxMessage:
     """
-    What is to leave: by `sink` ("kafka", "webhook"), in order within one `key`. `payload` is JSON.
+    A message for `sink` ("kafka", "webhook"), delivered in order within one `key`. `payload` is JSON.
 
     `id` is unique in its log and sink, and stable: the same effect of the same message has the same id.
     """
@@ -53,7 +53,7 @@ class OutboxMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that can never be handled, why, and how often it was tried."""
+    """A message that cannot be handled, the reason, and the number of attempts."""
 
     message: Message
     reason: str
@@ -62,7 +62,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deferred:
-    """An entry whose handler has yet to ask `host`, which others run, and which may not answer."""
+    """An entry whose handler needs an answer of `host`, which a third party runs and which may not answer."""
 
     message: Message
     host: str
@@ -70,7 +70,7 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What handling a batch leads to; groups are appended in their order."""
+    """The effects of a batch; groups are appended in their order."""
 
     groups: tuple[Group, ...] = ()
     outbox: tuple[OutboxMessage, ...] = ()
@@ -79,38 +79,38 @@ class Effects:
 
 
 class Handler(Protocol):
-    """Handles batches of messages; `name` is for ever (its position is stored under it)."""
+    """Handles batches of messages; `name` never changes, since its position is stored under it."""
 
     name: str
     types: frozenset[str]
-    """The types of events that it is given, or `EVERY_TYPE`; from other sources than the log it is given everything."""
+    """The types of events that it handles, or `EVERY_TYPE`; other sources than the log deliver everything."""
 
     async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
         """
         Return the effects of `batch`: messages of one log, in order. Nothing else may be changed.
 
-        All messages together must have the effects that they have one by one: how they are cut into batches varies.
-        `reading` sees what the streams' role sees, and cannot write; no transaction is open on it.
+        A batch must have the effects of its messages one by one: how messages are cut into batches varies. `reading`
+        is read-only and works as the streams' role; no transaction is open on it.
 
         Raises:
-            TransientError: if something is away for a moment; the same messages come again, after a pause.
-            PoisonError: if one of the messages can never be handled. They then come in smaller batches; one that raises
-                alone becomes a dead letter.
+            TransientError: if something is unavailable; the same messages are delivered again, after a pause.
+            PoisonError: if one of the messages can never be handled. They are then delivered in smaller batches; one
+                that raises alone becomes a dead letter.
         """
 
 
 @runtime_checkable
 class HostHandler(Handler, Protocol):
     """
-    A handler that asks hosts which tenants have named. Whoever passes a log defers its messages, host by host.
+    A handler that sends requests to hosts which tenants name. The runner defers such messages, host by host.
 
-    `handle` is then given them one by one, apart from the log's turn, and raises `UnansweredError` if the host does not
-    answer. Behind a message that waits others are handled: what they lead to must be right in any order.
+    `handle` then gets them one by one, apart from the log's order, and raises `UnansweredError` if the host does not
+    answer. Later messages are handled while one waits: the effects must be right in any order.
     """
 
     async def hosts(self, batch: Sequence[Message], reading: Connection) -> Sequence[str | None]:
         """
-        Return, for each message of `batch`, the host that handling it would ask; None if it would ask none.
+        Return, for each message of `batch`, the host that handling it would contact; None if none.
 
         Raises:
             TransientError: as `handle`.
@@ -119,24 +119,24 @@ class HostHandler(Handler, Protocol):
 
 
 class DeferringHandler:
-    """Defers the messages of a handler that asks hosts, and has it handle the others (implements `Handler`)."""
+    """Defers the messages of a `HostHandler` that need a host, and passes the others to it (implements `Handler`)."""
 
-    def __init__(self, asking: HostHandler) -> None:
-        self.name = asking.name
-        self.types = asking.types
-        self._asking = asking
+    def __init__(self, handler: HostHandler) -> None:
+        self.name = handler.name
+        self.types = handler.types
+        self._handler = handler
 
     async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
         """
-        Return what is deferred, and the effects of what asks nobody.
+        Return what is deferred, and the effects of the messages that need no host.
 
         Raises:
             TransientError: as the handler.
             PoisonError: as the handler.
         """
-        hosts = await self._asking.hosts(batch, reading)
+        hosts = await self._handler.hosts(batch, reading)
         pairs = list(zip(batch, hosts, strict=True))
         deferred = tuple(Deferred(message=message, host=host) for message, host in pairs if host is not None)
         rest = [message for message, host in pairs if host is None]
-        effects = await self._asking.handle(rest, reading) if rest else Effects()
+        effects = await self._handler.handle(rest, reading) if rest else Effects()
         return replace(effects, deferred=deferred)

@@ -1,11 +1,11 @@
 """
 A forward proxy on loopback, for libraries that resolve and connect by themselves: Arrow's S3 client, which is C++.
 
-Such a library is told to use this proxy and nothing else. The proxy makes every connection as `connecting.py` does, and
-only to the one place that the caller's token was given for, so neither a redirect nor a name server leads elsewhere.
-TLS passes through it end to end (CONNECT); without TLS it takes GET and HEAD, since whoever uses it only reads.
+Such a library is configured to use this proxy only. The proxy makes every connection as `connecting.py` does, and only
+to the destination of the caller's token, so neither a redirect nor a name server leads anywhere else. TLS passes
+through end to end (CONNECT); without TLS it accepts GET and HEAD, since its callers only read.
 
-Threads, not an event loop: whoever reads through it blocks, in processes that may have no loop at all.
+It uses threads, not an event loop: its callers block, in processes that may have no event loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEAD_SIZE_BYTES_MAX: Final = 64 * 1024
 HEAD_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 5.0
 IDLE_S: Final = 60.0
-"""A connection on which nothing passes for so long is closed."""
+"""An idle connection is closed after this."""
 PAUSE_S: Final = 0.1
 PIECE_BYTES: Final = 256 * 1024
 
@@ -91,17 +91,24 @@ class _Request:
 @dataclass(eq=False)
 class EgressProxy:
     """
-    One proxy, from `start` to the end of its process; owned by whoever holds it, used from any thread.
+    One proxy, from `start` to the end of its process; its methods may be called from any thread.
     """
 
     rules: EgressRules
+    """Set once; read by every thread."""
     resolve: Resolve = resolve_host
+    """As `rules`."""
     _tokens: dict[tuple[Destination, ...], str] = field(default_factory=dict)
+    """Read and written under `_lock`."""
     _destinations: dict[str, tuple[Destination, ...]] = field(default_factory=dict)
+    """By token. Written under `_lock`; connections look a token up without it: one dict look-up is atomic."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(CONNECTIONS_MAX))
+    """One permit per connection: acquired by the accepting thread, released by the thread that serves it."""
     _closed: threading.Event = field(default_factory=threading.Event)
+    """Set by `close`; ends the accepting thread."""
     _listener: socket.socket = field(init=False)
+    """Set by `start` before its thread begins; that thread accepts, `close` closes."""
 
     def start(self) -> None:
         """Listen on a free port of loopback, and serve until the process ends."""
@@ -114,7 +121,7 @@ class EgressProxy:
         return int(self._listener.getsockname()[1])
 
     def close(self) -> None:
-        """Take no more connections; those that are there go on."""
+        """Accept no more connections; existing ones continue."""
         self._closed.set()
         # A thread that waits in accept() is woken by a shutdown alone.
         with suppress(OSError):
@@ -134,13 +141,13 @@ class EgressProxy:
             try:
                 client, _ = self._listener.accept()
             except OSError:
-                # Closed, or out of descriptors: then whoever waits in the queue is served when there are some again.
+                # Closed, or out of descriptors: then the queue is served once there are some again.
                 self._turns.release()
                 self._closed.wait(PAUSE_S)
                 continue
             try:
                 threading.Thread(target=self._serve, args=(client,), name="egress", daemon=True).start()
-            except RuntimeError:  # no more threads: the reader is told as if its store were away
+            except RuntimeError:  # no more threads: the reader sees a closed connection, as if its store were down
                 self._turns.release()
                 client.close()
 
@@ -298,12 +305,13 @@ def _relay(client: socket.socket, server: socket.socket, first: bytes, onward: C
 
 
 _proxies: dict[tuple[int, EgressRules], EgressProxy] = {}
+"""By process id and rules; read and written under `_starting`."""
 _starting: Final = threading.Lock()
 
 
 def proxy_for(rules: EgressRules) -> EgressProxy:
     """
-    Return the proxy of this process for `rules`, started if it was not. A process that was forked has one of its own.
+    Return the proxy of this process for `rules`, and start it at the first call. A forked process gets its own.
     """
     key = (os.getpid(), rules)
     with _starting:

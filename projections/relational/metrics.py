@@ -1,8 +1,8 @@
 """
-Metrics as a projection: SQL for history (by hour, table and actor), samples for a scrape (totals of all tenants).
+Metrics as a projection: SQL for history (by hour, table and actor), samples for Prometheus (totals of all tenants).
 
-What is counted, and when, is decided in `counting.py`; here it is stored. A count is keyed by the SHA-256 of its
-canonical dimensions, since a table's key may be longer than an index entry can be.
+`counting.py` decides what is counted and when; this module stores it. A count is keyed by the SHA-256 of its canonical
+dimensions, since a table's key may be longer than an index entry can be.
 """
 
 from __future__ import annotations

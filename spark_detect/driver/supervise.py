@@ -1,8 +1,8 @@
 """
-Keeps the process of detection running: starts it, starts it again with growing pauses when it has died, stops it.
+Keeps the process of detection running: starts it, restarts it with growing pauses after it died, stops it.
 
-Guarantee: it does not outlive whoever supervises it. The kernel tells it to end when its parent is gone (PDEATHSIG, on
-Linux); Spark's virtual machine ends with the process that has started it, and the workers with the virtual machine.
+Guarantee: the process does not outlive its supervisor. On Linux the kernel ends it when its parent is gone (PDEATHSIG);
+Spark's virtual machine ends with the process that started it, and the workers with the virtual machine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-One task of a scan: read row groups with pyarrow, count what the columns look like, return the counts. No Spark in here.
+One task of a scan: reads row groups with pyarrow, counts patterns in columns, returns the counts. No Spark here.
 
-A file that is missing, cut, encrypted or of another format fails its scan and no other. Whether an error is the fault
-of the file or of its storage is asked of the storage: if it still gives the file's first and last byte, the file is
-bad, and else the storage is away.
+A file that is missing, truncated, encrypted or of another format fails its scan and no other. Whether an error is the
+fault of the file or of its storage is decided by reading the file's first and last byte again: if that works, the file
+is damaged, otherwise the storage is unavailable.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """
-Batches: which entries of which logs are worked on together, as rows that are there before anything is planned.
+Batches: which entries of which logs are worked on together, stored as rows before anything is planned.
 
-A batch is a number, the offset of the stream. Its rows are ranges of logs, so that a replay of the batch works on the
-same entries, whatever was appended since. Finished rows are done with; a row that is left open, because a process died
-or a storage did not answer, goes into a later batch. So nothing depends on Spark's checkpoint: a fresh one goes on.
+A batch is a number, the offset of the stream. Its rows are ranges of logs, so a replay of the batch works on the same
+entries, whatever was appended since. Finished rows are done; a row that stays open, because a process died or a storage
+did not answer, goes into a later batch. So nothing depends on Spark's checkpoint: it may be new.
 
-Only one process at a time pins batches; another one that runs waits for its turn, and takes it when that one is gone.
+Only one process at a time pins batches; another one waits until that process is gone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ class _Waiting:
 
 
 class Batches:
-    """The batches of one process. Blocking; `dsn` works as the detector role."""
+    """
+    The batches of one process. Blocking; `dsn` works as the detector role.
+
+    `connection` may be used by several threads: psycopg lets one query run at a time. The other fields belong to the
+    stream: `pin` and `open_ranges` are never called at once. Planners in other threads only run queries.
+    """
 
     def __init__(self, dsn: str, *, bytes_max: int, entries_max: int = ENTRIES_MAX) -> None:
         self._bytes_max = bytes_max

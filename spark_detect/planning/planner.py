@@ -36,14 +36,19 @@ _log = logging.getLogger(__name__)
 
 
 class Planner:
-    """Plans batches; blocking. `close` ends its threads."""
+    """
+    Plans batches; blocking. `close` ends its threads.
+
+    `_late` belongs to the one thread that calls `plan`; the planner's own threads run `TablePlanner` and touch none of
+    these fields.
+    """
 
     def __init__(self, batches: Batches, lake: Lake, *, bytes_max: int) -> None:
         self._batches = batches
         self._tables = TablePlanner(batches, lake, bytes_max=bytes_max)
         self._threads = ThreadPoolExecutor(PLANNERS, thread_name_prefix="planner")
         self._late: dict[Range, list[Future[list[Task]]]] = {}
-        """Plans that were not done in time: their ranges are put off, and find them when they are due again."""
+        """Plans that were not ready in time; their ranges are postponed and use them when they are due again."""
 
     def close(self) -> None:
         """End the threads, whatever they still wait for."""

@@ -1,8 +1,8 @@
 """
-The plan of one table: read the metadata files that entries name, ask for marks, plan what is due. Blocking.
+Plans one table: reads the metadata files that entries name, looks up marks, and plans what is due. Blocking.
 
-The rules are in `plan.py`; here is what they need from the database and the lake. What is wrong with a table fails its
-scans alone; a storage that does not answer is raised, and the whole range tries again.
+The rules are in `snapshots.py`; this module gets what they need from the database and the lake. A fault of a table
+fails its scans alone; a storage that does not answer raises, and the whole range is tried again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What an entry of the log leads to: which metadata file is to be looked at, and which snapshots it names. Pure.
+What an entry of the log leads to: which metadata file to read, and which snapshots it names. Pure.
 
-A trigger of S3 or of the poller names a file and no table, and it may come before the outcome of the very commit that
-wrote the file. It leads to nothing here: the streams, which tell of it, see to it that every snapshot they find is
-named by a decision, whose outcome follows, or by a `commit.observed`; those name the table as well.
+A trigger of S3 or of the poller names a file and no table, and may precede the outcome of the very commit that wrote
+the file. It leads to nothing here: the streams, which append it, make sure that every snapshot is named by a decision,
+whose outcome follows, or by a `commit.observed`; those name the table as well.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The log as the driver of Spark uses it: an Appender of its own, on an event loop of its own, called from other threads.
+The log for the driver of Spark: an Appender on an event loop in a thread of its own, called from other threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ APPEND_TIMEOUT_S: Final = 30.0
 
 
 class AppenderThread:
-    """Appends groups of scans, blocking; use as a context manager. `dsn` works as the appender role."""
+    """
+    Appends groups of scans, blocking; use as a context manager. `dsn` works as the appender role.
+
+    `_appender` and the task that rings belong to `_loop`: only coroutines on it touch them. `append` may be called from
+    any thread but that of the loop, between enter and exit. The other fields are set once.
+    """
 
     def __init__(self, dsn: str) -> None:
         self._notifier = LogNotifier(dsn)

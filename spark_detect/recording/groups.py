@@ -1,9 +1,8 @@
 """
-What a scan says in the log: `scan.completed` with its findings, or `scan.failed`. One group, under the mark's guard.
+The groups of a scan: `scan.completed` with its findings, or `scan.failed`, under the mark's guard. Pure.
 
-Pure.
-
-A group holds 1,024 events and 2 MiB at most. Of more findings the strongest are kept, and `scan.completed` counts all.
+A group holds at most 1,024 events and 2 MiB. If there are more findings, the strongest are kept, and `scan.completed`
+counts all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-The end of a batch: results become groups in the log, and then its ranges are done with.
+The end of a batch: results become groups in the log, and then its ranges are finished.
 
-In this order: a range is finished only when every scan of it is durable, so a crash between the two leads to a batch
-that finds everything marked, and nothing is recorded twice.
+A range is finished only after every scan of it is durable. A crash in between leads to a batch that finds everything
+marked, and nothing is recorded twice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """
 Alerts: a finding of high confidence is raised once per column and kind, and delivered to a webhook as Slack's JSON.
 
-Raised once: the alert's group id derives from table uuid, column and kind, so that later snapshots of the same column
-raise nothing. Delivered at least once, under the id `<origin>/<group id>`: the outbox message is stored with the
-position, `alert.delivered` is appended before that is removed. No value of a column is known here, so none is told.
+It is raised once because the alert's group id derives from table uuid, column and kind: later snapshots of the same
+column raise nothing. It is delivered at least once, under the id `<origin>/<group id>`: the outbox message is stored
+with the position, and `alert.delivered` is appended before that message is removed. No value of a column is known here,
+so none is sent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-Whose a location is: the folder of each catalog in object storage, and the log and alias behind it. Pure.
+Which catalog a location belongs to: the folder of each catalog in object storage, and its log and alias. Pure.
 
-The longest folder that holds a location wins, at the boundary of a path: `s3://lake/sales` holds nothing of
-`s3://lake/sales-eu`. A folder of this installation's own warehouse is its tenant's whatever other tenants have
-registered, and where two tenants have registered the very same folder it is nobody's: one of them would read the
-other's names. Of one tenant's places the longest wins, of whatever kind, as in `projections.lake.storage`.
+The longest folder that holds a location wins, at path boundaries: `s3://lake/sales` does not hold `s3://lake/sales-eu`.
+A folder of this installation's own warehouse belongs to its tenant, whatever other tenants have registered. If two
+tenants have registered the same folder, it belongs to neither: one of them would read the other's names. Among one
+tenant's catalogs the longest folder wins, of whatever kind, as in `projections.lake.storage.nearest_catalog`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Entries as CloudEvents 1.0, in the structured JSON format, for whoever follows the log from outside. No I/O here.
+Entries as CloudEvents 1.0, in the structured JSON format, for consumers outside. No I/O here.
 
-An event's id is `<origin>/<index>`: unique, and in order within a log. Its data is the entry's event data and nothing
-else; payload parts never leave this way.
+An event's id is `<origin>/<index>`: unique, and ordered within a log. Its data is the entry's event data and nothing
+else; payload parts are never published.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-What the log has decided on a table's snapshots: all of it, to the end of the log, although read models lag behind.
+What the log has decided on a table's snapshots: up to the end of the log, although read models lag behind.
 
-Guarantee: of a snapshot that is not returned, no approved decision was in the log when `read_decided` was called. The
-rows of the projection of commits answer for the entries before its cursor, the log itself for those from there on.
+Guarantee: for a snapshot that is not returned, no approved decision was in the log when `read_decided` was called. The
+rows of the projection of commits cover the entries before its cursor, the log itself those from there on.
 """
 
 from __future__ import annotations

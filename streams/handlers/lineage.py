@@ -1,7 +1,7 @@
 """
-Lineage from a topic: each message is one OpenLineage event or a batch of them, told to the log of the topic's tenant.
+The handler of lineage from Kafka: each message is one OpenLineage event or a batch, for the log of the topic's tenant.
 
-The same event may come again, from the topic or by another way: it is in the log once, whoever told it first.
+The same event may arrive again, from the topic or over HTTP: it is in the log once, whoever sent it first.
 """
 
 from __future__ import annotations

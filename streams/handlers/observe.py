@@ -1,17 +1,17 @@
 """
-The handler that finds what was committed behind the gateway's back: snapshots that no approved decision names.
+The handler that finds commits without the gateway: snapshots that no approved decision names.
 
-Order is everything here. A decision is in the log before the upstream sees the commit, so whoever reads the metadata
-file first and the log afterwards finds the decision of every snapshot that the gateway made, also of one that is just
-being forwarded. Only what is still without one is called ungoverned, once: the id of its group is derived from table
-and snapshot.
+Order matters. A decision is in the log before the upstream catalog sees the commit. So whoever reads the metadata file
+first and the log afterwards finds the decision of every snapshot that the gateway made, including one that is being
+forwarded. Only a snapshot without a decision is ungoverned, and it is recorded once: the id of its group derives from
+table and snapshot.
 
-A storage that tenants chose may not answer, so triggers are handled host by host, and one may be handled behind a later
-one of its table. That changes nothing but which trigger an observation names, and where in the log it stands: a later
-metadata file names the snapshots of the earlier ones too, unless they have expired, and each is told of once.
+A storage that tenants chose may not answer, so triggers are handled host by host, and one may be handled after a later
+one of its table. That only changes which trigger an observation names, and its position in the log: a later metadata
+file names the snapshots of earlier ones too, unless they have expired, and each is recorded once.
 
-Only tables of catalogs elsewhere are looked at. The built-in catalog writes a metadata file before its decision, and a
-file there is no commit: nobody can move its pointers but the gateway.
+Only tables of foreign catalogs are checked. The built-in catalog writes a metadata file before its decision, and such a
+file is no commit: only the gateway can move its pointers.
 """
 
 from __future__ import annotations

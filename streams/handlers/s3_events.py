@@ -1,8 +1,8 @@
 """
-The handler of S3's events: triggers go to whichever logs they are for.
+The handler of S3's events: appends triggers to the logs that they belong to.
 
-A message of S3 names no tenant, and may tell of files of several. So this handler, unlike others, appends by itself,
-under derived ids like any; its messages are of the system log, where no tenant reads what the others' files are called.
+A message of S3 names no tenant and may list files of several. So this handler, unlike others, appends to the logs
+itself, under derived ids; its messages belong to the system log, where no tenant can read the file names of others.
 """
 
 from __future__ import annotations

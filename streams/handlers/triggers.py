@@ -1,9 +1,9 @@
 """
-From what S3 says to groups for the logs: one trigger a metadata file, one a table for the data files of a batch. Pure.
+From S3 event messages to groups: one trigger per metadata file, and one per table for the data files of a batch. Pure.
 
-The id of each group is derived from what it says, so that a message that is delivered again, as SQS may, adds nothing.
-Data files are gathered by batch: a message that comes again in another company makes another trigger, which says what
-is true and leads to nothing, since a snapshot is known by its metadata file.
+The id of each group derives from its content, so a message that SQS delivers again adds nothing. Data files are grouped
+by batch: if a message is delivered again with others, it makes another trigger. That one is true as well, and has no
+effect, since snapshots are known by their metadata files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-The little that streams need of a table's metadata file: which table it is, and which snapshots it has. Pure.
+The part of a table's metadata file that the streams need: the table's uuid and its snapshots. Pure.
 
-The file was written by somebody else: whatever is not of the form that Iceberg's table specification gives ("Table
-Metadata and Snapshots") is a `PoisonError`, and no other error leaves this module.
+Others wrote the file: whatever does not have the form of Iceberg's table specification ("Table Metadata and Snapshots")
+is a `PoisonError`, and this module raises no other error.
 """
 
 from __future__ import annotations

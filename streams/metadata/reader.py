@@ -29,10 +29,10 @@ from streams.errors import PoisonError, TransientError, UnansweredError
 from streams.metadata.parse import Snapshot, TableSnapshots
 
 READ_TIMEOUT_S: Final = 15.0
-"""From the question to the parsed answer: 64 MiB at 5 MB/s."""
+"""From the request to the parsed answer: 64 MiB at 5 MB/s."""
 START_TIMEOUT_S: Final = 30.0
 ANSWER_SIZE_BYTES_MAX: Final = 32 * 2**20
-"""What is said of a table with as many snapshots as are read."""
+"""The answer for a table with the most snapshots that are read."""
 LENGTH: Final = struct.Struct(">I")
 
 _SOURCES: Final = Path(__file__).resolve().parents[2]
@@ -43,9 +43,10 @@ _INHERITED: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 class MetadataReaderPool:
     """
-    The processes that read, started when they are needed and kept for the next read; an async context manager.
+    A pool of reading processes, started on demand and kept for the next read; an async context manager.
 
-    There are as many as there are reads at a time: whoever calls bounds those.
+    There are as many as concurrent reads, which the caller has to bound. `_free` and `_all` belong to the event loop:
+    only coroutines on it touch them, and a process is in `_free` only while no read uses it.
     """
 
     def __init__(self, *, timeout_s: float = READ_TIMEOUT_S) -> None:
@@ -90,7 +91,7 @@ class MetadataReaderPool:
             message = f"{location}: expected an answer of the storage within {self._timeout_s:g} s, found none"
             raise UnansweredError(message) from error
         except (ConnectionError, asyncio.IncompleteReadError, _NoAnswerError) as error:
-            # Perhaps of what it read: then that is what comes of it each time.
+            # Perhaps because of what it read: then every attempt ends like this.
             await self._end(process)
             raise UnansweredError(f"{location}: the process that read it has ended") from error
         except BaseException:
@@ -107,7 +108,7 @@ class MetadataReaderPool:
             process = self._free.pop()
             if process.returncode is None:
                 return process
-            await self._end(process)  # something else has ended it while it had nothing to do
+            await self._end(process)  # it ended while it was idle
         return await self._start()
 
     async def _start(self) -> asyncio.subprocess.Process:

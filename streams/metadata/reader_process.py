@@ -1,10 +1,10 @@
 """
-The child process that reads metadata files: `python -m streams.metadata.reader_process`, started by `reading.py`.
+The child process that reads metadata files: `python -m streams.metadata.reader_process`, started by `reader.py`.
 
-It takes questions from its parent on stdin, a length of four bytes and a pickled pair (storage, location) each, and
-answers on stdout with a length and JSON. The parent is trusted; what the files say is not, and nothing but JSON goes
-back. A thread reads the pipe and ends the process at its end, so that it never outlives its parent, whatever it waits
-for.
+It reads requests from its parent on stdin, each a length of four bytes and a pickled pair (storage, location), and
+answers on stdout with a length and JSON. The parent is trusted; what the files contain is not, and nothing but JSON
+goes back. A thread reads the pipe and ends the process when the pipe is closed, so that it never outlives its parent,
+whatever it waits for.
 """
 
 from __future__ import annotations

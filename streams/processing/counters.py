@@ -1,5 +1,5 @@
 """
-What one process's streams have done since they started: told when they stop.
+Counters of one process's streams since they started, printed when they stop.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """
-Asking hosts for what deferred messages need of them (`deferred.py`): by few tasks of their own, beside the log's turns.
+Handles deferred messages (`state/deferred.py`), which need a third-party host, with few tasks and apart from the logs.
 
-A host that answered soon when it was last asked is asked by some of them; one that is new, slow, or does not answer by
-others. So a host has to answer before it is served beside those that do, and one that stops is among them once. Each
-tenant has at most one of either kind, and the one that was served least recently comes next: whatever hosts a tenant
-names, and however many, the others' messages are a few answers behind it at worst, and the logs' turns not at all.
+Hosts that answered quickly the last time have tasks of their own; hosts that are new, slow or do not answer share other
+tasks. So a host must answer before it is served together with those that do, and one that stops answering is among them
+once. Each tenant has at most one task of either kind, and the host that was served least recently comes next: whatever
+hosts a tenant names, and however many, the messages of other tenants wait for a few answers at most, and the logs not
+at all.
 
-What an answer leads to is in the log before the message is removed, as of any batch (`handling.py`).
+The groups of a message are in the log before the message is removed, as for any batch (`execution.py`).
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ from streams.state.deferred import HostLease
 from streams.state.leases import LEASE_S, LeaseLostError, handler_duty
 
 QUICK_MAX: Final = 2
-"""Hosts that are asked at a time, of those that answered soon …"""
+"""Hosts that are contacted at a time, of the quick ones …"""
 SLOW_MAX: Final = 2
 """… and of the others."""
 OF_LOG_MAX: Final = 1
-"""Of either, for messages of one log."""
+"""Of either kind, for messages of one log."""
 QUICK_S: Final = 5.0
-"""Soon: a message, from the question to what the answer led to, on a machine that has much else to do."""
+"""A host is quick if a message, from request to stored effects, takes at most this, on a busy machine."""
 TURN_S: Final = 2.0
-"""So long a host is asked for one message after another; then others have their turn."""
+"""A host is served for this time, message by message; then others have their turn."""
 ASK_TIMEOUT_S: Final = 60.0
-"""A handler that takes longer for one message counts as one whose host did not answer."""
+"""If a handler takes longer for one message, its host counts as not answering."""
 NOT_NOW_S: Final = 1.0
-"""The pause where something else than the host is away: the log, or a read model."""
+"""The pause if something other than the host is unavailable: the log, or a read model."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pool:
-    """So many hosts are asked at a time, of those that are quick or the others."""
+    """The tasks for the quick hosts, or for the others."""
 
     is_quick: bool
     size: int
@@ -58,9 +59,12 @@ class _Pool:
 
 class DeferredRunner:
     """
-    Has `handlers` handle what was deferred; `dsn` works as the streams' role.
+    Passes deferred messages to `handlers`; `dsn` works as the streams' role.
 
-    `on_batch` is told of each message once that is stored, `on_outbox` when messages were put into the outbox.
+    `on_batch` is called for each message once it is stored, `on_outbox` when messages were put into the outbox.
+
+    No lock is needed: all fields are set once, by `__init__`. `ring` must be called on the event loop of `run`. Each
+    task has connections of its own; between tasks and processes, the leases of hosts decide.
     """
 
     def __init__(
@@ -91,13 +95,13 @@ class DeferredRunner:
         self._on_outbox = on_outbox
 
     def ring(self) -> None:
-        """Have the hosts looked at now: messages were deferred."""
+        """Wake the tasks: messages were deferred."""
         for pool in self._pools:
             pool.bell.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """
-        Ask until `stop` is set. A host that is being asked then is not waited for: its message comes again.
+        Handle deferred messages until `stop` is set. A request in progress is abandoned: its message is tried again.
 
         Raises:
             FormatError, BrokenError: if a log is corrupt.
@@ -109,7 +113,7 @@ class DeferredRunner:
 
     async def drain(self, log_id: int) -> None:
         """
-        Ask for whatever of one log is due now, one by one; what no host answered stays, to be tried again later.
+        Handle the due messages of one log, one by one; those without an answer stay and are tried again later.
 
         Raises:
             psycopg.OperationalError: if a connection is lost.
@@ -163,7 +167,7 @@ class DeferredRunner:
         )
 
     async def _ask(self, lease: HostLease, stop: asyncio.Event) -> None:
-        """Handle messages for one host until it does not answer, none is left, or its turn is over."""
+        """Handle messages for one host until it fails to answer, none is left, or its time is over."""
         clock = asyncio.get_running_loop().time
         ends_s = clock() + TURN_S
         async with connect_reading(self._dsn) as reading, connect_following(self._dsn) as storing:
@@ -231,7 +235,7 @@ class DeferredRunner:
 
 
 class _MissedError(TransientError):
-    """The host did not answer when it was asked for `message`."""
+    """The host did not answer for `message`."""
 
     def __init__(self, message: Message, error: UnansweredError) -> None:
         super().__init__(str(error))

@@ -1,8 +1,8 @@
 """
-Replaying dead letters: each is handled once more, alone, by the handler or sink that it died of.
+Replays dead letters: each is handled once more, alone, by its handler, or sent again to its sink.
 
-Like any batch: what it leads to goes to the log first, under ids that derive from the message; then the outbox and the
-letter's removal are one transaction.
+As for any batch, groups go to the log first, under ids that derive from the message; then the outbox and the removal of
+the letter are one transaction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SINK: Final = sink_duty("")
 
 
 class ReplayResult(StrEnum):
-    """What became of a dead letter."""
+    """The result of a replay."""
 
     HANDLED = "handled"
     SENT_AGAIN = "in the outbox again"
@@ -39,7 +39,7 @@ class ReplayResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedLetter:
-    """A dead letter and what became of it; `reason` is empty where it was handled."""
+    """A dead letter and the result of its replay; `reason` is empty if it was handled."""
 
     letter: StoredLetter
     result: ReplayResult

@@ -1,16 +1,16 @@
 """
 The PostgreSQL runner: the logs themselves are the source; every handler passes every log, in order.
 
-Read `_turn` and `_handle`: a lease on one handler and log; the next messages; what they lead to, in the log first
-(`handling.py`); then outbox, dead letters, cursor and lease in ONE transaction. Whatever dies, dies before or after it.
-Before: the same messages come again, and their groups are in the log already, under ids that derive from them. So
-nothing is lost and nothing is twice, however many workers and processes run, and whoever takes over from whom.
+Read `_turn` and `_handle`: a lease on one handler and log; the next messages; their groups, appended to the log first
+(`execution.py`); then outbox, dead letters, cursor and lease in ONE transaction. A crash is either before or after that
+transaction. If it is before, the same messages are handled again, and their groups are in the log already, under ids
+that derive from them. So nothing is lost or duplicated, however many workers and processes run, and whoever takes over.
 
-A handler that asks hosts which tenants have named is asked for nothing here: its messages are deferred in that same
-transaction, and handled apart (`asking.py`), so that no host holds up a log or a worker.
+A handler that contacts hosts of tenants is not called for such messages here: they are deferred in the same transaction
+and handled apart (`deferred_runner.py`), so that no host holds up a log or a worker.
 
-A worker wakes at a notification and also polls every second. A lost connection is made again with back-off; corruption
-ends `run`.
+A worker waits for a notification and polls every second as well. After a lost connection it reconnects with back-off;
+corruption ends `run`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from streams.state.cursors import EntryBatch, HandlerProgress, Position
 from streams.state.leases import LEASE_S, Lease, LeaseLostError, handler_duty
 
 BATCH_MESSAGES_MAX: Final = 1_000
-"""Handled at a time: enough to amortise two transactions, few enough to be in memory (at 64 KiB each) and soon done."""
+"""Handled at a time: enough to amortise two transactions, few enough to fit in memory (64 KiB each) and end soon."""
 BATCHES_IN_A_ROW: Final = 8
-"""Handled under one lease, each read while the one before is appended; then other handlers and logs have their turn."""
+"""Batches per lease, each read while the one before is appended; then other handlers and logs have their turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,11 @@ class Runner:
     """
     Gives the entries of all tenants' logs to `handlers`, whose names differ; `dsn` works as the streams' role.
 
-    `on_batch` is told of each batch once it is stored, `on_outbox` when messages were put into the outbox.
+    `on_batch` is called for each batch once it is stored, `on_outbox` when messages were put into the outbox.
+
+    No lock is needed: all fields are set once, by `__init__`. `_outage` is shared by the workers, which are tasks of
+    one event loop, and touched only between awaits. Each worker has connections of its own (`_Session`). Between
+    processes, leases decide who works on what (`state/leases.py`).
     """
 
     def __init__(
@@ -258,7 +262,10 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Session:
-    """A worker's connections: while a handler reads on one, the next batch is read ahead and the lease is kept."""
+    """
+    The connections of one worker, used by its task alone: while a handler reads on `reading`, the next batch is read on
+    `ahead`, and the lease is renewed on `storing`.
+    """
 
     reading: Connection
     ahead: Connection

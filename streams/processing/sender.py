@@ -1,9 +1,9 @@
 """
-The sender: empties the outbox into its sinks, at least once, in order within a key.
+The sender: delivers the outbox to its sinks, at least once, in order within a key.
 
-Read `_turn`: a lease on one sink and log; the next messages; the sink's answers; what the log is to know of those taken
-is appended BEFORE they are removed. So whatever dies, a message that was taken is told of in the log, or sent again
-under the same id.
+Read `_turn`: a lease on one sink and log; the next messages; the sink's results; receipts of delivered messages are
+appended to the log BEFORE the messages are removed. So after a crash a delivered message is recorded in the log, or
+sent again under the same id.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _log = logging.getLogger(__name__)
 
 
 class Receipt(Protocol):
-    """What the log is told of a message that its sink took."""
+    """Makes the log entry for a message that its sink accepted."""
 
     def __call__(self, taken: QueuedMessage, /) -> Group | None:
-        """Return the group to append, with an id that derives from the message's; None if the log is told nothing."""
+        """Return the group to append, with an id that derives from the message's; None to append nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBatch:
-    """What became of the messages of one turn."""
+    """Counts of one batch of messages by result."""
 
     sink: str
     taken: int
@@ -51,7 +51,12 @@ class SentBatch:
 
 
 class Sender:
-    """Sends what is in the outbox for `sinks`; `dsn` works as the streams' role, `receipts` go by the sink's name."""
+    """
+    Sends the outbox to `sinks`; `dsn` works as the streams' role, `receipts` are by the sink's name.
+
+    No lock is needed: all fields are set once, by `__init__`. Each sink has one task with a connection of its own;
+    between processes, leases on sink and log decide.
+    """
 
     def __init__(
         self,
@@ -76,7 +81,7 @@ class Sender:
 
     async def run(self, stop: asyncio.Event, wake: WakeUp | None = None) -> None:
         """
-        Send what comes until `stop` is set; messages that are on their way are waited for, and so is the database.
+        Send messages until `stop` is set. A batch in progress is finished; an outage of the database is waited out.
 
         Raises:
             BrokenError: if a log is corrupt.
@@ -153,7 +158,7 @@ class Sender:
         return _sort(messages, answers)
 
     async def _tell(self, sink: Sink, taken: Sequence[QueuedMessage]) -> None:
-        """Append what the log is to know of messages that were taken."""
+        """Append the receipts of delivered messages."""
         receipt = self._receipts.get(sink.name)
         if receipt is None:
             return
@@ -163,7 +168,7 @@ class Sender:
                 if group is not None:
                     await self._append(message.log.log_id, group)
             except GroupMismatchError:
-                # The log knows already, of an earlier attempt whose row could not be removed any more.
+                # The log has a receipt of an earlier attempt, after which the row was not removed.
                 continue
             except LedgerError as error:
                 if isinstance(error, UNAVAILABLE):
@@ -173,7 +178,7 @@ class Sender:
 
 @dataclass(slots=True)
 class _Sorted:
-    """The messages of one turn by their answers; of a key, only the first one that was postponed."""
+    """The messages of one batch by result; of each key, only the first one to be retried."""
 
     taken: list[QueuedMessage] = field(default_factory=list)
     postponed: dict[str, float | None] = field(default_factory=dict)
@@ -194,12 +199,12 @@ def _sort(messages: Sequence[QueuedMessage], answers: Sequence[SinkResult]) -> _
                 found.postponed[message.message.id] = after_s
                 _log.info("sink %s: message %s is put off: %s", message.message.sink, message.message.id, reason)
             case RetryLater():
-                pass  # it waits for the one before it
+                pass  # it waits for the message before it
     return found
 
 
 async def _store(connection: Connection, sink: str, lease: Lease, found: _Sorted) -> None:
-    """Remove what was taken or is dead, put off what is to come again."""
+    """Remove what was delivered or is dead; delay what has to be retried."""
     gone = [each.message.id for each in (*found.taken, *(each for each, _ in found.refused))]
     await dead_letters.put_refused(connection, sink_duty(sink), found.refused)
     await outbox.remove(connection, sink, lease.log_id, gone)

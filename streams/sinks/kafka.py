@@ -1,8 +1,8 @@
 """
-The outbox to Kafka: CloudEvents in structured JSON, keyed by table, so that the events of one table stay in order.
+The sink `kafka`: CloudEvents in structured JSON, keyed by table, so that the events of one table stay in order.
 
-A message counts as taken when all replicas in sync have it. Its id is the entry's name, by which a consumer drops what
-comes twice.
+A message is delivered when all in-sync replicas have it. Its id is that of the entry, by which a consumer can drop
+duplicates.
 """
 
 from __future__ import annotations

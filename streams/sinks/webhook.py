@@ -1,8 +1,9 @@
 """
-The sink `webhook`: each message is one POST of JSON, under its id in the header `Idempotency-Key`.
+The sink `webhook`: each message is one POST of JSON, with its id in the header `Idempotency-Key`.
 
-Three answers. 2xx: taken. 408, 429, 5xx, or no answer: again later, when Retry-After says if it does. Anything else:
-refused for good, a dead letter. The URL is a secret (Slack's is all the authority there is), so no error text names it.
+There are three results. 2xx: delivered. 408, 429, 5xx, or no answer: retried, after Retry-After if it is given.
+Anything else: rejected, a dead letter. The URL is a secret (for Slack, whoever has it may post), so no error text names
+it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-A catalog as any engine reads it, through the gateway: which tables it has, and where each one's metadata is.
+Reads a catalog through the gateway, as any engine does: its tables, and the metadata location of each.
 
-What answers is our own gateway, but what it passes on was written by another catalog: every answer is bounded and of
-the form of the Iceberg REST specification, or an error of ours.
+Our own gateway answers, but passes on what another catalog wrote: every answer is bounded, and has the form of the
+Iceberg REST specification, or is an error of ours.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """
 Faust on Kafka: gives the messages of topics to handlers. The one place that knows Faust.
 
-Delivery is at least once; the ids of the groups absorb what comes twice. Guarantee: the offset of a message is
-committed only after what it led to is in the log, or it is among the dead letters. Faust loses messages in more than
-one way, so:
+Delivery is at least once; the ids of the groups absorb duplicates. Guarantee: the offset of a message is committed only
+after its groups are in the log, or it is a dead letter. Faust can lose messages in several ways, so:
 
-- acknowledgements are ours (`noack_take`): with its own, a batch counts as done when its agent is cancelled in it;
-- keys and values are raw: one that cannot be decoded would be skipped before any handler saw it;
-- no exception leaves the agent, which would commit what it was at: what is away is tried again for as long as it
-  takes, what is poison becomes a dead letter, what is hopeless ends the process, with nothing acknowledged;
-- one agent at a time, and topics that exist before it starts;
-- its web server, open to all, stays off;
-- a watchdog ends the process if messages wait and nothing is committed: some fatal errors make no noise.
+- messages are acknowledged here (`noack_take`): Faust would acknowledge a batch whose agent is cancelled in it;
+- keys and values are raw: Faust would skip one that cannot be decoded before any handler saw it;
+- no exception leaves the agent, since Faust would commit the current message: what is unavailable is retried for as
+  long as it takes, poison becomes a dead letter, and any other error ends the process with nothing acknowledged;
+- there is one agent, and its topics exist before it starts;
+- Faust's web server, which has no authentication, is off;
+- a watchdog ends the process if messages wait and nothing is committed: some fatal errors are silent.
 """
 
 from __future__ import annotations
@@ -65,7 +64,8 @@ class Route:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaWorker:
     """
-    Handles the messages of `routes`; `dsn` works as the streams' role.
+    Handles the messages of `routes`; `dsn` works as the streams' role. All of it runs on the event loop of `run`, which
+    alone changes `counters`.
 
     `group` is the consumer group, `member` this process's name in it: the same after a restart, so that its partitions
     wait for it, and no other's at the same time. `directory` is where Faust keeps files of its own.

@@ -1,17 +1,17 @@
 """
-The baseline under events and webhooks: at intervals it looks at every table of catalogs elsewhere, and tells the log of
-a metadata file that nobody has told it of.
+The baseline below events and webhooks: at intervals, look at every table of foreign catalogs, and append what the log
+does not know yet.
 
-It reads a catalog first and the log afterwards. Of what it reads it tells the log two things: that there is a metadata
-file, by a trigger (whether a snapshot is ungoverned is found out in `streams.handlers.observe`), and which table a name
-is, by `table.identified`. That is how tables that S3 has told of get their names.
+The catalog is read first and the log afterwards. Two things are appended: a trigger for a new metadata file (whether a
+snapshot is ungoverned is found out in `streams.handlers.observe`), and `table.identified`, which table a name is. That
+is how tables that S3 events report get their names.
 
-It reads as any engine does, through the gateway, with an API key that the tenant has issued to it and that is kept as
-the tenant's secret `poller-key`. A tenant without one is not polled.
+The poller reads as any engine does, through the gateway, with an API key that the tenant issued for it and stored as
+the secret `poller-key`. A tenant without that secret is not polled.
 
-A round is bounded: of each catalog so many tables, and the next round goes on behind them; of each tenant so much time,
-and the next round begins with another of its catalogs. A few tenants are polled at a time. So a catalog that answers
-slowly, or never, takes that time from its own tenant alone.
+A round is bounded: in tables per catalog, and the next round continues after them; in time per tenant, and the next
+round begins with another of its catalogs. A few tenants are polled at a time. So a catalog that answers slowly, or
+never, only takes time from its own tenant.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ class PollerCounts:
 class Poller:
     """
     Polls the catalogs of all tenants; `dsn` works as the streams' role, `http` reaches the gateway (base URL, no key).
+
+    All fields belong to the event loop of `run`. The tasks of a round share `_waiting`, `_known`, `_called` and
+    `counts`: each task touches the keys of its own tenant only, and changes happen between awaits.
     """
 
     def __init__(

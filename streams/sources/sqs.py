@@ -1,10 +1,10 @@
 """
-The queue of S3's events: what comes through SQS becomes triggers in the logs. Of this package, only it imports boto3.
+The SQS queue of S3's events: its messages become triggers in the logs. The only module of this package with boto3.
 
-Guarantee: no message is deleted before what it leads to is in a log, or it is among the dead letters. Between the two a
-process may die: the message comes again, and since groups have derived ids it adds nothing. So a deletion that fails is
-harmless, too; it is counted. While a batch is being worked on its messages stay hidden from others, however long that
-takes: their visibility time-out is extended. A lost connection, to the queue or the log, is waited out.
+Guarantee: a message is deleted only after its groups are in a log, or it is a dead letter. After a crash in between,
+the message is delivered again, and since groups have derived ids it adds nothing. So a failed deletion is harmless, and
+counted. While a batch is being handled, its messages stay hidden, for however long that takes: their visibility timeout
+is extended. A lost connection, to the queue or the database, is waited out.
 
 boto3 blocks, so every call to it runs in a thread.
 """
@@ -142,7 +142,10 @@ class SqsCounts:
 
 class SqsSource:
     """
-    Gives the messages of `queue` to `handler` until it is told to stop; `dsn` works as the streams' role.
+    Passes the messages of `queue` to `handler` until it is stopped; `dsn` works as the streams' role.
+
+    `counts` is changed only on the event loop of `run`. `_queue` is called from worker threads, at most two at a time
+    (one call, and one that extends the visibility); boto3's clients are thread-safe.
     """
 
     def __init__(

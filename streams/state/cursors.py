@@ -1,8 +1,8 @@
 """
-Cursors in PostgreSQL: how far each handler is in each log, and what comes next there.
+Cursors in PostgreSQL: the position of each handler in each log, and the next messages from there.
 
-Cursor, outbox and dead letters move in one transaction that also gives the lease back; whatever is undone there is done
-again from the same entry.
+Cursor, outbox and dead letters move in one transaction, which also releases the lease; whatever is rolled back there is
+done again from the same entry.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from streams.handler import EVERY_TYPE, Handler, Message
 from streams.state.leases import LEASE_S, Lease, LeaseLostError
 
 LOOK_ENTRIES: Final = 1_000
-"""So many entries are looked through for something to handle before a lease is taken."""
+"""Entries searched for something to handle before a lease is taken."""
 WINDOW_ENTRIES: Final = 50_000
-"""So many are looked through at a time under a lease: a handler of rare types passes a million in twenty steps."""
+"""Entries searched at a time under a lease: a handler of rare types passes a million in twenty steps."""
 
 _QUERIES: Final = load_queries("streams", "cursors.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerProgress:
-    """How far a handler is in a log; `failures` in a row put its next batch off."""
+    """How far a handler is in a log; `failures` in a row delay its next batch."""
 
     handler: str
     log: Log
@@ -49,7 +49,7 @@ class HandlerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a handler goes on in a log that has `size` entries."""
+    """The next entry of a handler in a log of `size` entries."""
 
     log: Log
     next_index: int
@@ -58,7 +58,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryBatch:
-    """The next messages from `place` on; the entries before `to_index` lead to no others."""
+    """The next messages from `place` on: all that the entries before `to_index` lead to."""
 
     place: Position
     to_index: int
@@ -66,7 +66,7 @@ class EntryBatch:
 
     @property
     def following(self) -> Position | None:
-        """The place behind this batch; None at the end of what the log had when it was read."""
+        """The position after this batch; None at the end of the log as of when it was read."""
         place = self.place
         return None if self.to_index >= place.size else replace(place, next_index=self.to_index)
 
@@ -94,27 +94,27 @@ async def claim(
     connection: Connection, handlers: Sequence[Handler], *, log_id: int | None = None, lease_s: float = LEASE_S
 ) -> Lease | None:
     """
-    Lease the handler and log (or only that log) that has waited longest; return None if there is nothing to do.
+    Lease the handler and log (or only `log_id`) that has waited longest; return None if there is nothing to do.
     """
-    parameters = {**_wanted(handlers, log_id), "lease_s": lease_s}
+    parameters = {**_selection(handlers, log_id), "lease_s": lease_s}
     row = await (await connection.execute(_QUERIES["claim"], parameters)).fetchone()
     return None if row is None else Lease(duty=row[0], log_id=row[1], lease=row[2], failures=row[3])
 
 
 async def refresh(connection: Connection, handlers: Sequence[Handler], *, log_id: int | None = None) -> None:
     """
-    Enter handlers and logs that are new; move cursors to the ends of their logs where nothing is to be handled.
+    Register new handlers and logs; move cursors to the ends of their logs where nothing has to be handled.
     """
-    wanted = _wanted(handlers, log_id)
+    selection = _selection(handlers, log_id)
     async with connection.transaction():
-        await connection.execute(_QUERIES["ensure_leases"], wanted)
-        await connection.execute(_QUERIES["ensure_cursors"], wanted)
-        await connection.execute(_QUERIES["pass_over"], wanted)
+        await connection.execute(_QUERIES["ensure_leases"], selection)
+        await connection.execute(_QUERIES["ensure_cursors"], selection)
+        await connection.execute(_QUERIES["pass_over"], selection)
 
 
 async def read_position(connection: Connection, handler: str, log_id: int) -> Position:
     """
-    Return where a handler goes on in a log.
+    Return the position of a handler in a log.
 
     Raises:
         LeaseLostError: if the log or the handler's cursor is gone.
@@ -128,9 +128,9 @@ async def read_position(connection: Connection, handler: str, log_id: int) -> Po
 
 async def read_batch(connection: Connection, handler: Handler, place: Position, *, batch_max: int) -> EntryBatch:
     """
-    Return the next messages for `handler`, at most `batch_max`, perhaps none in a wide stretch of other types.
+    Return the next messages for `handler`, at most `batch_max`; perhaps none, in a long range of other types.
 
-    A control entry that this process does not know stops no handler: its event is None, as of any unknown type.
+    An unknown control entry stops no handler: its event is None, like that of any unknown type.
 
     Raises:
         FormatError: if an entry is not an entry, or a known event lacks a member: that is corruption.
@@ -156,7 +156,7 @@ async def read_batch(connection: Connection, handler: Handler, place: Position, 
 
 def read_message(log: Log, data: bytes) -> Message:
     """
-    Return the message that an entry of `log` is; the streams' role sees no payload parts.
+    Return an entry of `log` as a message, without payload parts: the streams' role cannot see them.
 
     Raises:
         FormatError: if `data` is not an entry, or a known event lacks a member.
@@ -169,7 +169,7 @@ def read_message(log: Log, data: bytes) -> Message:
 
 async def move(connection: Connection, handler: str, batch: EntryBatch) -> None:
     """
-    Store that `batch` was handled, in the open transaction that stores what it led to.
+    Store that `batch` was handled, in the open transaction that stores its effects.
 
     Raises:
         LeaseLostError: if the cursor is not where the batch began; the transaction must be undone.
@@ -183,10 +183,10 @@ async def move(connection: Connection, handler: str, batch: EntryBatch) -> None:
         "handled": len(batch.messages),
     }
     if await (await connection.execute(_QUERIES["move"], moved)).fetchone() is None:
-        raise LeaseLostError(f"handler {handler} on {place.log.origin}: the cursor left {place.next_index} meanwhile")
+        raise LeaseLostError(f"handler {handler} on {place.log.origin}: the cursor is no longer at {place.next_index}")
 
 
-def _wanted(handlers: Sequence[Handler], log_id: int | None) -> dict[str, Any]:
+def _selection(handlers: Sequence[Handler], log_id: int | None) -> dict[str, Any]:
     return {
         "handlers": [handler.name for handler in handlers],
         "types": json.dumps({handler.name: sorted(handler.types) for handler in handlers}),

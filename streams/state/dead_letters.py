@@ -1,9 +1,9 @@
 """
-Dead letters: messages that could not be handled or were refused, with the reason, and how one is tried again.
+Dead letters: messages that could not be handled or were rejected, with the reason, kept for a replay.
 
 An entry stays in the log, and its dead letter refers to it; of any other message the bytes are kept. A replay gives the
-message to the same handler (or its sink's outbox) once more; the transaction that stores what it led to removes the
-dead letter, so that it is handled once however many replay it.
+message to the same handler (or its sink's outbox) once more. The transaction that stores its effects removes the dead
+letter, so it is handled once, however many processes replay it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.state.outbox import QueuedMessage
 
 READ_MAX: Final = 500
 REMOVED_MAX: Final = 1_000
-"""Deleted in one transaction: each may be as large as a message can be, and nobody waits for the rest."""
+"""Deleted in one transaction: each may be as large as a message can be."""
 REASON_LENGTH_MAX: Final = 2_000
 TABLE: Final = "streams.dead_letters"
 
@@ -34,7 +34,7 @@ class StoredLetter:
     """
     A dead letter as it is stored. `source` is a duty: of a handler, or of a sink.
 
-    Of an entry `index` says where it is; of another message `payload` is what came, of a sink's also its `key`.
+    Of an entry it has the `index`; of another message the `payload`, and for a sink also its `key`.
     """
 
     log: Log
@@ -78,7 +78,7 @@ async def put(connection: Connection, source: str, dead: Sequence[DeadLetter]) -
 
 async def put_refused(connection: Connection, source: str, refused: Sequence[tuple[QueuedMessage, str]]) -> None:
     """
-    Store messages that a sink refuses for these reasons, within the open transaction that removes them from the outbox.
+    Store messages that a sink rejected, with the reasons, in the open transaction that removes them from the outbox.
     """
     outgoing = [each for each, _ in refused]
     await _put(
@@ -142,16 +142,16 @@ async def read_letters(
 
 async def remove(connection: Connection, letter: StoredLetter) -> bool:
     """
-    Remove a dead letter; return False if it is gone already. The row stays locked until the open transaction ends.
+    Remove a dead letter; return False if it was removed before. The row stays locked until the transaction ends.
     """
     return await (await connection.execute(_QUERIES["remove"], _which(letter))).fetchone() is not None
 
 
 async def delete_older(connection: Connection, log: Log, before: datetime) -> int:
     """
-    Delete the messages of a log that were kept since before then, page by page; return how many those were.
+    Delete the messages of a log that were kept before a time, page by page; return their number.
 
-    Dead letters of entries stay: they hold nothing of them. `connection` is in autocommit mode.
+    Dead letters of entries stay, since they hold no content. `connection` is in autocommit mode.
     """
     deleted, page = 0, REMOVED_MAX
     which = {"log_id": log.log_id, "before": before, "limit": REMOVED_MAX}
@@ -163,7 +163,7 @@ async def delete_older(connection: Connection, log: Log, before: datetime) -> in
 
 async def record_retry(connection: Connection, letter: StoredLetter, reason: str) -> None:
     """
-    Store that a message was tried once more, and why in vain.
+    Store that a message was tried once more, and why it failed again.
     """
     await connection.execute(_QUERIES["died_again"], {**_which(letter), "reason": _bounded(reason)})
 

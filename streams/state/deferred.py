@@ -1,15 +1,14 @@
 """
-Deferred messages: entries that a cursor has passed, and whose handler has yet to ask a host that others run.
+Deferred messages: entries that a cursor has passed, and whose handler still needs an answer of a third-party host.
 
-Each waits for its host, apart from the log it is of. A host is asked under a lease, by one at a time. One that does not
-answer is left alone for a while, longer each time, and so is the message it was asked for, so that the next attempt is
-made for another. A message becomes a dead letter, in the transaction that removes it here,
+Each waits for its host, apart from its log. A host is contacted under a lease, by one task at a time. If it does not
+answer, it is left alone for a while, longer each time; so is the message, so that the next attempt is for another one.
+A message becomes a dead letter, in the transaction that removes it here,
 
-- when it was tried in vain `ATTEMPTS_MAX` times itself: the host answers, but not to this; or
-- when its host has not answered `ATTEMPTS_MAX` times in a row, whatever it was asked for, all of them while the message
-  waited.
+- when it failed `ATTEMPTS_MAX` times itself: the host answers, but not for this message; or
+- when its host failed to answer `ATTEMPTS_MAX` times in a row, for any message, all while this one waited.
 
-So whatever is deferred is handled, or is a dead letter, and never both.
+So a deferred message is either handled or becomes a dead letter, and never both.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PAUSE_S: Final = 2.0
 PAUSE_GROWTH: Final = 4
 """… which grows by this with each further one in a row …"""
 PAUSE_S_MAX: Final = 1_800.0
-"""… up to this. All together are 71 minutes: a store that is away for an hour makes no dead letter."""
+"""… up to this. The sum is 71 minutes: a store that is down for an hour causes no dead letter."""
 REASON_LENGTH_MAX: Final = 500
 HOST_LENGTH_MAX: Final = 255
 
@@ -45,7 +44,7 @@ _QUERIES: Final = load_queries("streams", "deferred.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLease:
-    """The right to ask `host` what messages of a log make a handler ask."""
+    """The right to contact `host` for the deferred messages of a log and handler."""
 
     log_id: int
     handler: str
@@ -55,7 +54,7 @@ class HostLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostProgress:
-    """How many messages wait for a host, and how often in a row it did not answer, with the last reason."""
+    """How many messages wait for a host, and its failures in a row, with the last reason."""
 
     handler: str
     log: Log
@@ -80,7 +79,7 @@ async def put(connection: Connection, log_id: int, handler: str, deferred: Seque
     Store messages that wait for hosts, within the open transaction that moves the handler's cursor past them.
 
     Raises:
-        StreamError: if one is no entry of a log: whoever delivered it must deliver it again.
+        StreamError: if one is no entry of a log: its source has to deliver it again.
     """
     if not deferred:
         return
@@ -105,7 +104,7 @@ async def claim(
     log_id: int | None = None,
 ) -> HostLease | None:
     """
-    Lease a host for which a message is due, among those that answered soon or the others; None if there is none.
+    Lease a host for which a message is due, among the quick or the other hosts; None if there is none.
     """
     which = {
         "handlers": list(handlers),
@@ -139,9 +138,9 @@ async def handled(
     connection: Connection, lease: HostLease, message: Message, *, is_quick: bool, hold_s: float | None
 ) -> None:
     """
-    Remove a message for which the host has answered, in the open transaction that stores what that led to.
+    Remove a message for which the host has answered, in the open transaction that stores its effects.
 
-    The lease is kept for another `hold_s`, or given back (None).
+    The lease is extended by `hold_s`, or released (None).
 
     Raises:
         LeaseLostError: if another has taken over; the transaction must be undone.
@@ -155,7 +154,7 @@ async def handled(
 
 async def missed(connection: Connection, lease: HostLease, message: Message, reason: str) -> int:
     """
-    Store, in a transaction, that the host did not answer when it was asked for `message`; give the lease back.
+    Store, in a transaction, that the host did not answer for `message`; release the lease.
 
     Returns how many messages became dead letters.
 
@@ -165,8 +164,8 @@ async def missed(connection: Connection, lease: HostLease, message: Message, rea
     reason = storable(reason)[:REASON_LENGTH_MAX]
     pauses = {"pause_s": PAUSE_S, "pause_s_max": PAUSE_S_MAX, "pause_growth": PAUSE_GROWTH}
     async with connection.transaction():
-        told = {**_which(lease), **pauses, "reason": reason}
-        host = await (await connection.execute(_QUERIES["missed"], told)).fetchone()
+        failure = {**_which(lease), **pauses, "reason": reason}
+        host = await (await connection.execute(_QUERIES["missed"], failure)).fetchone()
         if host is None:
             raise _lost(lease)
         tried = await connection.execute(_QUERIES["postpone"], {**_entry(lease, message), **pauses})
@@ -190,9 +189,9 @@ async def missed(connection: Connection, lease: HostLease, message: Message, rea
 @asynccontextmanager
 async def kept(connection: Connection, lease: HostLease, *, lease_s: float) -> AsyncIterator[None]:
     """
-    Keep `lease` from running out while the context is open; nothing else may use `connection` meanwhile.
+    Renew `lease` while the context is open; nothing else may use `connection` meanwhile.
 
-    One that was lost all the same is noticed when something is stored under it.
+    If it is lost all the same, storing under it raises.
     """
     async with renewed(connection, _QUERIES["renew"], _which(lease), lease_s=lease_s):
         yield
@@ -200,7 +199,7 @@ async def kept(connection: Connection, lease: HostLease, *, lease_s: float) -> A
 
 async def drop(connection: Connection, lease: HostLease, *, pause_s: float) -> None:
     """
-    Give the lease back with nothing learned about the host; it is asked again after a pause.
+    Release the lease without a result about the host; it is contacted again after a pause.
     """
     await connection.execute(_QUERIES["drop"], {**_which(lease), "pause_s": pause_s})
 

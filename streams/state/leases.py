@@ -1,9 +1,13 @@
 """
-Leases: who works on which duty of which log. A duty is a handler's (`handler:<name>`) or a sink's (`sink:<name>`).
+Leases: which process works on which duty of which log. A duty is a handler's (`handler:<name>`) or a sink's
+(`sink:<name>`).
 
-A lease ends by itself, by the database's clock, so that whoever is killed or stopped holds up nobody for longer. It is
-therefore no lock: the holder may find that another has taken over. So the transaction that stores what was done gives
-the lease back, and fails if it is another's by then (`release`): what two have done is stored once.
+A lease expires by the database's clock, so a process that was killed or suspended blocks nobody for longer. It is
+therefore no lock: another process may have taken over. So the transaction that stores what was done also releases the
+lease, and fails if the lease belongs to another by then (`release`): work that two have done is stored once.
+
+A lease belongs to the task that claimed it. While it works, `kept` renews the lease over the connection that stores the
+result; nothing else may use that connection meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from ledger.store.session import Connection
 from streams.errors import StreamError
 
 LEASE_S: Final = 10.0
-"""After this, what a killed process held is taken over."""
+"""After this, the leases of a killed process are taken over."""
 
 PUT_OFF_S: Final = 0.1
 """The pause after a first failure; it doubles with each further one in a row …"""
@@ -31,12 +35,12 @@ _QUERIES: Final = load_queries("streams", "leases.sql")
 
 
 class LeaseLostError(StreamError):
-    """Another has taken over meanwhile: nothing of what was done here is stored, the other does it."""
+    """Another process has taken over: nothing that was done here is stored, the other process does it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to do a duty on one log until it is given back or runs out; `failures` in a row went before."""
+    """The right to do a duty on one log until it is released or expires, after `failures` in a row."""
 
     duty: str
     log_id: int
@@ -60,7 +64,7 @@ def sink_duty(sink: str) -> str:
 
 async def release(connection: Connection, lease: Lease) -> None:
     """
-    Give `lease` back, in the open transaction that stores what was done under it.
+    Release `lease`, in the open transaction that stores what was done under it.
 
     Raises:
         LeaseLostError: if another has taken over; the transaction must be undone.
@@ -71,7 +75,7 @@ async def release(connection: Connection, lease: Lease) -> None:
 
 async def hold(connection: Connection, lease: Lease, *, lease_s: float) -> None:
     """
-    Keep `lease` for what follows, in the open transaction that stores what was done under it so far.
+    Extend `lease`, in the open transaction that stores what was done under it so far.
 
     Raises:
         LeaseLostError: if another has taken over; the transaction must be undone.
@@ -82,7 +86,7 @@ async def hold(connection: Connection, lease: Lease, *, lease_s: float) -> None:
 
 async def put_off(connection: Connection, lease: Lease) -> None:
     """
-    Give `lease` back undone, so that nobody tries again for 0.1 s, twice that after the next failure, at most 30 s.
+    Release `lease` after a failure: the next attempt is in 0.1 s, twice that after the next failure, at most 30 s.
     """
     pause = {"pause_s": PUT_OFF_S, "pause_s_max": PUT_OFF_S_MAX}
     await connection.execute(_QUERIES["put_off"], {**_which(lease), **pause})
@@ -90,7 +94,7 @@ async def put_off(connection: Connection, lease: Lease) -> None:
 
 async def drop(connection: Connection, lease: Lease) -> None:
     """
-    Give `lease` back undone; anybody may take it at once.
+    Release `lease` without a result; any process may take it at once.
     """
     await connection.execute(_QUERIES["drop"], _which(lease))
 
@@ -98,9 +102,9 @@ async def drop(connection: Connection, lease: Lease) -> None:
 @asynccontextmanager
 async def kept(connection: Connection, lease: Lease, *, lease_s: float = LEASE_S) -> AsyncIterator[None]:
     """
-    Keep `lease` from running out while the context is open; nothing else may use `connection` meanwhile.
+    Renew `lease` while the context is open; nothing else may use `connection` meanwhile.
 
-    One that was lost all the same is noticed at `release`.
+    If it is lost all the same, `release` raises.
     """
 
     async with renewed(connection, _QUERIES["renew"], _which(lease), lease_s=lease_s):
@@ -112,7 +116,7 @@ async def renewed(
     connection: Connection, query: str, which: Mapping[str, object], *, lease_s: float
 ) -> AsyncIterator[None]:
     """
-    Renew a lease by `query` three times as often as it runs out, while the context is open.
+    Renew a lease by `query` every third of its duration while the context is open.
     """
 
     async def renew() -> None:
@@ -127,7 +131,7 @@ async def renewed(
         renewing.cancel()
         await asyncio.wait([renewing])
     if not renewing.cancelled():
-        renewing.result()  # it ends by itself only with the connection: whoever holds that goes no further
+        renewing.result()  # it ends by itself only if the connection fails: raise that here
 
 
 def _lost(lease: Lease) -> LeaseLostError:

@@ -1,5 +1,5 @@
 """
-What operators watch of the streams: how far handlers are, what waits to leave, what has died.
+Metrics of the streams: the lag of handlers, deferred messages, the outbox, dead letters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-The outbox: what is to leave, stored with the position that led to it, and removed when its sink has taken it.
+The outbox: messages to sinks, stored with the position that led to them, and removed once their sink has them.
 
-Guarantee: a message leaves at least once, under one id, and never before one of the same key that a handler put there
-earlier. A sink that is away holds up nobody else; a message that it refuses for good goes to the dead letters.
+Guarantee: a message is delivered at least once, under one id, and never before an earlier message of the same key. A
+sink that is down delays no other sink; a message that a sink rejects becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUERIES: Final = load_queries("streams", "outbox.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedMessage:
-    """A message on its way: of `log`, tried `attempts` times before."""
+    """A message in the outbox of `log`, after `attempts` attempts."""
 
     message: OutboxMessage
     log: Log
@@ -36,12 +36,12 @@ class QueuedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The sink has it, durably as far as the sink can say."""
+    """The sink has the message, durably as far as the sink can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """It was not sent, or may not have arrived: it is to be sent again, after `after_s` if the sink says so."""
+    """It was not sent, or may not have arrived: send it again, after `after_s` if the sink asks for that."""
 
     reason: str
     after_s: float | None = None
@@ -49,7 +49,7 @@ class RetryLater:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The sink will never take it."""
+    """The sink will never accept it."""
 
     reason: str
 
@@ -58,25 +58,25 @@ SinkResult: TypeAlias = Delivered | RetryLater | Rejected
 
 
 class Sink(Protocol):
-    """Where messages go; `name` is what handlers call it, `batch_max` how many it is given at a time."""
+    """A destination of messages; handlers refer to it by `name`; it gets at most `batch_max` messages at a time."""
 
     name: str
     batch_max: int
 
     async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
         """
-        Send messages of one log, in order; return an answer for each.
+        Send messages of one log, in order; return a result for each.
 
-        Behind one that is postponed none of the same key is sent: it is postponed as well.
+        After a message that has to be retried, none of the same key is sent: it has to be retried as well.
 
         Raises:
-            TransientError: if the sink is away altogether; all messages are to come again.
+            TransientError: if the sink is unavailable; all messages have to be sent again.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxBacklog:
-    """What waits for a sink in a log: how many, for how long the oldest, and how often one was tried at most."""
+    """The messages of a log for a sink: their number, the age of the oldest, and the most attempts of one."""
 
     sink: str
     log: Log
@@ -87,7 +87,7 @@ class OutboxBacklog:
 
 async def put(connection: Connection, log_id: int, messages: Sequence[OutboxMessage]) -> None:
     """
-    Put messages of a log into the outbox, within the open transaction that stores the position that led to them.
+    Put messages of a log into the outbox, within the open transaction that stores the position.
     """
     if not messages:
         return
@@ -128,7 +128,7 @@ async def read_due(connection: Connection, sink: str, log_id: int, *, limit: int
 
 async def remove(connection: Connection, sink: str, log_id: int, ids: Sequence[str]) -> None:
     """
-    Remove messages that were taken, or have gone to the dead letters.
+    Remove messages that were delivered or became dead letters.
     """
     if ids:
         await connection.execute(_QUERIES["remove"], {"sink": sink, "log_id": log_id, "ids": ids})
@@ -136,7 +136,7 @@ async def remove(connection: Connection, sink: str, log_id: int, ids: Sequence[s
 
 async def postpone(connection: Connection, sink: str, log_id: int, afters_s: Mapping[str, float | None]) -> None:
     """
-    Put messages off, each (by id) for the seconds given, or, if None, longer the more often it was tried.
+    Delay messages, each (by id) for the seconds given or, if None, for a time that grows with its attempts.
     """
     if afters_s:
         which = {"sink": sink, "log_id": log_id, "ids": list(afters_s), "afters": list(afters_s.values())}
@@ -146,7 +146,7 @@ async def postpone(connection: Connection, sink: str, log_id: int, afters_s: Map
 
 async def read_backlog(connection: Connection) -> list[OutboxBacklog]:
     """
-    Return what waits, by log and sink, as far as the connection's role may see.
+    Return the backlog by log and sink, as far as the connection's role may see.
     """
     rows = await connection.execute(_QUERIES["waiting"])
     return [
