@@ -15,7 +15,7 @@ from gateway.policy.engine import POLICY, PolicyEngineError, Program, StartedEng
 from lakeproof.messages import Say
 
 STARTED_WITHIN_S: Final = 10.0
-"""How long a start waits for the policy workers before it goes on without them."""
+"""How long a start waits for the policy workers before it continues without them."""
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 60.0
 PROBE: Final = Program(kind=POLICY, id="probe", version=1, expression="true")

@@ -36,8 +36,8 @@ COMPARED_MAX: Final = 64
 PAUSE_FIRST_S: Final = 5.0
 PAUSE_MAX_S: Final = 3600.0
 NOT_OURS: Final = (
-    "nothing is published there, because the system log does not go on from what is kept there ({error}): look whether "
-    "database and home were set back, or whether the place is another installation's"
+    "nothing is published there, because the system log is not consistent with what is kept there ({error}): check "
+    "whether database and home were set back, or whether the place belongs to another installation"
 )
 
 _log = logging.getLogger(__name__)

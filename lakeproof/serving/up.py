@@ -111,10 +111,10 @@ async def _serving_on(
     await signer.sign_once()  # first: the appender accepts nothing before the logs are confirmed
     again = await erase_again(services)
     if again.erasures:
-        say(f"{again.erasures} erasures were run again: this database had forgotten them")
+        say(f"{again.erasures} erasures were repeated: this database did not have them")
     for origin, error in {**again.failed, **signer.unconfirmed}.items():
-        taking = "takes nothing until it is" if origin in signer.unconfirmed else "goes on"
-        say(f"what is erased of {origin} could not be erased again, and the log {taking}: {error}")
+        effect = "accepts no entries until they are" if origin in signer.unconfirmed else "accepts entries all the same"
+        say(f"erasures of {origin} could not be repeated, and the log {effect}: {error}")
     for (tenant, alias), reason in services.gateway.catalogs.contested.items():
         say(
             f"catalog {alias} of tenant {tenant.hex} is not served: {reason}; move the place "

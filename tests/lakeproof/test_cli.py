@@ -44,7 +44,7 @@ from ledger.format.proof import Proof, format_proof
 from ledger.format.sequence import Group, LogHead, sequence
 from projections.errors import NotProjectedError
 from testkit.environment import PROJECT
-from testkit.lakeproof.made_rooms import make_data_folder
+from testkit.lakeproof.data_folders import make_data_folder
 from testkit.servers.commands import forked_commands
 
 TIMEOUT_S = 60

@@ -21,7 +21,7 @@ from lakeproof.postgres.directories import SOCKET_PATH_BYTES_MAX, home_of
 from lakeproof.postgres.process import explain, postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer, ServerFacts, check_dsn, check_facts, check_server
 from testkit.environment import PROJECT
-from testkit.lakeproof.made_rooms import make_data_folder
+from testkit.lakeproof.data_folders import make_data_folder
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 

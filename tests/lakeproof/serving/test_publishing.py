@@ -91,7 +91,7 @@ async def test_a_place_that_knows_a_larger_or_another_log_is_never_written_over(
             caplog.clear()
             assert not await Publisher(services, [place], policy=None).publish_due(place)
             assert place.path.read_bytes() == note
-            assert "does not go on from what is kept there" in caplog.text
+            assert "is not consistent with what is kept there" in caplog.text
 
 
 def test_pauses_grow_with_every_failure_up_to_an_hour() -> None:
