@@ -1,12 +1,12 @@
 """
-The operations on what people edit, as routes and commands call them.
+The operations that edit the control plane, for routes and commands.
 
-Each checks its input (`limits.py`), compiles what must compile, and saves events as one group of the tenant's log
-(`edits.py`). What it returns is durable. Of two people who edit one thing at once, one is told a conflict.
+Each checks its input (`limits.py`), compiles expressions, and saves events as one group of the tenant's log
+(`edits.py`). What it returns is durable. If two edits of one object run at once, one of them conflicts.
 
-Who may do it is judged by the caller, by the tenant's access rules, before the call: `Editor.as_of` is the control
-index it was judged by, and a save behind a newer control entry is refused as stale, exactly as a commit is. An operator
-at the machine (`OPERATOR`) has the database anyway and is judged by nobody.
+The caller checks access by the tenant's rules before: `Editor.as_of` is the control index that was used, and an edit
+after a newer control entry is refused as stale, exactly as a commit is. An operator at the machine (`OPERATOR`) has
+access to the database anyway; no rules apply.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Admin:
     """
     Edits every tenant's control plane. One per process.
 
-    `lend_appender` lends connections of the appender's role (actors are minted before anything is appended in their
-    name), `catalog_kinds` are the names of the known adapters, `egress` says where catalogs elsewhere may be, and
-    `warehouse` is the URI of the built-in catalogs' tables.
+    `lend_appender` lends connections of the appender's role (actors are made before anything is appended in their
+    name), `catalog_kinds` are the names of the known adapters, `egress` says which addresses foreign catalogs may have,
+    and `warehouse` is the URI of the built-in catalogs' tables.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Admin:
         Put a new policy in force.
 
         Raises:
-            BadRequestError: if a field is not of its form.
+            BadRequestError: if a field is malformed.
             PolicyNotCompiledError: if the expression does not compile; says line and column.
             ConflictError: if there is or was a policy of that id.
             UnprocessableError: if there are too many.
@@ -113,11 +113,11 @@ class Admin:
         self, log_id: int, by: Editor, *, policy_id: str, expression: str, message: str, version: int | None = None
     ) -> Policy:
         """
-        Give a policy other contents; with `version`, only if that is the version it has.
+        Change the contents of a policy; with `version`, only if that is its current version.
 
         Raises as `create_policy`, and:
             NotFoundError: if there is none of that id.
-            ConflictError: if it is retired, or was changed by someone else.
+            ConflictError: if it is retired, or was changed meanwhile.
         """
         limits.check_id(policy_id)
         limits.check_text(message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
@@ -133,7 +133,7 @@ class Admin:
         return await self._edits.change(Policy, log_id, by, policy_id, change)
 
     async def retire_policy(self, log_id: int, by: Editor, *, policy_id: str) -> Policy:
-        """Take a policy out of force. Raises as `change_policy`."""
+        """Retire a policy. Raises as `change_policy`."""
         limits.check_id(policy_id)
         return await self._edits.change(Policy, log_id, by, policy_id, Policy.retire)
 
@@ -160,7 +160,7 @@ class Admin:
     ) -> AccessRule:
         """
         Put a new access rule in force. Raises as `create_policy`, and:
-            LockedOutError: if its author, unless that is the operator, could not retire it again.
+            LockedOutError: if its author, unless it is the operator, could not retire it again.
         """
         limits.check_id(rule_id)
         if effect not in set(Effect):
@@ -169,7 +169,7 @@ class Admin:
         await self._check_expression(log_id, expression, kind=ACCESS_RULE)
         rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression)
         if by.as_of is not None:
-            # The state may be newer than `as_of`: then the save is stale, and all of this is done again.
+            # The state may be newer than `as_of`: then the save is stale, and all of this is repeated.
             in_force = (await self._control.current(log_id)).access_rules.values()
             rules = (*(one.judged() for one in in_force), rule.judged())
             caller = by.caller or PrincipalView(actor=by.actor, source="")
@@ -179,7 +179,7 @@ class Admin:
         return rule
 
     async def retire_access_rule(self, log_id: int, by: Editor, *, rule_id: str) -> AccessRule:
-        """Take an access rule out of force. Raises as `change_policy`."""
+        """Retire an access rule. Raises as `change_policy`."""
         limits.check_id(rule_id)
         return await self._edits.change(AccessRule, log_id, by, rule_id, AccessRule.retire)
 
@@ -189,7 +189,7 @@ class Admin:
 
     async def warnings(self, log_id: int, kind: str, expression: str, *, effect: str | None = None) -> tuple[str, ...]:
         """
-        Return what the author of a policy or an access rule should know: on which inputs it fails, and why.
+        Return warnings for the author of a policy or an access rule: on which inputs it fails, and why.
         """
         program = Program(kind=kind, id="", version=1, expression=expression)
         judged = None if effect is None else JudgedEffect(effect)
@@ -197,7 +197,7 @@ class Admin:
 
     async def is_retirable_by_a_key(self, log_id: int, *, rule_id: str) -> bool:
         """
-        Tell whether the holder of some key in force could retire an access rule.
+        Return whether the holder of some key in force could retire an access rule.
 
         Raises:
             UnavailableError: if that could not be judged.
@@ -217,10 +217,10 @@ class Admin:
         self, log_id: int, by: Editor, *, alias: str, kind: str, options: Mapping[str, object]
     ) -> Catalog:
         """
-        Make a catalog reachable under `alias`.
+        Register a catalog under `alias`.
 
         Raises as `create_policy` (`kind` must be a known adapter), and:
-            LookAlikeNameError: if the alias could be taken for another one in force.
+            LookAlikeNameError: if the alias is confusable with another one in force.
             PlaceTakenError: if its option `location` overlaps a place of another tenant.
         """
         limits.check_id(alias, field="alias")
@@ -239,13 +239,13 @@ class Admin:
             try:
                 await self._edits.create(log_id, by, event, guard=claim_guards(alias, location))
             except ConflictError:
-                # Perhaps it was the place that somebody else was first to take, not the alias.
+                # Perhaps the place was taken meanwhile, not the alias.
                 await self._holding.check_free(log_id, location)
                 raise
         return Catalog(id=alias, version=1, kind=kind, options=checked)
 
     async def retire_catalog(self, log_id: int, by: Editor, *, alias: str) -> Catalog:
-        """Take an alias away, for ever. Raises as `change_policy`."""
+        """Retire a catalog; its alias cannot be used again. Raises as `change_policy`."""
         limits.check_id(alias, field="alias")
         return await self._edits.change(Catalog, log_id, by, alias, Catalog.retire)
 
@@ -255,12 +255,12 @@ class Admin:
 
     async def transfer_place(self, *, giver: int, taker: int, by: Editor, place: str) -> None:
         """
-        Take a place from the tenant of the log `giver`, and let the tenant of the log `taker` hold it.
+        Move a place from the tenant of the log `giver` to the tenant of the log `taker`.
 
-        Safe to repeat after a crash in between: what the one does not hold any more, the other is given.
+        Safe to repeat after a crash in between: a place that the giver no longer holds is granted to the taker.
 
         Raises as `release_place` and `grant_place`, and:
-            BadRequestError: if there is one tenant only.
+            BadRequestError: if both are the same tenant.
         """
         if giver == taker:
             raise BadRequestError("expected two tenants, found one twice", field="place")
@@ -269,22 +269,22 @@ class Admin:
 
     async def release_place(self, log_id: int, by: Editor, *, place: str) -> bool:
         """
-        Take a place, and all below it, from a tenant; False if it holds none of them.
+        Release a place, and all below it, that a tenant holds; False if it holds none of them.
 
         Raises as `create_policy`, and:
-            BadRequestError: if it is no place.
+            BadRequestError: if it is not a place.
             ConflictError: if a catalog of the tenant is in force there, or the tenant holds a larger place.
         """
         return await self._holding.release(log_id, by, place=place, state=await self._control.current(log_id))
 
     async def grant_place(self, log_id: int, by: Editor, *, place: str) -> None:
         """
-        Let a tenant hold a place, as if it had been the first to register a catalog for it.
+        Grant a place to a tenant, as if it had been the first to register a catalog for it.
 
         Raises as `create_policy`, and:
-            BadRequestError: if it is no place.
+            BadRequestError: if it is not a place.
             PlaceTakenError: if another tenant holds one that overlaps it.
-            ConflictError: if it was granted to this very tenant already.
+            ConflictError: if it was granted to this tenant already.
         """
         await self._holding.grant(log_id, by, place=place)
 
@@ -294,10 +294,10 @@ class Admin:
         self, log_id: int, by: Editor, *, setting_id: str, value: str, version: int | None = None
     ) -> Setting:
         """
-        Give a setting of the tenant another value; with `version`, only if that is the version it has (0: its default).
+        Change a setting of the tenant; with `version`, only if that is its current version (0: its default).
 
         Raises as `create_policy`, and:
-            ConflictError: if it was changed by someone else.
+            ConflictError: if it was changed meanwhile.
         """
         limits.check_setting(setting_id, value)
         current = (await self._control.current(log_id)).settings.get(setting_id)
@@ -329,12 +329,12 @@ class Admin:
         expires_at: datetime | None = None,
     ) -> IssuedKey:
         """
-        Issue an API key to an identity, in force until `expires_at`: not longer than the key it is issued with. Raises
-        as `create_policy`.
+        Issue an API key to an identity, in force until `expires_at`, at most as long as the key it is issued with.
+        Raises as `create_policy`.
 
-        All keys that one issuer gives to an identity share an actor, so what permits the actor permits them all. Those
-        of the operator, and those that an identity issues to itself, have the identity's own actor; those of anybody
-        else have another one, and are never taken for the person.
+        All keys that one issuer gives to an identity share an actor: what is permitted to the actor is permitted to all
+        of them. Keys that the operator or the identity itself issues have the identity's own actor. Keys of other
+        issuers have a different actor, and never count as the identity itself.
         """
         limits.check_text(identity, field="identity", length_max=limits.IDENTITY_LENGTH_MAX)
         checked = limits.check_roles(roles)
@@ -348,7 +348,7 @@ class Admin:
         return issue.key
 
     async def revoke_key(self, log_id: int, by: Editor, *, key_id: str) -> ApiKey:
-        """Take a key out of force, everywhere and at once; its hash is deleted. Raises as `change_policy`."""
+        """Revoke a key, everywhere and at once; its hash is deleted. Raises as `change_policy`."""
         limits.check_id(key_id)
         return await self._edits.change(ApiKey, log_id, by, key_id, ApiKey.revoke, guard=(revoke_guard(key_id),))
 
@@ -360,14 +360,14 @@ class Admin:
         self, log_id: int, *, system_log_id: int, tenant: UUID, name: str, identity: str, roles: Sequence[str] = ()
     ) -> IssuedKey:
         """
-        Make the first entries of a tenant, whose log is there and empty, and issue its first key to `identity`.
+        Append the first entries of a tenant, whose log exists and is empty, and issue its first key to `identity`.
 
-        The system log is told first, under an id derived from the tenant's, so that founding again after a crash in
-        between goes on where it stopped. The tenant's first group holds one access rule, which permits the key's actor
-        everything (keys for anyone, with any roles, among it), and the key; from then on the rules decide.
+        The system log records the tenant first, with an id derived from the tenant's, so that a call after a crash in
+        between continues. The tenant's first group has the key and one access rule, which permits the key's actor
+        everything (also keys for anyone, with any roles); from then on the rules decide.
 
         Raises as `create_policy`, and:
-            ConflictError: if the tenant is founded already, or known under another name.
+            ConflictError: if the tenant exists already, or has another name.
         """
         tenants = (await self._control.current(system_log_id)).tenants
         limits.check_tenant_name(name, [other.name for other in tenants.values()])
@@ -377,7 +377,7 @@ class Admin:
         tenant_created = TenantCreated(id=tenant.hex, version=1, name=name)
         await self._edits.create(system_log_id, OPERATOR, tenant_created, group_id=told)
         issue = await self._keys.mint(log_id, by=OPERATOR.actor, identity=identity, roles=checked, expires_at=None)
-        # A key grants what its issuer has himself, unless a rule names the fields of `grant`, which are always there.
+        # A key may grant only what its issuer has, unless a rule names the fields of `grant`; these always exist.
         permits = f'actor == "{issue.key.actor}" && has(grant.identity) && has(grant.roles)'
         rule = AccessRuleCreated(id=FIRST_RULE, version=1, effect=Effect.PERMIT, expression=permits)
         try:

@@ -1,8 +1,8 @@
 """
-How an edit is saved: load the aggregate from the log, ask it for the event, save that as one group.
+Saves edits: loads the aggregate from the log, calls its command, and appends the event as one group.
 
-Runs in worker threads, since the eventsourcing library is synchronous. Every refusal of the log becomes one of the
-gateway's answers here, and only here.
+Runs in worker threads, since the eventsourcing library is synchronous. Errors of the event store become the gateway's
+errors here.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ledger.store.recorder import (
 )
 
 EDITS_MAX: Final = 4
-"""Edits that run at once: each holds a worker thread while the log answers."""
+"""Edits at a time: each holds a worker thread while the log answers."""
 EXISTS: Final = "AlreadyExistsException"
 PRINCIPAL: Final = "principal"
-"""The part of an edit's record that says who made it."""
+"""The payload part that names the editor."""
 CHANGED: Final = "ConcurrentChangeException"
 NOT_FOUND: Final = "NotFoundException"
 
@@ -51,10 +51,10 @@ R = TypeVar("R")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Editor:
     """
-    Who edits (32 hex digits or "system"), and the control index by which that was permitted (None: by nobody).
+    The actor who edits (32 hex digits or "system"), and the control index of the check of access (None: not checked).
 
-    `caller` is the editor as access rules see him; nobody judges whoever was permitted by nobody. `principal` is what
-    the record keeps of the caller as an erasable part. `key_id` is the key he came with. The operator has none of them.
+    `caller` is the editor as access rules see it, `principal` its description for the record, an erasable part, and
+    `key_id` the key of the request. The operator has none of them, and is not checked.
     """
 
     actor: str
@@ -65,7 +65,7 @@ class Editor:
 
 
 OPERATOR: Final = Editor(actor=SYSTEM_ACTOR, as_of=None)
-"""Whoever works at the machine."""
+"""The operator at the machine."""
 
 
 class StaleEditError(UnavailableError):
@@ -73,7 +73,7 @@ class StaleEditError(UnavailableError):
 
 
 class Edits:
-    """Saves edits of all tenants' logs, a few at a time."""
+    """Saves edits of all tenants' logs, at most `EDITS_MAX` at a time (`_turns`, event loop only)."""
 
     def __init__(self, store: LogStore, *, clock: Callable[[], datetime], random: Callable[[int], bytes]) -> None:
         self._store = store
@@ -119,17 +119,17 @@ class Edits:
         guard: Sequence[GuardCall] = (),
     ) -> A:
         """
-        Load an aggregate, save the event that `command` returns for it, and return what it is then.
+        Load an aggregate, save the event that `command` returns for it, and return the changed aggregate.
 
         Raises:
             NotFoundError: if there is none of that id.
-            ConflictError: if someone else changed it meanwhile, or what `command` raises.
+            ConflictError: if it was changed meanwhile, or what `command` raises.
             And as `create`.
         """
         key = aggregate_key(cls, aggregate_id)
 
         def save() -> A:
-            with _as_answers(taken=ConflictError(f"{key} was changed by someone else meanwhile", kind=CHANGED)):
+            with _as_answers(taken=ConflictError(f"{key} was changed by another edit meanwhile", kind=CHANGED)):
                 application = LogApplication(self._store, log_id)
                 before = application.load(key, project(cls))
                 event = command(before)
@@ -149,7 +149,7 @@ class Edits:
         as_of: int | None = None,
     ) -> None:
         """
-        Save an event that is no aggregate's, if `guard` holds and, with `as_of`, nothing was edited since.
+        Save an event without an aggregate, if `guard` holds and, with `as_of`, nothing was edited since.
 
         Raises:
             ConflictError: if a guard does not hold.
@@ -168,14 +168,14 @@ class Edits:
         group = Group(id=self._store.new_group_id(), then=(prepared,), guard=tuple(guard), as_of=as_of)
 
         def save() -> Appended | Stale:
-            with _as_answers(taken=ConflictError(f"{key} was changed by someone else meanwhile", kind=CHANGED)):
+            with _as_answers(taken=ConflictError(f"{key} was changed by another edit meanwhile", kind=CHANGED)):
                 return self._store.append(log_id, group)
 
         match await self._in_thread(save):
             case Stale():
                 raise StaleEditError(f"nothing was changed: {key} was judged by rules that have changed since")
             case Appended(branch=Branch.ELSE):
-                raise ConflictError(f"{key} was changed by someone else meanwhile", kind=CHANGED)
+                raise ConflictError(f"{key} was changed by another edit meanwhile", kind=CHANGED)
             case _:
                 return
 
@@ -193,7 +193,7 @@ class Edits:
 
 @contextmanager
 def _as_answers(*, taken: ConflictError) -> Iterator[None]:
-    """Turn what the log says into what the gateway answers; `taken` is raised if someone else was first."""
+    """Raise errors of the event store as the gateway's; `taken` is raised if another edit was first."""
     try:
         with append_errors(
             not_appended="nothing was changed: the log does not answer, try again",

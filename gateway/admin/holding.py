@@ -1,7 +1,7 @@
 """
-Which tenant holds which place: asked before a catalog is registered, and settled by the operator.
+Which tenant holds which place: checked before a catalog is registered, and changed by the operator.
 
-What is asked here is for a clear answer; what counts are the guards of `gateway.catalogs.catalog_places`.
+The check here is for a clear message; the guards of `gateway.catalogs.catalog_places` are decisive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _QUERIES: Final = load_queries("gateway", "catalog_places.sql")
 
 
 class Holding:
-    """`lend` lends connections of the appender's role; `warehouse` is the URI below which tenants' folders lie."""
+    """`lend` lends connections of the appender's role; `warehouse` is the URI of the tenants' folders."""
 
     def __init__(self, lend: LendConnection, edits: Edits, *, warehouse: str) -> None:
         self._lend = lend
@@ -37,7 +37,7 @@ class Holding:
         Check that the tenant of that log may register a catalog for `location`.
 
         Raises:
-            BadRequestError: if it is no place.
+            BadRequestError: if it is not a place.
             PlaceTakenError: if another tenant holds one that overlaps it, or keeps its built-in catalogs there.
             UnavailableError: if the database cannot be reached.
         """
@@ -50,14 +50,14 @@ class Holding:
         own = tenant is not None and tenant[0] is not None and below(self._warehouse, tenant[0]).holds(place)
         if (taken is not None and taken[0]) or (place.overlaps(self._warehouse) and not own):
             raise PlaceTakenError(
-                f"expected a place that no other tenant has, found {location!r:.200} overlapping one that was there "
+                f"expected a place that no other tenant has, found {location!r:.200} overlapping one that was taken "
                 "first: the operator can move it (lakeproof catalogs transfer)",
                 field=f"options.{LOCATION}",
             )
 
     async def release(self, log_id: int, by: Editor, *, place: str, state: ControlState) -> bool:
         """
-        Take a place and all below it from the tenant whose control plane `state` is; False if it holds none of them.
+        Release a place and all below it, held by the tenant with control plane `state`; False if it holds none.
 
         Raises:
             ConflictError: if a catalog for such a place is in force, or the tenant holds a larger one.
@@ -85,7 +85,7 @@ class Holding:
 
     async def grant(self, log_id: int, by: Editor, *, place: str) -> None:
         """
-        Let a tenant hold a place that nobody else holds.
+        Grant a tenant a place that no other tenant holds.
 
         Raises as `check_free` and `Edits.record`.
         """
@@ -105,4 +105,4 @@ def _lies_in(location: str, place: StoragePlace) -> bool:
     try:
         return place.holds(parse_place(location, field=LOCATION))
     except BadRequestError:
-        return False  # registered when it did not have to be a place
+        return False  # older than the requirement that it is a place

@@ -1,5 +1,5 @@
 """
-Making a new API key: an actor for its identity, its text, the event and the guard that bring it into force together.
+Makes new API keys: the actor of the identity, the text of the key, and the event and guards that bring it into force.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEY_ID_SIZE_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedKey:
-    """A new API key. `secret` is its whole text: shown to its holder once and kept nowhere."""
+    """A new API key. `secret` is its whole text: shown to its holder once and stored nowhere."""
 
     id: str
     actor: str
@@ -43,7 +43,7 @@ class Issue:
 
 
 class KeyIssue:
-    """Mints keys; `lend` lends connections of the appender's role, which alone may write actors."""
+    """Makes keys; `lend` lends connections of the appender's role, the only one that may write actors."""
 
     def __init__(
         self, lend: LendConnection, *, random: Callable[[int], bytes], hasher: KeyHasher, macs: KeyMacs

@@ -1,8 +1,8 @@
 """
-What the operations of `application.py` accept: one place for every form and every bound, each refused by its field.
+Checks the inputs of the operations in `application.py`: all formats and bounds, each refused with its field.
 
-The bounds keep a control plane small enough to be folded and judged on every commit; an event of the log is at most
-64,512 bytes, so that anything accepted here also fits there.
+The bounds keep a control plane small enough to be folded and evaluated for every commit. An event is at most 64,512
+bytes, so that anything accepted here fits into one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPIRY_MAX: Final = timedelta(days=3_653)
 OPTIONS_MAX: Final = 32
 OPTION_LENGTH_MAX: Final = 400
 IN_FORCE_MAX: Final = 1_000
-"""Things of one kind that a tenant may have in force."""
+"""Objects of one kind that a tenant may have in force."""
 
 KNOWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {LINEAGE_CYCLES: (OnCycle.REFUSE.value, OnCycle.KEEP.value)}
 """The settings of a tenant, each with its values; the first is the default."""
@@ -59,7 +59,7 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 }
 """The options of each kind of catalog; of `rest`, `uri` is required."""
 LOOK_ALIKES_REFUSED: Final = "refused"
-"""What holds without the option, too."""
+"""The default of the option."""
 
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -81,7 +81,7 @@ _USERINFO = re.compile(r"://[^/?#\s]*@")
 
 def check_id(text: object, *, field: str = "id") -> str:
     """
-    Return `text` if it can be an id: it stands in keys, paths and decisions for ever.
+    Return `text` if it can be an id, which keys, paths and decisions contain for ever.
 
     Raises:
         BadRequestError: if it is not 1 to 63 of a-z, 0-9, `_` and `-`, beginning with a letter or digit.
@@ -128,7 +128,7 @@ def check_roles(roles: Iterable[object]) -> tuple[str, ...]:
     Return `roles` sorted, each once.
 
     Raises:
-        BadRequestError: if there are more than 32, or one is not of its form.
+        BadRequestError: if there are more than 32, or one is malformed.
     """
     names: set[str] = set()
     if isinstance(roles, str):
@@ -146,10 +146,10 @@ def check_roles(roles: Iterable[object]) -> tuple[str, ...]:
 
 def parse_expiry(text: str) -> datetime:
     """
-    Return the time that `text` is (RFC 3339, as in `2027-01-31T12:00:00Z`).
+    Parse a time (RFC 3339, as in `2027-01-31T12:00:00Z`).
 
     Raises:
-        BadRequestError: if it is none.
+        BadRequestError: if it is malformed.
     """
     try:
         if _RFC_3339.fullmatch(text):
@@ -162,16 +162,16 @@ def parse_expiry(text: str) -> datetime:
 
 
 def format_expiry(expires_at: datetime | None) -> str | None:
-    """Return until when a key is in force, as it is shown; None for a key without an end."""
+    """Return the text of a key's expiry; None for a key that does not expire."""
     return None if expires_at is None else canonical.format_time(expires_at)
 
 
 def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | None:
     """
-    Return until when a key is to be in force, in UTC; None for a key without an end.
+    Return the expiry of a new key in UTC; None for a key that does not expire.
 
     Raises:
-        BadRequestError: if that is not an aware time, has passed, or is more than ten years away.
+        BadRequestError: if it is not an aware time, has passed, or is more than ten years away.
     """
     if expires_at is None:
         return None
@@ -191,10 +191,12 @@ def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | No
 
 def check_outlived(end: datetime | None, *, by: datetime | None) -> None:
     """
-    Check that a key that ends at `end` does not outlive the one it is issued with, which ends at `by` (None: never).
+    Check that a key that expires at `end` does not outlive the one it is issued with, which expires at `by`.
+
+    None is never.
 
     Raises:
-        BadRequestError: if it would: a key with an end could have itself prolonged for ever.
+        BadRequestError: if it would: a key could prolong itself for ever.
     """
     if by is not None and (end is None or end > by):
         found = "none" if end is None else format_expiry(end)
@@ -207,10 +209,10 @@ def check_outlived(end: datetime | None, *, by: datetime | None) -> None:
 
 def check_options(options: Mapping[str, object]) -> dict[str, str]:
     """
-    Return a catalog's options. They stand in the log for ever, so no secret may: it is named as `secret:<id>`.
+    Return a catalog's options. The log has them for ever, so a secret is named as `secret:<id>` instead.
 
     Raises:
-        BadRequestError: if one is not of its form, or looks like a secret.
+        BadRequestError: if one is malformed, or looks like a secret.
     """
     if len(options) > OPTIONS_MAX:
         raise BadRequestError(f"expected at most {OPTIONS_MAX} options, found {len(options)}", field="options")
@@ -235,11 +237,11 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
     """
     Return the options of a catalog of `kind`, which must be one of those of that kind.
 
-    A URL whose host is an address is checked against `egress` here, to say it early; a name is checked when it is
-    connected to, as every address is: nothing is resolved for whoever registers a catalog.
+    A URL whose host is an address is checked against `egress` here, for an early error. A host name is resolved and
+    checked only when the gateway connects to it.
 
     Raises:
-        BadRequestError: if one is not of its form or not known, or one that is needed is missing.
+        BadRequestError: if one is malformed or unknown, or a required one is missing.
     """
     checked = check_options(options)
     known = KNOWN_OPTIONS[kind]
@@ -255,7 +257,7 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
     for url in uris_of(checked):
         _check_url(url, egress, field=f"options.{URI_OVERRIDES}")
     if "s3.region" in checked and not _REGION.fullmatch(checked["s3.region"]):
-        # It becomes a part of a host's name.
+        # It becomes part of a host name.
         raise BadRequestError(
             f"expected letters, digits, '_' and '-', found {checked['s3.region']!r:.80}", field="options.s3.region"
         )
@@ -290,11 +292,11 @@ def _check_url(url: str, egress: EgressRules, *, field: str) -> None:
 
 def check_tenant_name(name: str, known: Iterable[str]) -> None:
     """
-    Check the name of a new tenant: people and commands call it so.
+    Check the name of a new tenant.
 
     Raises:
-        BadRequestError: if it is not of its form, or not readable as it is.
-        LookAlikeNameError: if another tenant's could be taken for it.
+        BadRequestError: if it is malformed, or does not read as what it is (`check_new_name`).
+        LookAlikeNameError: if it is confusable with another tenant's.
     """
     check_text(name, field="name", length_max=NAME_LENGTH_MAX)
     check_new_name(name, field="name")
@@ -303,10 +305,10 @@ def check_tenant_name(name: str, known: Iterable[str]) -> None:
 
 def check_unlike(name: str, in_force: Iterable[str], *, field: str) -> None:
     """
-    Check that no one else's name could be taken for `name`; the same name is for others to refuse.
+    Check that `name` is not confusable with another name in force; other code refuses an equal one.
 
     Raises:
-        LookAlikeNameError: if one could.
+        LookAlikeNameError: if it is.
     """
     if any(other != name and are_alike(name, other) for other in in_force):
         raise LookAlikeNameError(name, field=field)
@@ -317,7 +319,7 @@ def check_room(in_force: Collection[object], what: str) -> None:
     Check that there may be one more of `what`.
 
     Raises:
-        UnprocessableError: if there are as many as there may be.
+        UnprocessableError: if there are `IN_FORCE_MAX` already.
     """
     if len(in_force) >= IN_FORCE_MAX:
         raise UnprocessableError(f"expected at most {IN_FORCE_MAX} {what} in force: retire one first")

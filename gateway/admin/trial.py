@@ -1,12 +1,12 @@
 """
-What a policy or an access rule would do, tried out when it is saved.
+Tries policies and access rules on sample inputs when they are saved.
 
-`warnings` judges it alone on inputs that it can be given: every operation on every kind of thing, callers without roles
-and with one, the empty path and ref, tables that are new or gone, and as names the texts that stand in the expression
-itself, so that `path.startsWith('finance.') && roles[5] == 'x'` is seen to fail. Not every input there is: a rule
-without warnings can still fail. What fails is saved all the same, and its author is told.
+`warnings` evaluates one program on possible inputs: every operation on every kind of object, callers without roles and
+with one, the empty path and ref, tables that are created or dropped. Names are also taken from the strings in the
+expression, so that `path.startsWith('finance.') && roles[5] == 'x'` is found to fail. These are not all inputs: a
+program without warnings can still fail. A program with warnings is saved all the same, and its author receives them.
 
-`check_retirable` judges the whole set as it would be: whoever saves a rule must be able to retire it again.
+`check_retirable` evaluates all rules as they would be: the author of a rule must be able to retire it again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INPUT_TIMEOUT_S: Final = 1.0
 INPUTS_MAX: Final = 400
 SAMPLING_STEP: Final = 7_919
 TEXTS_MAX: Final = 4
-"""Of the texts in an expression, how many stand in for a name."""
+"""How many of the strings in an expression are tried as a name."""
 WARNINGS_MAX: Final = 5
 
 _ACTOR: Final = "0" * 32
@@ -67,16 +67,16 @@ _TABLE: Final[dict[str, Any]] = {
     "default-sort-order-id": 0,
     "sort-orders": [{"order-id": 0, "fields": []}],
 }
-"""A table with nothing but what every table has."""
+"""A minimal table."""
 
 
 class LockedOutError(UnprocessableError):
-    """A rule under which its own author could no longer retire it; nothing was saved."""
+    """With this rule in force its own author could no longer retire it; nothing was saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
-    """Something a program can be given, in words and as its variables."""
+    """A possible input of a program: its description, and its variables."""
 
     words: str
     variables: dict[str, Json]
@@ -86,7 +86,7 @@ async def warnings(
     evaluate: Evaluate, program: Program, *, effect: Effect | None = None, timeout_s: float = TRIAL_TIMEOUT_S
 ) -> tuple[str, ...]:
     """
-    Return what there is to say about a program that is saved; `effect` is that of an access rule.
+    Return warnings about a program that is saved; `effect` is that of an access rule.
     """
     inputs = _bounded(_rule_inputs(program.expression) if program.kind == ACCESS_RULE else _inputs(program.expression))
     failures: dict[str, list[str]] = {}
@@ -109,7 +109,7 @@ async def warnings(
         )
     if program.kind == ACCESS_RULE and speaks_of_former_paths(program.expression):
         said.append(
-            f"it speaks of {' or '.join(ROOTS)} as of namespaces: configuration, log and lineage have the paths "
+            f"it uses {' or '.join(ROOTS)} like namespaces: configuration, log and lineage have the paths "
             f"{', '.join(root for _, root in NO_CONTENT.values())}"
         )
     return tuple(said)
@@ -119,7 +119,7 @@ async def check_retirable(
     evaluate: Evaluate, rules: Sequence[AccessRule], rule: AccessRule, caller: PrincipalView, *, timeout_s: float
 ) -> None:
     """
-    Check that `caller` could retire `rule` while `rules`, in which it is, are in force.
+    Check that `caller` could retire `rule` while `rules`, which include it, are in force.
 
     Raises:
         LockedOutError: if not.
@@ -138,7 +138,7 @@ async def why_not_retirable(
     evaluate: Evaluate, rules: Sequence[AccessRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
 ) -> str | None:
     """
-    Return why `caller` could not retire an access rule under `rules`; None if he could.
+    Return why `caller` could not retire an access rule under `rules`; None if that is permitted.
 
     Raises:
         PolicyEngineError: if the engine gave no answer.
@@ -160,9 +160,9 @@ def _consequence(effect: Effect | None) -> str:
 
 
 def _bounded(inputs: Iterable[_Input]) -> list[_Input]:
-    """Return at most as many as may be tried, from all over the list."""
+    """Return at most `INPUTS_MAX` inputs, spread over the whole list."""
     every = list(inputs)
-    # Steps of a prime: steps that divide the list's inner sizes would take the same names and roles every time.
+    # Step by a prime: a step that divides the list's inner sizes would pick the same names and roles every time.
     steps = (number * SAMPLING_STEP % len(every) for number in range(len(every)))
     return [every[step] for step in sorted(islice(dict.fromkeys(steps), INPUTS_MAX))]
 
@@ -183,7 +183,7 @@ def _rule_inputs(expression: str) -> Iterator[_Input]:
 
 
 def _requests() -> Iterator[tuple[CommitView, Grant]]:
-    """Yield everything that can be asked for, once."""
+    """Yield every kind of request, once."""
     for kind, verbs in {**CONTENT_OPERATIONS, **_OWN_OPERATIONS}.items():
         is_content = kind in CONTENT_OPERATIONS
         for verb in verbs:
@@ -215,7 +215,7 @@ def _rule_words(known: Mapping[str, Json], named: Mapping[str, Json]) -> str:
 
 
 def _inputs(expression: str) -> Iterator[_Input]:
-    """Yield what a policy can be given."""
+    """Yield possible inputs of a policy."""
     texts = texts_in(expression)[:TEXTS_MAX]
     later = {**_TABLE, "properties": {"p": "v"}, "refs": {}}
     snapshot = {"snapshot-id": 1, "summary": {"operation": "append"}}

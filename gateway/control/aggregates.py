@@ -1,12 +1,12 @@
 """
 The aggregates of the control plane: immutable values, built from their events alone.
 
-A command (`Policy.change`, `ApiKey.revoke`, …) returns the event that would happen and changes nothing; `evolve` is the
-one place that says what an event does. Rebuilding an aggregate from the log and folding the control plane
-(`plane.py`) both use it, so what is edited and what is in force cannot drift apart.
+A command (`Policy.change`, `ApiKey.revoke`, …) returns an event and changes nothing; `evolve` alone applies events.
+Rebuilding an aggregate from the log and folding the control plane (`plane.py`) both use it, so what is edited and what
+is in force cannot differ.
 
-An id is used once: a retired policy, catalog or key never comes back under the same id, so that (type, id, version) in
-a decision names one content for ever.
+An id is used once: the id of a retired policy, catalog or key is never used again, so that (type, id, version) in a
+decision identifies one content for ever.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ControlEvent: TypeAlias = Created | PolicyChanged | SettingChanged | Retired
 
 
 class RetiredError(ConflictError):
-    """The thing is no longer in force and cannot be changed any more."""
+    """The aggregate is retired and can no longer be changed."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"{key} is retired and cannot be changed: create another one", kind="RetiredException")
@@ -57,7 +57,7 @@ class RetiredError(ConflictError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A policy on the content of commits: `expression` is CEL, `message` what a refused client is told."""
+    """A policy on the content of commits: `expression` is CEL, a refused client receives `message`."""
 
     KIND: ClassVar[str] = POLICY
 
@@ -68,12 +68,12 @@ class Policy:
     retired: bool = False
 
     def program(self) -> Program:
-        """Return what the policy engine judges by."""
+        """Return the program for the policy engine."""
         return Program(kind=self.KIND, id=self.id, version=self.version, expression=self.expression)
 
     def change(self, *, expression: str, message: str) -> PolicyChanged:
         """
-        Return the event that gives the policy other contents.
+        Return the event that changes the policy's contents.
 
         Raises:
             RetiredError: if it is retired.
@@ -83,10 +83,10 @@ class Policy:
 
     def retire(self) -> PolicyRetired:
         """
-        Return the event that takes the policy out of force.
+        Return the event that retires the policy.
 
         Raises:
-            RetiredError: if that has happened already.
+            RetiredError: if it is retired already.
         """
         return PolicyRetired(id=self.id, version=_next_version(self))
 
@@ -94,9 +94,9 @@ class Policy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
     """
-    A rule on who may do what: `effect` where `expression` (CEL) holds.
+    A rule on access: `effect` applies where `expression` (CEL) holds.
 
-    `vocabulary` is the one it was written in: the version of the event that made it (see `gateway.policy.former`).
+    `vocabulary` is the one it was written in: the version of its event (see `gateway.policy.former`).
     """
 
     KIND: ClassVar[str] = ACCESS_RULE
@@ -120,17 +120,17 @@ class AccessRule:
 
     def retire(self) -> AccessRuleRetired:
         """
-        Return the event that takes the rule out of force.
+        Return the event that retires the rule.
 
         Raises:
-            RetiredError: if that has happened already.
+            RetiredError: if it is retired already.
         """
         return AccessRuleRetired(id=self.id, version=_next_version(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """A catalog that engines reach under its id, the alias; `kind` names the adapter."""
+    """A catalog; its id is the alias for engines, `kind` names the adapter."""
 
     KIND: ClassVar[str] = "catalog"
 
@@ -142,10 +142,10 @@ class Catalog:
 
     def retire(self) -> CatalogRetired:
         """
-        Return the event that takes the alias away.
+        Return the event that retires the catalog.
 
         Raises:
-            RetiredError: if that has happened already.
+            RetiredError: if it is retired already.
         """
         return CatalogRetired(id=self.id, version=_next_version(self))
 
@@ -153,10 +153,10 @@ class Catalog:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
     """
-    An API key: whom it stands for and with which roles. The hashes of its secret are beside the log alone.
+    An API key: its actor and roles. The hashes of its secret are not in the log, only in tables.
 
-    From `expires_at` on it is refused (None: it has no end). `issuer` is the actor who issued it to an identity that is
-    not its own, None if the operator or the identity itself did.
+    From `expires_at` on it is refused (None: it does not expire). `issuer` is the actor who issued it to another
+    identity; None if the operator or the identity itself did.
     """
 
     KIND: ClassVar[str] = "key"
@@ -171,22 +171,22 @@ class ApiKey:
     retired: bool = False
 
     def is_expired(self, now: datetime) -> bool:
-        """Return whether the key's time has passed."""
+        """Return whether the key has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
     def revoke(self) -> KeyRevoked:
         """
-        Return the event that takes the key out of force.
+        Return the event that revokes the key.
 
         Raises:
-            RetiredError: if that has happened already.
+            RetiredError: if it is revoked already.
         """
         return KeyRevoked(id=self.id, version=_next_version(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting of the tenant: `value` in place of the default. It is never retired: its default is a value too."""
+    """A setting of the tenant: `value` replaces the default. It is never retired: the default is a value, too."""
 
     KIND: ClassVar[str] = "setting"
 
@@ -196,7 +196,7 @@ class Setting:
     retired: bool = False
 
     def change(self, value: str) -> SettingChanged:
-        """Return the event that gives the setting another value."""
+        """Return the event that changes the setting's value."""
         return SettingChanged(id=self.id, version=self.version + 1, value=value)
 
 
@@ -234,10 +234,10 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
 
 def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
     """
-    Return the aggregate as it is once `event` has happened; `aggregate` is None before its first event.
+    Return the aggregate after `event`; `aggregate` is None before its first event.
 
     Raises:
-        FormatError: if the event does not follow: guards let no such event into the log, so that is corruption.
+        FormatError: if the event does not follow: guards admit no such event, so that is corruption.
     """
     match event:
         case (
@@ -331,7 +331,7 @@ def _next_version(aggregate: Aggregate) -> int:
 
 
 def _before(event: ControlEvent, aggregate: Aggregate | None) -> Aggregate:
-    """Return the aggregate that a later event changes, if it is the one right before it."""
+    """Return the aggregate that a later event changes, if the event follows its version."""
     if (
         aggregate is None
         or aggregate.retired

@@ -1,12 +1,12 @@
 """
 What is in force: the control plane of one tenant, folded from its log.
 
-Guarantee: `ControlPlane.current` returns the state as of a control index that is at least the head's when it was
-called; a change that was durable before the call is in it, whichever process made it. An entry of the control plane
-that this process does not know stops it (503): skipping one could mean to judge by a policy that is no longer in
-force, and an old process must not fail open.
+Guarantee: `ControlPlane.current` returns the state as of a control index that is at least the head's at the time of the
+call: it includes every change that was durable before the call, whichever process made it. A control entry of an
+unknown type or version is an error (503): without it a retired policy might be applied, and an old process must not
+fail open.
 
-`fold` is pure. States are kept per log, least recently used ones are dropped, and a dropped one is folded again.
+`fold` is pure. States are cached by log; the least recently used are dropped, and folded again when needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Setting, Tenant)
 
 
 class ControlUnknownError(UnavailableError):
-    """The control plane holds an entry of a type or version that this process does not know: a newer one must serve."""
+    """The control plane has an entry of a type or version that this process does not know: a newer one must serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +86,11 @@ class ControlState:
 
 def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
     """
-    Return what is in force after `entries`, the control entries behind `state.as_of` in order.
+    Return what is in force after `entries`, the control entries after `state.as_of` in order.
 
     Raises:
-        ControlUnknownError: at a type or version that is not known here.
-        FormatError: at an entry that does not follow or is not what we write; that is corruption.
+        ControlUnknownError: at an unknown type or version.
+        FormatError: at an entry that does not follow, or is malformed; that is corruption.
     """
     kinds = (state.policies, state.access_rules, state.catalogs, state.keys, state.settings, state.tenants)
     in_force: dict[str, Aggregate] = {
@@ -111,11 +111,11 @@ def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
 
 def parse_control_event(entry: Entry) -> ControlEvent:
     """
-    Return the event that a control entry holds.
+    Return the event of a control entry.
 
     Raises:
-        ControlUnknownError: if its type or version is not known here.
-        FormatError: if its data or its key is not what that type has.
+        ControlUnknownError: if its type or version is unknown.
+        FormatError: if its data or its key is malformed.
     """
     cls = EVENTS.get((entry.type, entry.version))
     if cls is None or not issubclass(cls, CONTROL_EVENTS):
@@ -131,9 +131,9 @@ def parse_control_event(entry: Entry) -> ControlEvent:
 
 class ControlPlane:
     """
-    The states of all tenants, brought up to date whenever one is asked for.
+    The states of all tenants, each brought up to date whenever it is needed.
 
-    `lend` lends connections of the gateway's role: it may read heads and control entries of every log.
+    `lend` lends connections of the gateway's role, which may read heads and control entries of every log.
     """
 
     def __init__(
@@ -146,10 +146,10 @@ class ControlPlane:
 
     async def current(self, log_id: int) -> ControlState:
         """
-        Return what is in force in the log now; costs one look at the head, and what has been added since.
+        Return what is in force in the log now. Reads the head, and the control entries since the last call.
 
         Raises:
-            ControlUnknownError: if an entry is not known here.
+            ControlUnknownError: if an entry is of an unknown type or version.
             UnavailableError: if the log cannot be read.
             NoSuchLogError: if there is no such log.
             LedgerError: if what is stored is corrupt.
@@ -159,9 +159,9 @@ class ControlPlane:
 
     async def current_with_identity(self, log_id: int, actor: str) -> tuple[ControlState, str | None]:
         """
-        Return what is in force in the log now, and the identity behind an actor: None once that is erased.
+        Return what is in force in the log now, and the identity of an actor: None once that is erased.
 
-        Costs what `current` does, and raises as it.
+        Reads and raises as `current`.
         """
         state, told = await self._within_time("control_index_and_identity", log_id, actor=actor)
         return state, told[0]
@@ -177,8 +177,8 @@ class ControlPlane:
     async def _current(
         self, query: str, log_id: int, asked: Mapping[str, str]
     ) -> tuple[ControlState, Sequence[str | None]]:
-        # Every caller looks at the head itself: an answer somebody else asked for earlier may miss what was durable
-        # before this call. Only the reading of entries is shared.
+        # Every caller reads the head itself: the result of an earlier read may lack changes that were durable before
+        # this call. Only the reading of entries is shared.
         async with self._lend() as connection:
             row = await (await connection.execute(_QUERIES[query], {"log_id": log_id, **asked})).fetchone()
         if row is None:
@@ -187,7 +187,7 @@ class ControlPlane:
         return await self._state_at(log_id, control_index), told
 
     async def _state_at(self, log_id: int, control_index: int) -> ControlState:
-        """Return what is in force as of a control index that the head has, or had just now."""
+        """Return what is in force as of a control index that was read from the head."""
         slot = self._slot(log_id)
         if slot.state.as_of < control_index:
             async with slot.catching_up:
@@ -224,7 +224,7 @@ class ControlPlane:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """One log's state; whoever holds the lock moves it forward."""
+    """One log's state. Any task may read `state`; only the holder of `lock` replaces it."""
 
     state: ControlState = field(default_factory=ControlState.empty)
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -252,5 +252,5 @@ def _reference(rule: Policy | AccessRule) -> tuple[str, str, int]:
 
 
 def _by_id(cls: type[A], aggregates: Iterable[Aggregate]) -> Mapping[str, A]:
-    """Return the aggregates of one class in the order in which they were created; read-only, since it is shared."""
+    """Return the aggregates of one class in order of creation; read-only, since it is shared."""
     return MappingProxyType({aggregate.id: aggregate for aggregate in aggregates if isinstance(aggregate, cls)})

@@ -1,5 +1,5 @@
 """
-For operators: is the gateway well (`/health`), what has it seen (`/metrics`), what does it offer (`/v1/openapi.json`).
+Routes for operators: health (`/health`), metrics (`/metrics`), and the API's description (`/v1/openapi.json`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def describe(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Answer this process's measures and the projections' counters, to loopback or to whoever has the token."""
+    """Answer with this process's metrics and the projections', to loopback or to clients with the token."""
     _check_scraper(request)
     measures: Measures = request.app.state.measures
     gateway: Gateway = request.app.state.gateway
@@ -53,7 +53,7 @@ def _check_scraper(request: Request) -> None:
             raise UnauthorizedError("expected the token of LAKEPROOF_METRICS_TOKEN as a bearer token")
         return
     address = parse_address(request.client.host) if request.client else None
-    # Behind a proxy on this machine everyone would come from loopback, and it is the proxy's loopback in any case.
+    # Behind a proxy on this machine all requests come from loopback: only direct ones are the operator's.
     is_forwarded = any(name.decode() in request.headers for name in FORWARDING)
     if address is None or not address.is_loopback or is_forwarded:
         raise ForbiddenError(

@@ -1,8 +1,8 @@
 """
-API keys: their text, and the argon2id hash of it. The one place that imports argon2. Whose key it is stands elsewhere.
+API keys: their text and its argon2id hash. The one module that imports argon2.
 
 A key is `lp_<prefix>_<secret>`: the prefix (12 characters of base32) finds the row, the secret (32 random bytes in
-base64url) is what is checked. The whole text is hashed, so a secret belongs to its prefix. `parse_key` accepts exactly
+base64url) is checked. The whole text is hashed, so a secret is valid only with its prefix. `parse_key` accepts exactly
 what `format` writes: no two texts are the same key.
 """
 
@@ -23,20 +23,20 @@ from ledger.errors import FormatError
 
 SECRET_SIZE_BYTES: Final = 32
 PREFIX_SIZE_BYTES: Final = 8
-"""Of which 60 bits make the 12 characters of the prefix."""
+"""Random bytes for the prefix; 60 of their bits make its 12 characters."""
 
 _KEY = re.compile(r"lp_([a-z2-7]{12})_([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyText:
-    """A key as its holder has it; the secret is not shown by `repr`."""
+    """A key with its secret, which `repr` does not show."""
 
     prefix: str
     secret: bytes = field(repr=False)
 
     def format(self) -> str:
-        """Return the text of the key: the one thing that must never be stored or logged."""
+        """Return the text of the key. It must never be stored or logged."""
         return f"lp_{self.prefix}_{urlsafe_b64encode(self.secret).rstrip(b'=').decode()}"
 
 
@@ -50,10 +50,10 @@ def mint_key(random: Callable[[int], bytes]) -> ApiKeyText:
 
 def parse_key(text: str) -> ApiKeyText:
     """
-    Return the key that `text` is.
+    Parse the text of a key.
 
     Raises:
-        UnauthorizedError: if it is not of the form of a key. The text is not repeated: it may be a secret all the same.
+        UnauthorizedError: if it is not a key. The message does not repeat the text: it may be another secret.
     """
     match = _KEY.fullmatch(text)
     if match is not None:
@@ -67,10 +67,10 @@ def parse_key(text: str) -> ApiKeyText:
 
 class KeyHasher:
     """
-    argon2id over whole keys. Slow on purpose: call it off the event loop.
+    argon2id over whole keys. Slow on purpose: call it in a thread, not on the event loop.
 
-    The defaults are the second choice of OWASP's cheat sheet (19 MiB, 2 passes). A secret of 256 random bits cannot be
-    guessed at any cost; the hash protects it from being used by whoever reads the table.
+    The defaults are the second recommendation of OWASP's cheat sheet (19 MiB, 2 passes). A secret of 256 random bits
+    cannot be guessed; the hash keeps readers of the table from using it.
     """
 
     def __init__(self, *, time_cost: int = 2, memory_cost_kib: int = 19 * 1024, parallelism: int = 1) -> None:
@@ -86,7 +86,7 @@ class KeyHasher:
 
         Raises:
             NotInForceError: if it is another key's.
-            FormatError: if it is no argon2id hash; that is corruption.
+            FormatError: if it is not an argon2id hash; that is corruption.
         """
         try:
             self._hasher.verify(stored_hash, key.format())

@@ -1,15 +1,14 @@
 """
 From an Authorization header to a verified principal.
 
- 1  the header holds one bearer token of the form of an API key
- 2  the process knows the key by its keyed hash; or its prefix finds a row, and with it the tenant, and the row has this
-    keyed hash. An unknown prefix and a wrong secret cost the same: one look-up, which many requests share
- 3  a key without a keyed hash was issued before there were any: its argon2id hash is checked, this once
- 4  the key is in force in the tenant's control plane and its identity is not erased, both as of now, and its time has
-    not passed
+ 1  the header has one bearer token with the form of an API key
+ 2  the process has the key's keyed hash in its cache; or the prefix finds a row, which has the tenant and this keyed
+    hash. An unknown prefix and a wrong secret cost the same: one look-up, which many requests share
+ 3  a key without a keyed hash is older than these: its argon2id hash is checked, once
+ 4  the key is in force in the tenant's control plane, its identity is not erased, and it has not expired, all as of now
 
-A key that passed step 2 is known for as long as it is in force. Step 4 is taken every time: a key that was revoked
-anywhere, or whose time has passed, is refused by the next request here. Refusals are paced (`refusal_pace.py`).
+A key that passed step 2 stays in the cache for as long as it is in force. Step 4 is done every time: a key that was
+revoked by any process, or has expired, is refused from the next request on. Refusals are paced (`refusal_pace.py`).
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from gateway.identity.slow_checks import SlowChecks
 from ledger.store.log_store import LendConnection
 
 KNOWN_MAX: Final = 10_000
-"""Keys that a process knows without a look-up; about 10 MB."""
+"""Keys in the cache of a process; about 10 MB."""
 
 
 class Control(Protocol):
-    """What the authenticator needs of the control plane."""
+    """The control plane as the authenticator uses it."""
 
     async def current_with_identity(self, log_id: int, actor: str) -> tuple[ControlState, str | None]:
-        """Return what is in force in the log now, and who the actor is (None: nobody any more)."""
+        """Return what is in force in the log now, and the actor's identity (None: erased)."""
 
 
 class Authenticator:
@@ -73,11 +72,11 @@ class Authenticator:
 
     async def authenticate(self, authorization: str | None) -> Principal:
         """
-        Return whom the credentials of an Authorization header stand for (an X-Api-Key is a bearer token).
+        Return the principal of the credentials in an Authorization header (an X-Api-Key is a bearer token).
 
         Raises:
-            UnauthorizedError: if there are none, they are malformed, unknown, or not in force.
-            UnavailableError: if that cannot be found out now.
+            UnauthorizedError: if there are none, or they are malformed, unknown, or not in force.
+            UnavailableError: if that cannot be determined now.
         """
         try:
             return await self._principal(parse_key(parse_bearer(authorization)))
@@ -109,13 +108,13 @@ class Authenticator:
         )
 
     async def _find(self, key: ApiKeyText, mac: bytes) -> KeyRow:
-        """Steps 2 and 3 for a key that is not known here."""
+        """Steps 2 and 3 for a key that is not in the cache."""
         row = await self._lookups.find(key.prefix)
         if row is None:
             raise NotInForceError
         if row.mac is None:
             await self._slow_checks.check(key, stored_hash=row.hash)
-            if mac not in self._known:  # of those who waited for that check, one keeps what it has found
+            if mac not in self._known:  # one of the requests that waited for that check stores its result
                 self._remember(mac, row)
                 await self._keep(mac, row)
         elif not hmac.compare_digest(row.mac, mac):
@@ -124,7 +123,7 @@ class Authenticator:
         return row
 
     async def _keep(self, mac: bytes, row: KeyRow) -> None:
-        """Keep the keyed hash of a key, so that no process has to check it slowly again."""
+        """Store the keyed hash of a key, so that no process has to check its slow hash again."""
         with outage_as_unavailable("the database cannot be reached: credentials cannot be checked"):
             async with self._lend() as connection:
                 await keep_mac(connection, row, secret_id=self._macs.secret_id, mac=mac)
@@ -143,7 +142,7 @@ class Authenticator:
 
 def parse_bearer(authorization: str | None) -> str:
     """
-    Return the token of an Authorization header (RFC 6750, section 2.1). No message repeats what may be a secret.
+    Return the token of an Authorization header (RFC 6750, section 2.1). No message repeats a possible secret.
 
     Raises:
         UnauthorizedError: if there is no header, another scheme, or no token.

@@ -1,9 +1,9 @@
 """
-Finds the rows of API keys that this process does not know yet: many at a time, over one connection.
+Looks up the rows of API keys that are not in the cache: many at a time, over one connection.
 
-Whoever sends keys that nobody has makes the gateway look for them. However many do so at once, that takes one of its
-connections: requests that come while a look-up is under way are gathered, and the next one asks for all of them. So a
-new key waits for one look-up before its own, and those of keys that are known find the other connections free.
+Unknown keys cause look-ups, and anyone can send them. However many come at once, they use one connection: requests that
+arrive during a look-up are collected, and the next look-up is for all of them. So a new key waits for at most one
+look-up before its own, and requests with cached keys find the other connections free.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ from gateway.identity.key_rows import KeyRow, find_keys
 from ledger.store.log_store import LendConnection
 
 PREFIXES_MAX: Final = 256
-"""Prefixes that one statement asks for."""
+"""Prefixes in one statement."""
 WAITING_MAX: Final = 4_096
-"""Requests that may wait for a look-up; more are told to come back."""
+"""Requests that may wait for a look-up; further ones are answered 503."""
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Prefixes that are looked up together; `rows` ends with what was found."""
+    """Prefixes that are looked up together; `rows` is the look-up. Event loop only."""
 
     rows: asyncio.Task[Mapping[str, KeyRow]] | None = None
     prefixes: set[str] = field(default_factory=set)
 
 
 class KeyLookups:
-    """Looks up rows by prefix. One per process, owned by the event loop; `lend` lends connections of its role."""
+    """
+    Looks up rows by prefix. One per process; `lend` lends connections of the gateway's role.
+
+    Event loop only: `_gathering` is the batch that still takes prefixes, `_waiting` counts requests. `_turn` is held
+    during a look-up.
+    """
 
     def __init__(self, lend: LendConnection, *, secret_id: str) -> None:
         self._lend = lend
@@ -60,7 +65,7 @@ class KeyLookups:
         assert batch.rows is not None  # noqa: S101  (for the type checker: it was made above)
         self._waiting += 1
         try:
-            return (await asyncio.shield(batch.rows)).get(prefix)  # others wait for it, too
+            return (await asyncio.shield(batch.rows)).get(prefix)  # other requests wait for it, too
         finally:
             self._waiting -= 1
 
@@ -74,6 +79,6 @@ class KeyLookups:
 
 
 def _seen(task: asyncio.Task[Mapping[str, KeyRow]]) -> None:
-    """Take note of how a look-up ended, for when everybody who waited for it has gone."""
+    """Retrieve the exception of a look-up, in case all requests that waited for it were cancelled."""
     if not task.cancelled():
         task.exception()

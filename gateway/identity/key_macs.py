@@ -1,12 +1,11 @@
 """
 The keyed hash of API keys: HMAC-SHA-256 of the whole key under a secret of the installation.
 
-It tells whether a key is the right one in a microsecond, where argon2id takes 20 milliseconds and a core: nobody who
-sends wrong keys makes the gateway work for it. A key has 256 random bits, so nothing is lost by that: whoever reads the
-table of hashes can guess neither from the one nor from the other. The secret is in a file outside of the database, so
-that whoever may write that table cannot make a hash for a key of his own.
+Checking it takes a microsecond, where argon2id takes 20 milliseconds of a core: wrong keys cost the gateway little. A
+key has 256 random bits, so this is no weaker: neither hash lets a reader of the table guess the key. The secret is in a
+file outside of the database, so that write access to the table is not enough to make a hash for a new key.
 
-Losing the secret loses nothing but time: another one is made, and each key is checked by its argon2id hash once more.
+If the secret is lost, another one is made, and each key is checked by its argon2id hash once more.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ SECRET_SIZE_BYTES: Final = 32
 
 _OF_KEYS: Final = b"lakeproof API key\x00"
 _OF_THE_SECRET: Final = b"lakeproof name of the secret\x00"
-"""What separates the two uses of the secret: no key is hashed to the secret's name."""
+"""Domain separation between the two uses of the secret: no key has the hash that names the secret."""
 
 
 class KeyMacs:
     """
-    Makes and checks keyed hashes. `secret_id` (16 hex digits) names the secret: a hash under another one says nothing.
+    Makes keyed hashes. `secret_id` (16 hex digits) identifies the secret: a hash under another secret proves nothing.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -61,11 +60,11 @@ def open_key_macs(path: Path, *, random: Callable[[int], bytes] = os.urandom) ->
     try:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # another process was faster: its secret is the one
+            with suppress(FileExistsError):  # another process was first: its secret is used
                 create_file(path, f"{format_base64(random(SECRET_SIZE_BYTES))}\n".encode())
         check_private(path, mode=0o600)
         return KeyMacs(parse_base64(path.read_text(encoding="ascii").removesuffix("\n"), what="secret of API keys"))
-    except (FormatError, UnicodeDecodeError) as error:  # nothing of it in the message
+    except (FormatError, UnicodeDecodeError) as error:  # the message must not contain the secret
         raise KeyDirectoryError(
             f"{path} is damaged: restore it from a backup, or remove it (then each API key is checked slowly once more)"
         ) from error

@@ -1,12 +1,11 @@
 """
-The rows behind API keys, and the actors of identities.
+The rows of API keys, and the actors of identities.
 
-A key's row is written by a guard in the group of its `key.created` and removed in that of its `key.revoked`; its keyed
-hash comes and goes with it. An actor is minted once, before anything is appended in its name.
+A guard in the group of a `key.created` writes a key's row, one in the group of its `key.revoked` removes it, and its
+keyed hash with it. An actor is made once, before anything is appended in its name.
 
-An identity has an actor of its own, under which it acts with keys that the operator, or it itself, has issued to it.
-Whoever else issues a key to it knows the secret of that key, and could act with it. So what is done with such a key is
-told of another actor: of the pair, this identity and that issuer.
+An identity has its own actor, for keys that the operator or the identity itself has issued. Another issuer of a key
+knows its secret and could act with it. So such a key has a different actor: that of the pair of identity and issuer.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ KEY_GUARDS: Final = (
     Guard(name="key.mac", statements=(_QUERIES["key_mac"],)),
     Guard(name="key.revoke", statements=(_QUERIES["key_revoke"],)),
 )
-"""What the Appender's registry needs, beside the log's own, for keys to be made and revoked."""
+"""Guards for the appender's registry, to create and revoke keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
     """
-    A key in force. `tenant` is None for the system log, whose keys may do nothing.
+    A key in force. `tenant` is None for the system log, whose keys are permitted nothing.
 
-    `hash` is the argon2id hash; `mac` is the keyed one, None if there is none under the secret that was asked for.
+    `hash` is the argon2id hash; `mac` is the keyed one, None if there is none under the given secret.
     """
 
     log_id: int
@@ -54,7 +53,7 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """An actor of an identity; `issuer` is the actor who issues its keys, None if it is the identity's own."""
+    """An actor of an identity; `issuer` is the actor who issues its keys, None for the identity's own actor."""
 
     actor: str
     issuer: str | None
@@ -62,16 +61,16 @@ class Actor:
 
 def create_guard(key_id: str, key: ApiKeyText, *, stored_hash: str, actor: str) -> GuardCall:
     """
-    Return the guard that makes a key's row; it holds if neither its id nor its prefix is taken.
+    Return the guard that writes a key's row; it holds if neither its id nor its prefix is taken.
     """
     return GuardCall("key.create", {"key_id": key_id, "prefix": key.prefix, "hash": stored_hash, "actor": actor})
 
 
 def mac_guard(key_id: str, key: ApiKeyText, *, secret_id: str, mac: bytes) -> GuardCall:
     """
-    Return the guard that keeps the keyed hash of a key that was made before in the same group.
+    Return the guard that stores the keyed hash of a key whose row an earlier guard of the group writes.
 
-    It is not replayed: the log holds no hash.
+    It is not replayed: the log has no hash.
     """
     return GuardCall("key.mac", {"key_id": key_id, "prefix": key.prefix, "secret_id": secret_id, "mac": mac})
 
@@ -85,7 +84,7 @@ def revoke_guard(key_id: str) -> GuardCall:
 
 async def find_keys(connection: Connection, prefixes: Collection[str], *, secret_id: str) -> Mapping[str, KeyRow]:
     """
-    Return the rows of the keys with those prefixes, by prefix, of whatever tenant.
+    Return the rows of the keys with those prefixes, by prefix, of all tenants.
 
     The connection works as the gateway's role.
     """
@@ -106,7 +105,7 @@ async def find_keys(connection: Connection, prefixes: Collection[str], *, secret
 
 async def keep_mac(connection: Connection, row: KeyRow, *, secret_id: str, mac: bytes) -> None:
     """
-    Keep the keyed hash of a key that its argon2id hash was found right for. The connection works as the gateway's role.
+    Store the keyed hash of a key whose argon2id hash was checked. The connection works as the gateway's role.
     """
     kept = {"log_id": row.log_id, "key_id": row.key_id, "hash": row.hash, "secret_id": secret_id, "mac": mac}
     await connection.execute(_QUERIES["keep_mac"], kept)
@@ -116,10 +115,10 @@ async def actor_for(
     connection: Connection, log_id: int, identity: str, *, issuer: str | None, random: Callable[[int], bytes]
 ) -> Actor:
     """
-    Return the actor of a key that `issuer` issues to an identity (None: the operator), minting one at its first use.
+    Return the actor of a key that `issuer` issues to an identity (None: the operator), making it at its first use.
 
-    Who issues a key to the identity he has himself acts under the same actor with it. Two callers who mint the same
-    actor at once get the same one. The connection works as the appender's role.
+    A key that an identity issues to itself has the identity's own actor. Two callers who make the same actor at once
+    get the same one. The connection works as the appender's role.
 
     Raises:
         NoSuchLogError: if there is no such log.

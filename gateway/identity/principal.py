@@ -1,5 +1,5 @@
 """
-Who a request acts for, once its credentials are verified. Values only.
+The verified caller of a request. Values only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledger.format.canonical import Json
 
 
 class NotInForceError(UnauthorizedError):
-    """The credentials are not known, wrong, revoked or expired; which of these is nobody's business."""
+    """The credentials are unknown, wrong, revoked or expired; the answer does not say which."""
 
     def __init__(self) -> None:
         super().__init__("the API key is unknown or no longer in force")
@@ -33,8 +33,8 @@ class Principal:
     """
     A verified caller of one tenant.
 
-    `actor` (32 hex digits) is the pseudonym under which the log knows the identity `sub`; `key_id` is the key it came
-    with. `issuer` is the actor who issues the keys of this actor to that identity, None if the actor is its own.
+    `actor` (32 hex digits) is the pseudonym of the identity `sub` in the log; `key_id` is the key of the request.
+    `issuer` is the actor who issues this actor's keys to that identity, None for the identity's own actor.
     """
 
     tenant: UUID
@@ -48,17 +48,17 @@ class Principal:
 
     def check_in_force(self, state: ControlState, *, now: datetime) -> None:
         """
-        Check that the credentials are in force in `state`, the one the request is going to be judged by, and `now`.
+        Check that the credentials are in force in `state`, by which the request will be judged, and not expired `now`.
 
         Raises:
-            NotInForceError: if they have been revoked, or their time has passed.
+            NotInForceError: if they have been revoked, or have expired.
         """
         key = state.keys.get(self.key_id)
         if key is None or key.is_expired(now):
             raise NotInForceError
 
     def payload(self) -> Mapping[str, Json]:
-        """Return what the record of a decision keeps of the caller, as an erasable part."""
+        """Return the caller's description for the record of a decision, which is an erasable part."""
         return {
             "actor": self.actor,
             "email": None,

@@ -1,8 +1,8 @@
 """
-What ends every credential of a person: their API keys are revoked in the transaction that erases them.
+Revokes all API keys of a person in the transaction that erases them.
 
-So they are refused from there on in every process, whatever it has checked and remembered: a request asks first which
-keys are in force, and a revocation is an entry of the control plane.
+From then on every process refuses these keys, whatever it has in its cache: each request reads which keys are in force,
+and a revocation is a control entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ledger.store.read import Log
 
 def revoke_keys(control: ControlPlane, *, clock: Callable[[], datetime]) -> Revoke:
     """
-    Return what tells the revocations of a subject's keys, as `control` has them in force.
+    Return the function that makes the revocations of a subject's keys that are in force according to `control`.
     """
 
     async def revocations(log: Log, subject: str) -> Revocations:

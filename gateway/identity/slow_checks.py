@@ -1,10 +1,10 @@
 """
 Checks API keys that have no keyed hash yet by their argon2id hash: a few at a time, and fair between keys.
 
-A key comes here once: issued before there were keyed hashes, or known under another secret. Each check takes 19 MiB and
-a core for some 20 milliseconds, so nobody may have many: of each prefix one is checked at a time, those of different
-prefixes take turns, and after a few wrong secrets a prefix has to wait. Its right key may be told to try again for that
-time, never that it is unknown; once it was checked, it is spared all this for ever.
+Each key is checked here once: it is older than keyed hashes, or was hashed under another secret. A check takes 19 MiB
+and some 20 milliseconds of a core, so they are limited: one at a time per prefix, in turns between prefixes, and after
+a few wrong secrets a prefix has to wait. During that time the right key is answered 503, never 401; once it was checked
+it does not come here again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FAILURES_MAX: Final = 5
 """Wrong secrets with one prefix within `INTERVAL_S`."""
 INTERVAL_S: Final = 60.0
 PREFIXES_MAX: Final = 10_000
-"""Prefixes whose failures are remembered; each is of a key that exists."""
+"""Prefixes with stored failures; each belongs to an existing key."""
 
 
 @dataclass(slots=True, eq=False)
 class _Prefix:
-    """The checks of one prefix: one has the turn; `failures` of them failed since `since_s`."""
+    """The checks of one prefix: the holder of `turn` runs; `failures` of them failed since `since_s`."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
@@ -42,7 +42,11 @@ class _Prefix:
 
 
 class SlowChecks:
-    """Checks keys by their argon2id hashes. One per process; owned by the event loop."""
+    """
+    Checks keys by their argon2id hashes. One per process.
+
+    `_prefixes` and `_checks` belong to the event loop; threads compute hashes only, at most `CHECKS_MAX` (`_turns`).
+    """
 
     def __init__(self, hasher: KeyHasher, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._hasher = hasher
@@ -58,7 +62,7 @@ class SlowChecks:
         Raises:
             NotInForceError: if it is another key's.
             UnavailableError: if this prefix has had too many wrong secrets, or too many wait.
-            FormatError: if it is no argon2id hash; that is corruption.
+            FormatError: if it is not an argon2id hash; that is corruption.
         """
         task = self._checks.get(key)
         if task is None:
@@ -68,7 +72,7 @@ class SlowChecks:
             prefix.waiting += 1
             task = self._checks[key] = asyncio.create_task(self._check(key, stored_hash, prefix), name="check of a key")
             task.add_done_callback(lambda done: self._checked(key, done))
-        await asyncio.shield(task)  # others wait for it, too
+        await asyncio.shield(task)  # other requests wait for it, too
 
     async def _check(self, key: ApiKeyText, stored_hash: str, prefix: _Prefix) -> None:
         try:
@@ -88,7 +92,7 @@ class SlowChecks:
     def _checked(self, key: ApiKeyText, task: asyncio.Task[None]) -> None:
         del self._checks[key]
         if not task.cancelled():
-            task.exception()  # seen, for when everybody who waited for it has gone
+            task.exception()  # retrieved, in case all requests that waited for it were cancelled
 
     def _is_exhausted(self, prefix: _Prefix) -> bool:
         if self._monotonic_s() - prefix.since_s >= INTERVAL_S:

@@ -1,9 +1,9 @@
 """
-Policies and access rules: CEL expressions over the content of a commit, judged in a process of their own.
+Policies and access rules: CEL expressions over the content of a commit, evaluated in child processes.
 
-Read `engine.py` first: what a program and a verdict are, and the Protocol behind which the engine stands. Then
-`variables.py` (what an expression can see), `decide.py` and `access.py` (what follows from the verdicts).
+Read `engine.py` first: programs, verdicts, and the Protocol of the engine. Then `variables.py` (the variables of an
+expression), `judging.py` and `access.py` (the decision that follows from the verdicts).
 
-`pool.py` is the half of the engine in the gateway's process, `worker.py` the half in the child process, and `cel/` the
-one place that imports cel-python. The gateway's own process never imports it.
+`pool.py` is the engine's part in the gateway's process, `worker.py` its part in the child process. Only `cel/` imports
+cel-python; the gateway's own process never does.
 """

@@ -1,25 +1,26 @@
 """
-Access rules: their variables, in Nessie's vocabulary, and what follows from their verdicts.
+Access rules: their variables, in Nessie's vocabulary, and the decision that follows from their verdicts.
 
 Guarantee: nothing is permitted unless a permitting rule holds, every forbidding rule could be judged, and none holds.
 
-Rules are joined in three values (no, unknown, yes), and each rule hurts only what it speaks of:
+Rules are combined in three values (no, unknown, yes):
 
- 1  a forbidding rule that holds denies, whatever else is the case
+ 1  a forbidding rule that holds denies, whatever the others say
  2  a forbidding rule that could not be judged makes the request undecidable: it might have held. Its own retirement is
-    the exception, so that it can be taken out of force by whom the other rules permit that
- 3  a permitting rule that holds permits. A permitting rule that failed could only have added a permission, so it takes
-    none away; its failure stays among the verdicts
- 4  where no rule permits and a permitting one failed, the request is undecidable: it might have permitted
- 5  what no rule permits is denied
+    the exception, so that callers whom the other rules permit that can retire it
+ 3  a permitting rule that holds permits. A permitting rule that failed could only have added a permission, so the
+    request is permitted if another one holds; the failure stays among the verdicts
+ 4  if no rule permits and a permitting one failed, the request is undecidable: it might have permitted
+ 5  if no rule permits, the request is denied
 
-To issue a key is to grant something, and more than the caller has himself is granted only by a rule that speaks of it:
-roles he does not have by one that names `grant.roles`, a key for another identity by one that names `grant.identity`.
+A caller who issues a key grants something. More than the caller's own rights is granted only by a rule that names it:
+roles that the caller does not have by a rule with `grant.roles`, a key for another identity by one with
+`grant.identity`.
 
 The variables and their values are those of Nessie's authorization rules (operations of content, `CATALOG_*`, `META_*`
-and `SNAP_*` actions); the metadata updates that Nessie does not know are named after the same pattern. `actor`,
-`catalog` and `grant` are ours, and so are the content types of what is no content: configuration, log and lineage.
-Their paths begin with a dot, as no path of content can: names are never empty, and a dot within one is encoded.
+and `SNAP_*` actions); metadata updates that Nessie does not know are named after the same pattern. `actor`, `catalog`
+and `grant` are ours, and so are the content types of configuration, log and lineage. Their paths begin with a dot,
+which no path of content does: names are never empty, and a dot within one is encoded.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ VOCABULARY: Final = 2
 
 
 class Effect(StrEnum):
-    """What a rule that holds does."""
+    """The effect of a rule that holds."""
 
     PERMIT = "permit"
     FORBID = "forbid"
@@ -60,19 +61,19 @@ class AccessRule:
     vocabulary: int = VOCABULARY
 
     def program(self) -> Program:
-        """Return what the policy engine judges by."""
+        """Return the program for the policy engine."""
         return Program(kind=ACCESS_RULE, id=self.id, version=self.version, expression=self.expression)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the holder of a key that is to be issued will be: whom it stands for, with which roles."""
+    """The identity and the roles that a new key would grant."""
 
     identity: str = ""
     roles: Sequence[str] = ()
 
     def beyond(self, caller: PrincipalView) -> frozenset[str]:
-        """Return the fields in which this is more than `caller` has himself."""
+        """Return the fields in which this is more than `caller`'s own rights."""
         fields = set()
         if not set(self.roles) <= set(caller.roles):
             fields.add("roles")
@@ -87,9 +88,9 @@ NOTHING: Final = Grant()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRequest:
     """
-    What access rules judge: who (`principal`) wants to do what (`commit`).
+    The input of access rules: the caller (`principal`) and the request (`commit`).
 
-    `grant` is the key that it would issue, `retired` the id of the access rule that it would take out of force.
+    `grant` is the key that it would issue, `retired` the id of the access rule that it would retire.
     """
 
     commit: CommitView
@@ -116,7 +117,7 @@ class AccessDecision:
 
 
 class UnknownOperationError(UnavailableError):
-    """An operation has no name in the vocabulary of access rules, so that none of them could speak of it."""
+    """An operation has no name in the vocabulary of access rules, so that no rule can permit it."""
 
 
 _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -135,7 +136,7 @@ _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "configure": ("UPDATE_REPOSITORY_CONFIG", None),
     "inspect": ("READ_REPOSITORY_CONFIG", None),
 }
-"""For what stands after the dot of `CommitView.operation`: the operation of Nessie's checks, the catalog's action."""
+"""By the verb in `CommitView.operation` (after the dot): the operation of Nessie's checks, the catalog's action."""
 
 _CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "namespace": "NAMESPACE"}
 
@@ -148,7 +149,7 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "log": ("LOG", ".log"),
     "lineage": ("LINEAGE", ".lineage"),
 }
-"""For each kind of thing that is no content of a catalog: its content type, and the root of its paths."""
+"""For each kind of object that is not content of a catalog: its content type, and the root of its paths."""
 
 MAIN: Final = "main"
 _OF_REFS: Final = frozenset({"set-snapshot-ref", "remove-snapshot-ref"})
@@ -162,7 +163,7 @@ def access_activation(request: AccessRequest, *, ref: str) -> dict[str, Json]:
     `ref` is one of `refs_of`.
 
     Raises:
-        UnknownOperationError: if the operation or the kind of what is asked for has no name in the vocabulary.
+        UnknownOperationError: if the operation or the kind of the request has no name in the vocabulary.
     """
     commit, principal = request.commit, request.principal
     op, _ = _operation(commit)
@@ -183,10 +184,10 @@ def access_activation(request: AccessRequest, *, ref: str) -> dict[str, Json]:
 
 def refs_of(commit: CommitView) -> tuple[str, ...]:
     """
-    Return the branches and tags that a request is about, sorted: at least one, which is empty for all but tables.
+    Return the branches and tags of a request, sorted: at least one, which is empty except for tables.
 
-    A commit is about the refs that its updates set or remove. Whatever else it changes (schema, properties, …) is seen
-    on every branch and counts as `main`, and so does what is done to a table as a whole: reading, creating, dropping.
+    The refs of a commit are those that its updates set or remove. All other changes (schema, properties, …) affect
+    every branch and count as `main`, and so do operations on the whole table: load, create, drop.
     """
     if commit.kind != "table":
         return ("",)
@@ -198,7 +199,7 @@ def refs_of(commit: CommitView) -> tuple[str, ...]:
 
 def path_of(commit: CommitView) -> str:
     """
-    Return the path of what a request is about: of no content, `.config.<kind>` and its id, `.log` or `.lineage`.
+    Return the path of a request's target; for what is not content, `.config.<kind>` and its id, `.log` or `.lineage`.
     """
     if commit.kind in NO_CONTENT:
         _, root = NO_CONTENT[commit.kind]
@@ -235,11 +236,11 @@ def decide_access(
     retired: str | None = None,
 ) -> AccessDecision:
     """
-    Return what `rules` decide, given their `verdicts` (those of policies may stand among them).
+    Return the decision of `rules`, given their `verdicts` (those of policies are ignored).
 
     A rule without a verdict, or with more than one, could not be judged. The first rule in order is the reason.
     `beyond` are the fields of `grant` that a rule must name to permit the request; `retired` is the rule that it would
-    take out of force.
+    retire.
     """
     outcomes = {(rule.id, rule.version): _outcome_of(rule, verdicts) for rule in rules}
 

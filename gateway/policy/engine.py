@@ -1,12 +1,12 @@
 """
-What a policy engine is asked and what it answers: programs in, one verdict for each of them out.
+The interface of the policy engine: programs in, one verdict for each of them out.
 
-Guarantee: a `Verdict` allows only if its expression gave exactly the boolean true. Everything else that can come out of
-an expression is `Outcome.DENY` (exactly false) or `Outcome.ERROR`; there is no fourth value and no default.
+Guarantee: a `Verdict` allows only if its expression gave exactly the boolean true. Any other result is `Outcome.DENY`
+(exactly false) or `Outcome.ERROR`; there is no fourth value and no default.
 
-The engine stands behind a Protocol because it runs elsewhere (see `pool.py`) and because a faster one may come. All
-programs of a commit go in one call: a deadline over each of them alone would let their number decide how long a commit
-waits. Each call says whose it is (the tenant's log): engines share out their time between tenants.
+The engine is a Protocol because it runs in child processes (see `pool.py`), and could be replaced. All programs of a
+commit go in one call with one deadline: with a deadline for each, their number would decide how long a commit waits.
+Each call names the tenant's log: engines share their time between tenants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.errors import UnavailableError, UnprocessableError
 
 if TYPE_CHECKING:
-    from ledger.format.canonical import Json  # for the checker only: the child process need not load the log's modules
+    from ledger.format.canonical import Json  # for the type checker only: the child process does not load the log
 
 POLICY: Final = "policy"
 ACCESS_RULE: Final = "access_rule"
@@ -36,7 +36,7 @@ class Program:
 
 
 class Outcome(StrEnum):
-    """What came of one program; an error is neither yes nor no and never passes for either."""
+    """The result of one program; an error is neither yes nor no, and is never treated as either."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The outcome of one program. `detail` says what went wrong, never with a value of the commit; empty otherwise."""
+    """The outcome of one program. `detail` describes an error, without any value of the commit; empty otherwise."""
 
     kind: str
     id: str
@@ -55,7 +55,7 @@ class Verdict:
 
 
 class PolicyNotCompiledError(UnprocessableError):
-    """An expression cannot become a program; `line` and `column` (both from 1) say where, `reason` says why."""
+    """An expression does not compile; `line` and `column` (both from 1) say where, `reason` says why."""
 
     def __init__(self, reason: str, *, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {reason}")
@@ -68,8 +68,8 @@ class PolicyEngineError(UnavailableError):
     """
     The engine gave no answer to a call, so nothing may be approved on it.
 
-    `verdicts` has one for each program asked about, in their order: those that were reached before the engine stopped,
-    and `Outcome.ERROR` for the others. It is what the record of an undecidable commit holds; it is not an answer.
+    `verdicts` has one for each program, in their order: those from before the engine stopped, and `Outcome.ERROR` for
+    the others. They are for the record of an undecidable commit only.
     """
 
     def __init__(self, message: str, *, verdicts: tuple[Verdict, ...] = ()) -> None:
@@ -82,11 +82,11 @@ class EngineUnavailableError(PolicyEngineError):
 
 
 class DeadlineExceededError(PolicyEngineError):
-    """The call's time was over, that for waiting or that for the work; whatever was still running has been stopped."""
+    """The call's time for waiting, or for the work, was over; what was still running has been stopped."""
 
 
 class PolicyEngine(Protocol):
-    """Compiles expressions when they are saved and judges programs when something is committed."""
+    """Compiles expressions when they are saved, and judges programs for each request."""
 
     async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = POLICY) -> None:
         """
@@ -106,15 +106,15 @@ class PolicyEngine(Protocol):
         A program that fails is a verdict, `Outcome.ERROR`. An exception is raised only when the call as a whole failed.
 
         Raises:
-            TooLargeError: if the variables are more than any call may bring; nothing was judged.
-            DeadlineExceededError: if `timeout_s`, counted from when the judging began, was over before all of them were
-                judged, or the call waited too long for it to begin.
-            EngineUnavailableError: if the engine could not be asked, or ended before it answered.
+            TooLargeError: if the variables are larger than the limit; nothing was judged.
+            DeadlineExceededError: if `timeout_s`, counted from the start of judging, was over before all of them were
+                judged, or the call waited too long to start.
+            EngineUnavailableError: if the engine could not be called, or ended before it answered.
         """
 
 
 class StartedEngine(PolicyEngine, Protocol):
-    """An engine that can be made ready before it is asked."""
+    """An engine that can be started before the first call."""
 
     async def start(self) -> None:
         """

@@ -1,11 +1,11 @@
 """
-The vocabulary of access rules before version 2, for rules that are in force since then.
+The first vocabulary of access rules (before version 2), for older rules that are still in force.
 
-Then the configuration, the log and lineage shared the paths of namespaces: `key.`, `policy.<id>`, `log`. Whoever had
-rights on a namespace `key` could issue keys. `contentType` was empty for them, and `ref` was empty everywhere.
+In it, the configuration, the log and lineage shared the paths of namespaces: `key.`, `policy.<id>`, `log`. A caller
+with rights on a namespace `key` could issue keys. `contentType` was empty for them, and `ref` was empty everywhere.
 
-A rule of that time keeps its meaning wherever both vocabularies give it the same values, or lead it to the same answer.
-Where they do not, it counts as one that could not be judged: it is never read in another way than it was written.
+An older rule keeps its meaning wherever both vocabularies give it the same values, or lead to the same verdict.
+Otherwise it counts as one that could not be judged: it is never interpreted in another way than it was written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VOCABULARY: Final = 1
 """The last version of `access_rule.created` whose expressions were written in it."""
 CHANGED: Final = ("path", "contentType", "ref")
 ROOTS: Final = ("policy", "access_rule", "catalog", "key", "log", "lineage")
-"""The first levels of the paths that things had which are no content of a catalog."""
+"""The first levels of the former paths of objects that are not content of a catalog."""
 
 _ALONE: Final = frozenset({"log", "lineage"})
 _CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "namespace": "NAMESPACE"}
@@ -33,7 +33,7 @@ _CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "name
 
 def former_values(commit: CommitView) -> dict[str, Json]:
     """
-    Return what the variables in `CHANGED` held for this request.
+    Return the former values of the variables in `CHANGED` for this request.
     """
     return {"path": _path(commit), "contentType": _CONTENT_TYPES.get(commit.kind, ""), "ref": ""}
 
@@ -42,7 +42,7 @@ def ambiguous(
     rules: Sequence[AccessRule], activation: Mapping[str, Json], former: Mapping[str, Json]
 ) -> tuple[AccessRule, ...]:
     """
-    Return the rules of before that name a variable which holds another value now.
+    Return the older rules that name a variable with another value now.
     """
     differing = [name for name in CHANGED if former[name] != activation[name]]
     return tuple(rule for rule in rules if rule.vocabulary <= VOCABULARY and mentions(rule.expression, differing))
@@ -50,7 +50,7 @@ def ambiguous(
 
 def compared(now: Sequence[Verdict], before: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """
-    Return the verdicts of `now`, with an error for each rule whose verdict `before` was another.
+    Return the verdicts of `now`, with an error for each rule with another verdict in `before`.
     """
     meant = {(verdict.kind, verdict.id, verdict.version): verdict.outcome for verdict in before}
     return tuple(
@@ -69,7 +69,7 @@ def compared(now: Sequence[Verdict], before: Sequence[Verdict]) -> tuple[Verdict
 
 def how_to_mend(rule_id: str) -> str:
     """
-    Return what an operator does about a rule of before whose meaning is in doubt.
+    Return the advice for an operator about an older rule whose meaning is in doubt.
     """
     return (
         "it was saved when configuration, log and lineage shared the paths of namespaces and `ref` was empty, and "
@@ -80,7 +80,7 @@ def how_to_mend(rule_id: str) -> str:
 
 def speaks_of_former_paths(expression: str) -> bool:
     """
-    Tell whether `expression` seems to speak of configuration, log or lineage by their former paths.
+    Return whether `expression` seems to use the former paths of configuration, log or lineage.
     """
     if not mentions(expression, ("path",)):
         return False
@@ -89,7 +89,7 @@ def speaks_of_former_paths(expression: str) -> bool:
 
 def is_in_doubt(rule: AccessRule) -> bool:
     """
-    Tell whether a rule of before may be one that has to be said anew. Whether it is shows when it is judged.
+    Return whether an older rule may have to be written again; evaluating it shows whether it has to.
     """
     if rule.vocabulary > VOCABULARY:
         return False

@@ -1,13 +1,12 @@
 """
-The pipe between the two halves of the engine: frames of a 4-byte big-endian length and that many bytes of JSON.
+The protocol on the pipe between parent and worker: frames of a 4-byte big-endian length and that many bytes of JSON.
 
-Guarantee: neither half reads a frame longer than `FRAME_BYTES_MAX`, and both see the same values, since JSON's are all
-that crosses.
+Guarantee: neither side reads a frame longer than `FRAME_BYTES_MAX`, and both see the same values: only JSON is sent.
 
-A conversation: the child sends `{"ready": true}` once. Then, for each request of the parent, `{"check": …}` or
-`{"judge": …}` with a number in `call`, the child sends its results, one frame each as soon as it is known (so that the
-parent can tell which program was running when the time was over), and last `{"end": …, "used_s": …}`: how it ended
-(`End`), and what processor time it took. In between the parent may send `{"stop": <call>}`.
+The child sends `{"ready": true}` once. Then, for each request of the parent, `{"check": …}` or `{"judge": …}` with a
+number in `call`, the child sends each result in a frame as soon as it is known (so that the parent knows which program
+was running when the time was over), and last `{"end": …, "used_s": …}`: how it ended (`End`), and its processor time.
+In between the parent may send `{"stop": <call>}`.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ class End(StrEnum):
     READY = "ready"
     """Answered; the child serves on."""
     STOPPED = "stopped"
-    """Told to stop, so some results are missing; the child serves on."""
+    """Stopped by the parent, so some results are missing; the child serves on."""
     LEAVING = "leaving"
     """Answered; the child ends, since its memory was exhausted once."""
 
 
 class FrameError(Exception):
-    """A frame cannot be written, or what was read is none; says why."""
+    """A frame cannot be written, or the bytes read are not one; says why."""
 
 
 class FrameTooLargeError(FrameError):
-    """A frame would be longer than any that is read."""
+    """A frame would be longer than `FRAME_BYTES_MAX`."""
 
 
 def format_frame(value: Any) -> bytes:

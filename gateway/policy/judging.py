@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from ledger.format.canonical import Json
 
 REFS_MAX: Final = 16
-"""Refs that one commit may move where a rule speaks of `ref`: the rules are asked about each of them."""
+"""Refs that one commit may move if a rule reads `ref`: the rules are evaluated for each of them."""
 
 CONTENT_OPERATIONS: Final = {
     "table": ("create", "commit", "drop", "load", "exists"),
     "view": ("create", "replace", "drop", "load", "exists"),
     "namespace": ("create", "update", "drop", "load", "exists", "list"),
 }
-"""What can be asked of a catalog's content, by its kind."""
+"""The operations on a catalog's content, by its kind."""
 
 _OPEN: Final = frozenset({"path", "ref", "actions"})
 _STRICTEST: Final = (Access.DENIED, Access.UNDECIDABLE, Access.PERMITTED)
@@ -62,7 +62,7 @@ class Evaluate(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What access rules decide, and the verdicts of all programs in the call that decided it."""
+    """The decision of access rules, and the verdicts of all programs in the call that decided it."""
 
     decision: AccessDecision
     verdicts: tuple[Verdict, ...]
@@ -78,12 +78,12 @@ async def judge_rules(
     variables: Mapping[str, Json] | None = None,
 ) -> Judged:
     """
-    Return what `rules` decide about `request`.
+    Return the decision of `rules` about `request`.
 
-    `policies` are judged with them on their own `variables`, in the first call; their verdicts are in what is returned.
+    `policies` are evaluated with them on their own `variables`, in the first call; the result has their verdicts, too.
 
     Raises:
-        UnknownOperationError: if no rule could speak of what is asked for.
+        UnknownOperationError: if the request's operation has no name in the vocabulary of rules.
         PolicyEngineError: if the engine gave no answer.
     """
     remaining_s = _countdown(timeout_s)
@@ -120,10 +120,10 @@ async def permits_anything(
     evaluate: Evaluate, rules: Sequence[AccessRule], principal: PrincipalView, *, catalog: str, timeout_s: float
 ) -> bool:
     """
-    Tell whether `rules` may permit `principal` anything at all in a catalog.
+    Return whether `rules` may permit `principal` anything at all in a catalog.
 
-    False only if they certainly do not. Names of namespaces, tables and refs are left open, and an expression that
-    cannot be decided without them may hold.
+    False only if they certainly do not. Names of namespaces, tables and refs are left undefined, and an expression that
+    cannot be decided without them counts as one that may hold.
 
     Raises:
         PolicyEngineError: if the engine gave no answer.
@@ -131,7 +131,7 @@ async def permits_anything(
     remaining_s = _countdown(timeout_s)
     programs = [rule.program() for rule in rules]
     every = list(_all_that_can_be_asked(principal, catalog))
-    # Mostly it shows already without knowing the operation that nothing is permitted: one call instead of many.
+    # Without any operation most rules already show that nothing is permitted: one call instead of many.
     of_all = {name: value for name, value in every[0].items() if name not in {"op", "contentType"}}
     if not _may_permit(rules, await evaluate(programs, of_all, timeout_s=remaining_s())):
         return False
@@ -142,7 +142,7 @@ async def permits_anything(
 
 
 def _all_that_can_be_asked(principal: PrincipalView, catalog: str) -> Iterator[dict[str, Json]]:
-    """Yield what is known of each kind of request to the catalog, whatever the names in it."""
+    """Yield the variables of each kind of request to the catalog that do not depend on names."""
     for kind, verbs in CONTENT_OPERATIONS.items():
         for verb in verbs:
             view = CommitView(catalog=catalog, namespace=(), name="", kind=kind, operation=f"{kind}.{verb}")
@@ -151,7 +151,7 @@ def _all_that_can_be_asked(principal: PrincipalView, catalog: str) -> Iterator[d
 
 
 def _countdown(timeout_s: float) -> Callable[[], float]:
-    """Return what tells how much of `timeout_s` is left for the next call; to the first, all of it."""
+    """Return a function that returns the rest of `timeout_s`; the first call of it starts the time."""
     clock = asyncio.get_running_loop().time
     until: float | None = None
 

@@ -1,13 +1,13 @@
 """
-Who is served next: calls wait in one line per tenant, and the tenant that has used least of the workers is first.
+Fair queueing of calls: one queue per tenant, and the tenant that has used the workers least is served first.
 
-Guarantee: what one tenant has waiting never delays another's next call by more than the call at work, and never takes
-its place: a tenant's line is bounded in calls and bytes, and where all lines together are full, the longest gives way.
+Guarantee: the waiting calls of one tenant never delay another's next call by more than the call at work, and never
+displace it: a tenant's queue is bounded in calls and bytes, and if all queues together are full, the longest gives way.
 
-Pure: no clock, no process. `Lines` shares out one lane (start-time fair queueing: a tenant's place is what it has used
-so far, but a tenant that comes back after a pause begins where the others are, so that nobody saves up turns).
-Taking turns bounds how many calls another tenant's must wait for, one, but not how long that one takes. `Credit` does:
-it is a token bucket of the time that calls take beyond what is quick, and who has none left is to be served elsewhere.
+Pure: no clock, no process. `Lines` schedules one lane (start-time fair queueing: a tenant's position is what it has
+used so far, but a tenant that returns after a pause starts where the others are, so that turns cannot be saved up).
+Turns bound how many calls another tenant must wait for, one, but not how long that one takes. `Credit` bounds that: a
+token bucket of the time that calls take beyond a quick one. A tenant without credit is served in another lane.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from typing import Final, Generic, Protocol, TypeVar
 
 LINE_CALLS_MAX: Final = 256
 LINE_BYTES_MAX: Final = 64 * 2**20
-"""Of one tenant, in one lane: twice the largest request, so that one always fits behind another."""
+"""Of one tenant, in one lane: twice the largest request, so that one always fits after another."""
 ALL_CALLS_MAX: Final = 2_048
 ALL_BYTES_MAX: Final = 256 * 2**20
 
 QUICK_S: Final = 0.01
-"""What any call may take without owing anything: others wait no longer for it than for a commit's way through."""
+"""The time that any call may take free of charge: others wait for it no longer than for a usual commit."""
 CREDIT_S_MAX: Final = 0.5
-"""What a tenant's calls may take beyond that, at once after a pause."""
+"""The time that a tenant's calls may take beyond that, at once after a pause."""
 SHARE: Final = 0.02
-"""Seconds of it that a tenant is given back each second."""
+"""Seconds of credit that a tenant regains per second."""
 DEBT_S_MAX: Final = 1.0
-"""The most that a tenant can owe: once its policies are harmless again, it is out of debt within a minute."""
+"""The largest debt of a tenant: once its policies are quick again, it is out of debt within a minute."""
 
 
 class Waiting(Protocol):
-    """What can wait: it belongs to a tenant's log and holds so many bytes."""
+    """A call that can wait: it belongs to a tenant's log and has a size."""
 
     @property
     def log_id(self) -> int:
-        """Whose it is."""
+        """The tenant's log."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of memory while it waits."""
+        """Its memory while it waits."""
 
 
 T = TypeVar("T", bound=Waiting)
 
 
 class LineFullError(Exception):
-    """A call cannot wait here; says which bound it met."""
+    """A call cannot wait here; says which bound was reached."""
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class Lines(Generic[T]):
     """
     The calls that wait for one lane, by tenant.
 
-    Lines of tenants that wait for nothing are forgotten, together with what they used: the next call of such a tenant
-    begins where the others are. What one of them uses is told by `charge` after its call, when it is known.
+    The queue of a tenant without waiting calls is dropped, together with its usage: its next call starts where the
+    others are. `charge` adds what a call used once it is known.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Lines(Generic[T]):
 
     def put(self, call: T) -> list[T]:
         """
-        Let `call` wait; return those that give way to it, the newest of the longest line, which must be told.
+        Add `call`; return the calls that give way to it, the newest of the longest queue, which the caller must fail.
 
         Raises:
             LineFullError: if its tenant's own line is full, or all are and its tenant's line is the longest.
@@ -112,21 +112,21 @@ class Lines(Generic[T]):
 
     def take(self) -> T:
         """
-        Return the oldest call of the tenant that has used least, of equals the one that has waited longer.
+        Return the oldest call of the tenant that has used least; of equals, the one that has waited longer.
 
         Raises:
             IndexError: if nothing waits.
         """
         if not self._lines:
             raise IndexError("nothing waits")
-        log_id = min(self._lines, key=self._used_s.__getitem__)  # of equals the first: lines are in order of arrival
+        log_id = min(self._lines, key=self._used_s.__getitem__)  # of equals the first: queues are in order of arrival
         self._now_s = max(self._now_s, self._used_s[log_id])
         call = self._lines[log_id].calls[0]
         self.remove(call)
         return call
 
     def remove(self, call: T) -> None:
-        """Take `call` out of its line, if it is still there."""
+        """Remove `call` from its queue, if it is still there."""
         line = self._lines.get(call.log_id)
         if line is None or call not in line.calls:
             return
@@ -139,7 +139,7 @@ class Lines(Generic[T]):
             self._forget()
 
     def charge(self, log_id: int, used_s: float) -> None:
-        """Say what a call of a tenant has used of the lane."""
+        """Add what a call of a tenant has used of the lane."""
         self._used_s[log_id] = max(self._used_s.get(log_id, 0.0), self._now_s) + used_s
         self._forget()
 
@@ -157,21 +157,21 @@ class Lines(Generic[T]):
         return max(self._lines, key=lambda log_id: self._weight(self._lines[log_id]))
 
     def _weight(self, line: _Line[T], more: T | None = None) -> float:
-        """Return how much of the bounds of all lines this one takes, whichever is taken more of."""
+        """Return the share of the total bounds that this queue takes: the larger one of calls and bytes."""
         calls, size_bytes = len(line.calls), line.size_bytes
         if more is not None:
             calls, size_bytes = calls + 1, size_bytes + more.size_bytes
         return max(calls / self._all_calls_max, size_bytes / self._all_bytes_max)
 
     def _forget(self) -> None:
-        """Keep what was used of those alone who wait, or are still ahead of where a newcomer begins."""
+        """Keep the usage only of tenants that wait, or are still ahead of where a new one starts."""
         for log_id in [one for one, used_s in self._used_s.items() if used_s <= self._now_s and one not in self._lines]:
             del self._used_s[log_id]
 
 
 class Credit:
     """
-    What tenants may still take of a lane beyond quick calls, in seconds of a worker's time. Clocks are arguments.
+    The time that tenants may still take of a lane beyond quick calls, in seconds of a worker. Clocks are arguments.
     """
 
     def __init__(
@@ -186,17 +186,17 @@ class Credit:
         self._credit_s_max = credit_s_max
         self._share = share
         self._debt_s_max = debt_s_max
-        self._left: dict[int, tuple[float, float]] = {}  # seconds left, and when that was so
+        self._left: dict[int, tuple[float, float]] = {}  # seconds left, and as of when
 
     def left_s(self, log_id: int, *, now_s: float) -> float:
-        """Return what a tenant has left; below zero it owes."""
+        """Return a tenant's credit; below zero it is a debt."""
         left_s, at_s = self._left.get(log_id, (self._credit_s_max, now_s))
         return min(self._credit_s_max, left_s + (now_s - at_s) * self._share)
 
     def charge(self, log_id: int, used_s: float, *, now_s: float) -> None:
-        """Take what a call has used from what its tenant has left, unless it was quick."""
+        """Charge what a call has used to its tenant's credit, unless it was quick."""
         beyond_s = used_s - self._quick_s
         if beyond_s > 0:
             self._left[log_id] = (max(-self._debt_s_max, self.left_s(log_id, now_s=now_s) - beyond_s), now_s)
         for other in [one for one in self._left if self.left_s(one, now_s=now_s) >= self._credit_s_max]:
-            del self._left[other]  # who is not known has all
+            del self._left[other]  # an unknown tenant has full credit

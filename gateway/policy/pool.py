@@ -1,25 +1,27 @@
 """
-The policy engine of the gateway: expressions are judged in child processes that can be stopped and killed.
+The policy engine of the gateway: expressions are evaluated in child processes that can be stopped and killed.
 
-Guarantee: a call ends, whatever its expressions do: `waiting_s` bounds its waiting, and its deadline, which begins with
+Guarantee: a call ends, whatever its expressions do: `waiting_s` bounds its waiting, and its deadline, which starts with
 the work, bounds the work. Once a `WorkerEngine` is closed, none of its processes is left. A call without an answer
 raises.
 
-What one tenant asks for must not delay another's commits, however long, many or large its calls are. Nobody can tell
-beforehand how long a call takes, so there are three *lanes* with processes of their own:
+One tenant's calls must not delay another's commits, however long, many or large they are. The duration of a call is not
+known beforehand, so there are three *lanes* with processes of their own:
 
-- **short** (`workers` processes): every judging begins here, and is stopped after `SLICE_S`.
-- **long** (one process, at low priority): what was stopped there is judged again from the beginning (judging has no
-  effects), now up to its deadline. Calls too large to be quick, and all calls of a tenant without credit, begin here.
-- **checks** (one process, at low priority): expressions are compiled here when they are saved, away from every commit.
+- **short** (`workers` processes): every call starts here, and is stopped after `SLICE_S`.
+- **long** (one process, at low priority): calls that were stopped there start again (judging has no effects), now up to
+  their deadline. Calls too large to be quick, and all calls of a tenant without credit, start here.
+- **checks** (one process, at low priority): expressions are compiled here when they are saved, apart from commits.
 
-In each lane every tenant has a line of its own, and they take turns by what they have used (`lines.py`). So a call of a
-tenant whose policies are quick waits for one call of another tenant at most, which takes a slice at most. And slices
-cannot follow each other, since a call that was stopped costs its tenant all the *credit* there is: its next ones begin
-in the long lane, until some seconds later one of them is tried in the short lane again.
+In each lane every tenant has its own queue, and they take turns by what they have used (`lines.py`). So a call of a
+tenant with quick policies waits for at most one call of another tenant, which takes at most a slice. Slices of one
+tenant cannot follow each other: a call that was stopped costs its tenant all its *credit*, so its next calls start in
+the long lane, until some seconds later one of them is tried in the short lane again.
 
-Each process is kept by a task, its *seat*, which takes the waiting calls one by one. The seat, not the caller, owns the
-process: a caller that gives up leaves its call behind, and that ends at its slice or deadline.
+Each process belongs to a task, its *seat*, which takes the waiting calls one by one. The seat owns the process, not the
+caller: a caller that is cancelled leaves its call behind, which ends at its slice or deadline.
+
+Shared state (`_Lane`, `_Call`, `Lines`, `Credit`) belongs to the event loop; no locks are needed.
 """
 
 from __future__ import annotations
@@ -55,32 +57,32 @@ WORKERS: Final = 1
 WAITING_S: Final = 5.0
 JUDGING_BYTES_MAX: Final = 256 * 2**20
 START_TIMEOUT_S: Final = 120.0
-"""When a process that is not ready is taken for one that never will be. No call waits that long: see `waiting_s`."""
+"""Time limit for a process to become ready. No call waits that long: see `waiting_s`."""
 
 SLICE_S: Final = 0.1
-"""What one call may take of the short lane: ten times what the policies of a commit take, when there are many."""
+"""The longest time of one call in the short lane: ten times that of many usual policies."""
 SHORT_BYTES_MAX: Final = 256 * 2**10
-"""A larger call is no short one: to read and convert it takes a good part of a slice."""
+"""A larger call starts in the long lane: reading and converting it takes much of a slice."""
 STOPPED_COST_S: Final = 0.5
-"""What a call costs its tenant in credit that was stopped in the short lane: 25 seconds of its share."""
+"""The cost in credit of a call that was stopped in the short lane: 25 seconds of its tenant's share."""
 KILLED_COST_S: Final = 1.0
-"""What a call costs that ended its process: another has to be started, and the programs of all be compiled again."""
+"""The cost of a call that ended its process: another is started, and all tenants' programs are compiled again."""
 STOP_GRACE_S: Final = 0.25
-"""How long a process may take to stop that was told to. A judging stops within a millisecond, a parser does not."""
+"""How long a process may take to obey a stop. Judging stops within a millisecond, a parser does not."""
 
 _OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Call:
-    """One request on its way. `results` grows as they arrive, so that a call cut short shows how far it came."""
+    """One request. `results` grows as they arrive, so that an interrupted call shows how far it came."""
 
     number: int
     log_id: int
     timeout_s: float
     finished: asyncio.Future[None]
     patience: asyncio.Timeout
-    """Of the caller, for waiting alone: suspended while the call is at work, whose time its seat bounds."""
+    """The caller's time limit for waiting: suspended while the call is at work, whose time its seat bounds."""
     frame: bytes = b""
     running: bool = False
     _patience_ends: float | None = None
@@ -88,22 +90,22 @@ class _Call:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of memory while it waits."""
+        """Its memory while it waits."""
         return len(self.frame)
 
     def begin(self) -> None:
-        """Say that the work begins, perhaps once more."""
+        """The work starts, perhaps once more."""
         self.running, self._patience_ends = True, self.patience.when()
         self.results.clear()
         self.patience.reschedule(None)
 
     def wait_again(self) -> None:
-        """Say that the work was cut short and is to begin anew; waiting ends when it would have ended before."""
+        """The work was interrupted and will start again; the time limit for waiting stays as it was."""
         self.running = False
         self.patience.reschedule(self._patience_ends)
 
     def finish(self, error: PolicyEngineError | None = None) -> None:
-        """Tell the caller, unless it has left."""
+        """Pass the result to the caller, unless it has gone."""
         if self.finished.done():
             return
         if error is None:
@@ -114,7 +116,7 @@ class _Call:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Lane:
-    """Calls that wait for the same processes, of which there are `seats`; `slice_s` is the most that one call gets."""
+    """Calls that wait for the same processes, of which there are `seats`; `slice_s` is the limit of one call."""
 
     seats: int = 1
     slice_s: float = inf
@@ -149,8 +151,8 @@ class WorkerEngine:
     """
     A `PolicyEngine` over child processes; an async context manager.
 
-    The processes of the short lane start with the first call, or with `start`; the others when they are needed, from
-    the spare one that is always ready (`process.Processes`).
+    The processes of the short lane start with the first call, or with `start`; the others when they are needed, using
+    the spare process that is always ready (`process.Processes`).
     """
 
     def __init__(
@@ -199,7 +201,7 @@ class WorkerEngine:
                 raise error
 
     async def close(self) -> None:
-        """Kill all workers (they hold nothing that could be lost) and fail the calls that still wait."""
+        """Kill all workers (they have no state to lose) and fail the calls that still wait."""
         self._closed = True
         for seat in self._seats:
             seat.cancel()
@@ -220,7 +222,7 @@ class WorkerEngine:
             case [{"reason": str(reason), "line": int(line), "column": int(column)}]:
                 raise PolicyNotCompiledError(reason, line=line, column=column)
             case _:
-                raise EngineUnavailableError("the policy worker answered something other than it was asked")
+                raise EngineUnavailableError("the policy worker gave another answer than expected")
 
     async def judge(
         self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
@@ -277,10 +279,10 @@ class WorkerEngine:
             raise DeadlineExceededError(words) from error
         finally:
             for one in (self._short, self._long, self._checks):
-                one.lines.remove(call)  # where it still waits, if its caller has left
+                one.lines.remove(call)  # where it still waits, if its caller has gone
 
     def _is_short(self, call: _Call) -> bool:
-        """Tell whether `call` is tried in the short lane; in the long one, its tenant's next call may be again."""
+        """Return whether `call` is tried in the short lane; after one in the long lane, the tenant's next may be."""
         now_s = asyncio.get_running_loop().time()
         return call.size_bytes <= SHORT_BYTES_MAX and self._credit.left_s(call.log_id, now_s=now_s) > 0
 
@@ -295,7 +297,7 @@ class WorkerEngine:
     async def _seat(
         self, lane: _Lane, first_start: asyncio.Future[EngineUnavailableError | None] | None = None
     ) -> None:
-        """Have the calls of `lane` answered one by one, until cancelled."""
+        """Answer the calls of `lane` one by one, until cancelled."""
         call: _Call | None = None
         process: WorkerProcess | None = None
         try:
@@ -303,14 +305,14 @@ class WorkerEngine:
                 process = await self._start_for(first_start)
             while True:
                 call = await lane.take()
-                if not call.finished.done():  # else its caller has left
+                if not call.finished.done():  # else its caller has gone
                     process = await self._carry_out(call, lane, process)
         finally:
             if call is not None:
-                call.finish(_shut_down())  # does nothing to one that is answered
+                call.finish(_shut_down())  # has no effect on one that is answered
 
     async def _start_for(self, first_start: asyncio.Future[EngineUnavailableError | None]) -> WorkerProcess | None:
-        """Start the first process of a seat, and say so; one that cannot start is tried again by the next call."""
+        """Start the first process of a seat, and report it; if it cannot start, the next call tries again."""
         try:
             process = await self._processes.take()
         except EngineUnavailableError as error:
@@ -320,13 +322,13 @@ class WorkerEngine:
         return process
 
     async def _carry_out(self, call: _Call, lane: _Lane, process: WorkerProcess | None) -> WorkerProcess | None:
-        """Have `call` answered by `process`, or by another; return the process for the next call, if one runs."""
+        """Answer `call` with `process`, or another one; return the process for the next call, if one runs."""
         try:
             process = await self._ready(lane, process)
         except EngineUnavailableError as error:
             call.finish(error)
             return None
-        if call.finished.done():  # its caller has left meanwhile
+        if call.finished.done():  # its caller has gone meanwhile
             return process
         call.begin()
         try:
@@ -365,7 +367,7 @@ class WorkerEngine:
             conversation.cancel()  # does nothing to one that is done
 
     def _overrun(self, call: _Call, lane: _Lane) -> None:
-        """Let a call that was cut short in the short lane begin again in the long one; elsewhere its time is over."""
+        """Queue a call that was stopped in the short lane for the long one; in another lane its time is over."""
         if call.finished.done():
             return
         if call.timeout_s <= lane.slice_s:
@@ -383,7 +385,7 @@ class WorkerEngine:
             self._credit.charge(call.log_id, used_s, now_s=asyncio.get_running_loop().time())
 
     async def _ready(self, lane: _Lane, process: WorkerProcess | None) -> WorkerProcess:
-        """Return `process` if it runs, else another: there was none, or something else has ended it meanwhile."""
+        """Return `process` if it runs, else another one."""
         if process is not None and process.runs:
             return process
         if process is not None:
@@ -394,7 +396,7 @@ class WorkerEngine:
         return process
 
     async def _replaced(self, lane: _Lane, process: WorkerProcess) -> WorkerProcess | None:
-        """Kill `process` and return another, if there is one: else the next call tries again, and is told."""
+        """Kill `process` and return another, if one can be started; else the next call tries again."""
         await self._processes.end(process)
         try:
             return await self._ready(lane, None)

@@ -1,11 +1,11 @@
 """
-The child processes of the policy engine, seen from the gateway: started, spoken to, stopped, killed, replaced.
+The child processes of the policy engine as the gateway sees them: started, called, stopped, killed, replaced.
 
-Guarantee: whatever goes wrong with a process leaves as `EngineUnavailableError`, and one whose start failed or was
-given up has been killed. It inherits none of our environment, in which the gateway's secrets may stand.
+Guarantee: any fault of a process is raised as `EngineUnavailableError`, and a process whose start failed or was
+cancelled is killed. A process does not inherit our environment, which may contain the gateway's secrets.
 
-`Processes` always keeps one more than is in use, started and ready: a process takes half a second to start, and none of
-the calls behind one that had to be killed should wait for that.
+`Processes` always keeps one spare process ready: a start takes half a second, and the calls after one whose process had
+to be killed should not wait for that.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from gateway.policy.engine import EngineUnavailableError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 
 _SOURCES: Final = Path(__file__).resolve().parents[2]
-"""Where the child finds `gateway`: from here, not from a working directory that others may write to (hence `-P`)."""
+"""The child's PYTHONPATH: not the working directory, which others may be able to write to (hence `-P`)."""
 
 _INHERITED: Final = ("LD_LIBRARY_PATH",)
-"""What a Python that lives outside the system's folders needs to start at all."""
+"""Variables without which a Python outside of the system's folders does not start."""
 
 LOWER_BY: Final = 5
-"""In niceness, of a process for what may take long: it has a quarter of a processor that another wants too."""
+"""The niceness of a process for long calls: it gets a quarter of a contended processor."""
 
 NICENESS_MAX: Final = 19
-"""There is nothing lower."""
+"""The lowest priority there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the process ended a request, and what processor time that took it."""
+    """How the process ended a request, and its processor time for it."""
 
     end: End
     used_s: float
@@ -55,7 +55,7 @@ class WorkerProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether the process has not ended, as far as the loop has been told."""
+        """Whether the process has not ended, as far as the event loop knows."""
         return self._process.returncode is None
 
     @classmethod
@@ -64,7 +64,7 @@ class WorkerProcess:
         Start a process and wait until it can serve.
 
         Raises:
-            EngineUnavailableError: if it ends, says something else, or takes longer than `timeout_s`.
+            EngineUnavailableError: if it ends, sends something else, or takes longer than `timeout_s`.
         """
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         try:
@@ -96,8 +96,8 @@ class WorkerProcess:
         return worker
 
     def give_way(self) -> None:
-        """Let every other process go first from now on; there is no way back from it."""
-        with contextlib.suppress(OSError):  # it has ended, which the next request to it tells
+        """Give the process the lowest priority, for good."""
+        with contextlib.suppress(OSError):  # it has ended; the next request finds that out
             priority = os.getpriority(os.PRIO_PROCESS, self.pid) + LOWER_BY
             os.setpriority(os.PRIO_PROCESS, self.pid, min(priority, NICENESS_MAX))
 
@@ -123,12 +123,12 @@ class WorkerProcess:
             raise EngineUnavailableError("the policy worker ended a request in a way that is not known") from error
 
     def stop(self, call: int) -> None:
-        """Tell the process to stop judging `call`; whether it does shows in how it ends the request."""
+        """Ask the process to stop judging `call`; how it ends the request shows whether it did."""
         if self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(format_frame({"stop": call}))
 
     async def kill(self) -> None:
-        """Kill the process, and wait until the system has taken it off its table, even if cancelled meanwhile."""
+        """Kill the process, and wait until the system has reaped it, even if cancelled meanwhile."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             self._process.kill()
         if self._process.stdin is not None:
@@ -158,7 +158,7 @@ class WorkerProcess:
 
 
 class Processes:
-    """The processes of one engine: those that were taken, and the one that is ready to be."""
+    """The processes of one engine: those in use, and a spare one. Event loop only."""
 
     def __init__(self, *, judging_bytes_max: int, start_timeout_s: float) -> None:
         self._judging_bytes_max = judging_bytes_max
@@ -184,8 +184,8 @@ class Processes:
                 process = await asyncio.shield(starting)
             except EngineUnavailableError:
                 self._give_up(starting)
-                break  # told by the start below, if it was no accident
-            if self._spare is starting:  # nobody else was faster
+                break  # if it happens again, the start below raises it
+            if self._spare is starting:  # no other task has replaced it
                 self._spare = None
                 if process.runs:
                     return self._took(process)
@@ -193,7 +193,7 @@ class Processes:
         return self._took(await self._start())
 
     async def end(self, process: WorkerProcess) -> None:
-        """Kill a process that was taken."""
+        """Kill a process that is in use."""
         try:
             await process.kill()
         finally:

@@ -1,12 +1,11 @@
 """
-What policies see of a table or a view: a few names with fixed fields, out of the raw metadata that a catalog holds.
+A table or a view as policies see it: a few names with fixed fields, made from the catalog's raw metadata.
 
-Guarantee: `table_of` is total in its fields: each of them is there whatever the metadata holds, with a zero value ("",
-0, [], {}) for what the Iceberg specification calls optional. What contradicts the specification (a current schema that
-is not among the schemas, a number where a map belongs) is refused: a policy that asks something of all columns would
-allow a table whose columns it cannot see.
+Guarantee: `table_of` always returns all fields, with a zero value ("", 0, [], {}) for what the Iceberg specification
+calls optional. Metadata that contradicts the specification (a current schema that is not among the schemas, a number
+instead of a map) is refused: otherwise a policy on all columns would allow a table whose columns it cannot see.
 
-Snapshot ids are random 63-bit integers and leave as strings; see `plain_json` for what happens to other numbers.
+Snapshot ids are random 63-bit integers and become strings; see `plain_json` for other numbers.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from ledger.format.canonical import Json
 
 Metadata: TypeAlias = Mapping[str, Any]
-"""Iceberg metadata of a table or a view as it was read from JSON (Iceberg table specification, appendix C)."""
+"""Iceberg metadata of a table or a view, parsed from JSON (Iceberg table specification, appendix C)."""
 
 INTEGER_MAX: Final = 2**53 - 1
-"""The largest integer on which every JSON reader agrees; the log stores none beyond it."""
+"""The largest integer on which all JSON readers agree; the log stores none beyond it."""
 
 DEPTH_MAX: Final = 200
 """Levels of arrays and objects; the encoder that carries them to the worker stops at 254."""

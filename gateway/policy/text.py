@@ -1,11 +1,11 @@
 """
-What the text of an expression must be before anyone parses it, and where in it something stands.
+Checks the text of an expression before it is parsed, and finds the line and column of a position.
 
-Guarantee: a checked text has a UTF-8 form of at most `EXPRESSION_BYTES_MAX` bytes and is not blank. Both halves of the
-engine ask for that: the gateway's, so that nothing else is sent to a worker, and the worker's, for texts of a record.
-A new text, one that is about to be saved, has besides at most `TOKENS_MAX` tokens, `NESTING_MAX` open brackets and
-`BACKSLASHES_MAX` backslashes, counted in one pass before any parser sees it: a parser's time grows with them. Texts of
-a record are not held to that: what was saved under other bounds means what it meant.
+Guarantee: a checked text has a UTF-8 form of at most `EXPRESSION_BYTES_MAX` bytes and is not blank. The gateway checks
+that before it sends a text to a worker, and the worker checks it again. A new text, which is about to be saved, also
+has at most `TOKENS_MAX` tokens, `NESTING_MAX` open brackets and `BACKSLASHES_MAX` backslashes, counted in one pass
+before any parser sees it: a parser's time grows with them. Stored texts are not held to these bounds: they keep their
+meaning.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ EXPRESSION_BYTES_MAX: Final = 8192
 """As UTF-8. A policy longer than that is several policies."""
 
 TOKENS_MAX: Final = 2_048
-"""Names, numbers, strings and signs. Parsing takes up to a tenth of a millisecond for each."""
+"""Names, numbers, strings and operators. Parsing takes up to a tenth of a millisecond for each."""
 
 NESTING_MAX: Final = 100
 """Brackets open at once; evaluating gives up at twice that many levels."""
 
 BACKSLASHES_MAX: Final = 1_024
-"""Within strings and without. One pattern has a few; a thousand have nothing to say that a parser should be asked."""
+"""Inside and outside of strings. A pattern has a few; nothing sensible needs a thousand."""
 
 _TOKENS: Final = re.compile(
     r"""
@@ -39,7 +39,7 @@ _TOKENS: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""What a text is made of, roughly: enough to count, and with one way to read each character."""
+"""The tokens of a text, roughly: enough to count them, and unambiguous for each character."""
 
 
 def check_text(expression: str) -> None:

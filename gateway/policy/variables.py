@@ -1,11 +1,11 @@
 """
 The variables of policies: `table`, `result`, `commit`, `principal` and `request`, as one JSON object.
 
-Guarantee: pure, and total: the fields are those of `vocabulary.py`, all of them always, so that a policy never meets a
-missing one. `table` is what the commit found and `result` what it would leave; a table that is created has an empty
-`table`, one that is dropped an empty `result`, and a namespace has neither.
+Guarantee: pure, and total: all fields of `vocabulary.py` are always present, so that a policy never meets a missing
+one. `table` is the table before the commit and `result` after it; a created table has an empty `table`, a dropped one
+an empty `result`, and a namespace has neither.
 
-What users named (columns, properties, refs) stands in values or as the keys of maps; a policy asks for a key with `in`.
+Names that users choose (columns, properties, refs) are values or keys of maps; a policy tests for a key with `in`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ledger.format.canonical import Json
 
 CLIENT_CHARACTERS_MAX: Final = 256
-"""Of what a client says about itself; the header is under its control and goes into the record."""
+"""The length of a client's own description; the header is under its control and goes into the record."""
 
 AS_REQUESTED: Final[Mapping[str, frozenset[str]]] = {"commit": frozenset({"updates", "requirements"})}
-"""Variables, and the fields of them, that become what policies see (`table.plain_json`) where one is judged."""
+"""Variables and fields that are converted (`table.plain_json`) only when a policy that reads them is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class CommitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrincipalView:
-    """Who commits: `actor` is the pseudonym in the log, `source` how they were recognised; unknown parts are empty."""
+    """The caller: `actor` is the pseudonym in the log, `source` the kind of credentials; unknown parts are empty."""
 
     actor: str
     source: str
@@ -59,7 +59,7 @@ class PrincipalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
-    """The request: `client_version` is the header X-Client-Version, by which Iceberg's clients name themselves."""
+    """The request: `client_version` is the header X-Client-Version of Iceberg's clients."""
 
     method: str
     path: str
@@ -78,7 +78,7 @@ def activation(
     """
     Return the variables of policies, by name.
 
-    What stands in `AS_REQUESTED` is as the request has it: it may be large, and few policies read it.
+    The members in `AS_REQUESTED` are not converted yet: they may be large, and few policies read them.
 
     Raises:
         UnreadableMetadataError: if the metadata contradicts the Iceberg specification.

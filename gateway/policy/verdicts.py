@@ -1,8 +1,7 @@
 """
-Verdicts as they are kept in the log: the payload part `verdicts` of a `commit.decided`.
+The format of verdicts in the log: the payload part `verdicts` of a `commit.decided`.
 
-Guarantee: what `format_verdicts` returns lies within the canonical JSON profile, and `parse_verdicts` accepts nothing
-else. Version 1 of the form is final.
+Guarantee: `format_verdicts` returns canonical JSON, and `parse_verdicts` accepts nothing else. Version 1 is final.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """
 The variables an expression may name, and their fields: one table for each kind of program.
 
-Guarantee: `variables.activation` and `access.access_activation` fill exactly what stands here (tests compare them), so
-that an expression which passed the check when it was saved never meets a variable or a field that does not exist. A
-misspelt field is refused with its place at save, where it would otherwise stop every later commit, or, behind `!has()`,
-let it pass.
+Guarantee: `variables.activation` and `access.access_activation` fill exactly these (tests compare them), so that an
+expression that passed the check when it was saved never meets a variable or a field that does not exist. A misspelt
+field is refused with its position on save; otherwise it would stop every later commit, or, after `!has()`, let it pass.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final, TypeAlias
 from gateway.policy.engine import ACCESS_RULE, POLICY
 
 Fields: TypeAlias = "Mapping[str, Fields | None]"
-"""The known fields below a name; None where anything may follow (a list, a scalar, a map whose keys users choose)."""
+"""The known fields below a name; None if anything may follow (a list, a scalar, a map whose keys users choose)."""
 
 _TABLE: Final[Fields] = {
     "exists": None,
@@ -50,7 +49,7 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         "request": {"method": None, "path": None, "client": None},
     },
     # Nessie's authorization rules, and three of ours: `actor`, the pseudonym under which the log knows the caller;
-    # `catalog`, the alias of the catalog, empty for what is none's content; `grant`, the key to be issued.
+    # `catalog`, the alias, empty for what is not content of a catalog; `grant`, the key to be issued.
     ACCESS_RULE: {
         "op": None,
         "role": None,

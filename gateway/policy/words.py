@@ -1,8 +1,8 @@
 """
-The words of an expression: the names it uses and the texts it holds, told from its characters alone.
+The names and strings of an expression, found by a scan of its characters, without the parser of the child process.
 
 Guarantee: for an expression that compiles, `mentions` misses no variable that it reads, and `fields_named` finds a
-field only where it is named outside of strings and comments. Neither needs the parser, which runs in another process.
+field only where it is named outside of strings and comments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 def mentions(expression: str, names: Iterable[str]) -> frozenset[str]:
     """
-    Return those of `names` that stand anywhere in `expression`, be it in a string or a comment.
+    Return those of `names` that occur anywhere in `expression`, also in strings and comments.
     """
     return frozenset(name for name in names if re.search(rf"\b{re.escape(name)}\b", expression, re.ASCII))
 
@@ -48,7 +48,7 @@ def fields_named(expression: str, variable: str) -> frozenset[str]:
 @lru_cache(maxsize=REMEMBERED_MAX)
 def texts_in(expression: str) -> tuple[str, ...]:
     """
-    Return the strings that `expression` holds, each once, in their order; an escape stands for its character.
+    Return the strings in `expression`, each once, in their order, with escapes decoded.
     """
     tokens = _TOKEN.finditer(expression)
     texts = (_ESCAPED.sub(r"\1", token["text"]) for token in tokens if token["quote"])
@@ -57,9 +57,9 @@ def texts_in(expression: str) -> tuple[str, ...]:
 
 def texts_near(expression: str, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
     """
-    Return for each of `names` the strings that it seems to be compared with: those that follow it, up to the next name.
+    Return for each of `names` the strings that it seems to be compared with: those after it, up to the next name.
 
-    Of `'x' in roles` or `'x' == path`, it is the one before.
+    In `'x' in roles` or `'x' == path`, it is the string before.
     """
     found: dict[str, list[str]] = {}
     current, before = "", ["", ""]

@@ -1,14 +1,13 @@
 """
-The child process that judges: `python -m gateway.policy.worker <bytes of memory>`, spoken to as `frames.py` says.
+The child process that evaluates expressions: `python -m gateway.policy.worker <bytes of memory>` (see `frames.py`).
 
-Guarantee: it never outlives its parent, its deadline or its memory. A thread reads the pipe: at its end it ends the
-process, whatever the expression at work is doing; at the word to stop it tells the judging, which stops at its next
-node (`cel/interruption.py`). Where even that thread cannot run (a single operation that holds the interpreter's lock),
-the kernel's timer ends the process some time after the deadline. The parent, which is not hindered by any of this, has
-killed it before.
+Guarantee: it never outlives its parent, its deadline or its memory. A thread reads the pipe: when the pipe is closed it
+ends the process, whatever expression is running; on `stop` it sets a flag, and the evaluation stops at its next node
+(`cel/interruption.py`). If that thread cannot run (a single operation that holds the interpreter's lock), the kernel's
+timer ends the process some time after the deadline; usually the parent has killed it before.
 
-It reads no file and no variable of the environment, opens no connection, and holds no secret: its parent gives it an
-empty environment. What an expression manages to print cannot reach the pipe.
+It reads no file and no environment variable, opens no connection, and has no secret: its parent gives it an empty
+environment. Output of an expression cannot reach the pipe.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from gateway.policy.engine import POLICY, PolicyNotCompiledError
 from gateway.policy.frames import LENGTH, End, format_frame, parse_length, parse_payload
 
 GRACE_S: Final = 2.0
-"""By how much the process outlives a deadline that its parent did not enforce; the parent waits less than that."""
+"""How long after a deadline the process ends by itself; the parent waits less than that before it kills it."""
 
 
 def main(arguments: Sequence[str]) -> None:
     """Serve requests until the parent closes the pipe. `arguments`: the bytes of memory that judging may take."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us when it is done
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process when it is done
     requests, answers = _take_pipes()
     logging.disable(logging.CRITICAL)  # cel-python logs values, and formats them first
     programs = Programs()
-    programs.check("true", kind=POLICY)  # builds the parser, which is most of the time to start
+    programs.check("true", kind=POLICY)  # builds the parser, which takes most of the start-up time
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests, inbox, programs.interruption), daemon=True).start()
     _limit_memory(int(arguments[0]))
@@ -52,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Take stdin and stdout for the frames alone; from here on a print goes to stderr and a read finds nothing."""
+    """Reserve stdin and stdout for frames; from here on a print goes to stderr and a read finds nothing."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -63,9 +62,9 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 def _limit_memory(judging_bytes_max: int) -> None:
     """
-    Bound the address space to what it is now and `judging_bytes_max` more; leave no core file with a commit's content.
+    Limit the address space to its current size plus `judging_bytes_max`; write no core file with a commit's content.
 
-    On Linux only: elsewhere the kernel takes the limit and does not hold it, and the deadline alone bounds the growth.
+    On Linux only: other kernels accept the limit but do not enforce it, and only the deadline bounds the growth.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
@@ -87,7 +86,7 @@ def _read(requests: BinaryIO, inbox: queue.SimpleQueue[dict[str, Any]], interrup
     finally:
         os._exit(
             status
-        )  # the parent has closed the pipe or is no more; or what came is no frame, and nothing can follow
+        )  # the parent has closed the pipe or has died; or the bytes are not a frame, and nothing can follow
 
 
 def _send(answers: BinaryIO, value: dict[str, Any]) -> None:
@@ -96,7 +95,7 @@ def _send(answers: BinaryIO, value: dict[str, Any]) -> None:
 
 
 def _serve(request: dict[str, Any], programs: Programs, answers: BinaryIO) -> bool:
-    """Answer one request; return whether to serve another. Memory once exhausted may be missing anywhere afterwards."""
+    """Answer one request; return whether to serve another: not after memory was exhausted once."""
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + GRACE_S)
     began_s = time.process_time()
     programs.interruption.begin(request["call"])

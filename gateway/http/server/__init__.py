@@ -1,8 +1,7 @@
 """
-The HTTP/1.1 server in front of the application: what a connection may do, how long, and how many there may be.
+The HTTP/1.1 server in front of the application, with bounds on each connection and on their number.
 
-Read `connection.py` first. `head.py` and `body.py` say which bytes are a request, `exchange.py` is one request and its
-answer as ASGI has them, `connections.py` bounds all connections of a process, `clients.py` says whose request it is
-where a proxy stands between. llhttp (`httptools`) parses; uvicorn listens, speaks TLS and stops in order
-(`configuration.py`).
+Read `connection.py` first. `head.py` and `body.py` parse requests, `exchange.py` is one request and its answer in ASGI,
+`connections.py` bounds all connections of a process, `clients.py` determines the client's address behind proxies.
+llhttp (`httptools`) is the parser; uvicorn listens, does TLS and shuts down in order (`configuration.py`).
 """

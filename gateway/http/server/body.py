@@ -1,7 +1,7 @@
 """
-The body of a request as its head has declared it: bytes in, pieces of content out, and where it ends.
+Parses the body of a request as its head declares it: bytes in, pieces of content out, and where it ends.
 
-`Content-Length` is counted here; chunks are llhttp's, which takes nothing but chunks (RFC 9112, section 7.1).
+`Content-Length` is counted here; chunks are parsed by llhttp, which accepts nothing else (RFC 9112, section 7.1).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from gateway.http.server.head import Head, RefusedRequestError
 
 OVERHEAD_BYTES_MAX: Final = 64 * 1024
-"""What chunks without content, their extensions and trailers may take; see also `_OVERHEAD_RATIO`."""
+"""The largest overhead of chunks: their heads, extensions and trailers; see also `_OVERHEAD_RATIO`."""
 _OVERHEAD_RATIO: Final = 8
-"""Bytes on the wire for one of content: a chunk of one byte takes six."""
+"""Bytes on the wire per byte of content: a chunk of one byte takes six."""
 _HEAD_OF_CHUNKS: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-"""Before chunks, a parser wants a head. This one says nothing else: the request's own was taken before."""
+"""llhttp needs a head before chunks. This one is minimal: the request's own was parsed before."""
 
 
 class Body:
     """
-    The body that follows one head. `deliver` is called with each piece of its content.
+    The body after one head. `deliver` is called with each piece of its content.
 
-    `is_complete` tells whether its end has arrived, `has_more` whether bytes arrived behind that.
+    `is_complete`: its end has arrived. `has_more`: bytes arrived after that end.
     """
 
     def __init__(self, head: Head, deliver: Callable[[bytes], None]) -> None:
@@ -41,10 +41,10 @@ class Body:
 
     def feed(self, data: bytes) -> None:
         """
-        Take what has arrived.
+        Parse bytes that have arrived.
 
         Raises:
-            RefusedRequestError: if it is no chunk, or chunks are mostly something else than content.
+            RefusedRequestError: if they are not chunks, or chunks with little content.
         """
         if self.is_complete:
             self._end(data)
@@ -67,7 +67,7 @@ class Body:
                 raise RefusedRequestError(400, f"expected chunks as HTTP/1.1 has them: {error}") from error
             self.has_more = True
         if not self.is_complete and self.wire_size_bytes > OVERHEAD_BYTES_MAX + _OVERHEAD_RATIO * self._size_bytes:
-            raise RefusedRequestError(400, "expected chunks that hold content, found little else than their heads")
+            raise RefusedRequestError(400, "expected chunks with content, found little else than their heads")
 
     def _end(self, behind: bytes) -> None:
         """Some clients end a body with an empty line that belongs to nothing (RFC 9112, section 2.2)."""
@@ -84,5 +84,5 @@ class Body:
         self.is_complete = True
 
     def on_message_begin(self) -> None:
-        """Called by the parser: at the body's own head, and again if bytes follow behind the end."""
+        """Called by the parser: at the body's own head, and again if bytes follow after the end."""
         self.has_more = self.is_complete

@@ -1,9 +1,10 @@
 """
-Whose request it is, by network address: the peer's, or what a proxy says that the operator has named.
+The client's address of a request: the peer's, or the one that a trusted proxy reports.
 
-Anyone can send `X-Forwarded-For` or `Forwarded` (RFC 7239), so they are read only from a named proxy, from the right,
-past further named proxies, to the first address that is none. Where they are junk, absent or at odds the client is not
-known: a proxy that sets one of the two headers and passes the other on must not let a client choose who it is.
+Anyone can send `X-Forwarded-For` or `Forwarded` (RFC 7239), so they are read only from a proxy that the operator
+trusts: from the right, past further trusted proxies, to the first other address. If they are malformed, absent or
+contradict each other the client is unknown: a proxy that sets one header and passes the other on must not let clients
+choose their address.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 FORWARDING: Final = (b"forwarded", b"x-forwarded-for")
-"""Headers with which a proxy says for whom it asks."""
+"""Headers in which a proxy reports its client."""
 HOPS_MAX: Final = 32
 NETWORK_BITS_V6: Final = 64
-"""Of an IPv6 address, what tells one peer from another: the rest anyone may choose freely (RFC 4291, section 2.5.1)."""
+"""The prefix of an IPv6 address that identifies a peer: it can choose the rest freely (RFC 4291, section 2.5.1)."""
 
 _FOR = re.compile(r'(?:^|;)\s*for=(?:"([^"]*)"|([^";\s]+))\s*(?:;|$)', re.IGNORECASE)
 _WITH_PORT = re.compile(r"\[([^\]]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
@@ -29,7 +30,7 @@ _WITH_PORT = re.compile(r"\[([^\]]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
 
 def parse_address(text: str) -> Address | None:
     """
-    Return the address that `text` is, None if it is none. An IPv4 address in an IPv6 one is that IPv4 address.
+    Return the address in `text`, None if it is none. An IPv4-mapped IPv6 address is returned as the IPv4 address.
     """
     try:
         address = ip_address(text.partition("%")[0])
@@ -41,23 +42,23 @@ def parse_address(text: str) -> Address | None:
 
 
 def peer_of(address: Address) -> bytes:
-    """Return what connections are counted by: an IPv4 address, or the network of an IPv6 one."""
+    """Return the key by which connections are counted: an IPv4 address, or the network of an IPv6 one."""
     return address.packed if isinstance(address, IPv4Address) else address.packed[: NETWORK_BITS_V6 // 8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxies:
-    """The proxies whose word is taken for whom they ask; none unless the operator names them."""
+    """The trusted proxies; none unless the operator names them."""
 
     networks: Sequence[Network] = ()
 
     def is_named(self, address: Address | None) -> bool:
-        """Tell whether `address` is a named proxy's."""
+        """Return whether `address` is a trusted proxy's."""
         return address is not None and any(address in network for network in self.networks)
 
     def client(self, peer: Address | None, headers: Iterable[tuple[bytes, bytes]]) -> Address | None:
         """
-        Return who asks over a connection from `peer`; None if that is not known. Names of headers are in lower case.
+        Return the client of a request from `peer`; None if it is unknown. Names of headers are in lower case.
         """
         if not self.is_named(peer):
             return peer
@@ -71,7 +72,7 @@ class Proxies:
         return found.pop() if len(found) == 1 else None
 
     def _first_other(self, nodes: Sequence[str]) -> Address | None:
-        """The first address from the right that is no named proxy's; the outermost if all are."""
+        """The first address from the right that is not a trusted proxy's; the leftmost if all are."""
         address = None
         for node in reversed(nodes[-HOPS_MAX:]):
             address = _address_in(node.strip())
@@ -81,7 +82,7 @@ class Proxies:
 
 
 def _nodes(text: str) -> list[str]:
-    """The `for` of each element of a Forwarded header (RFC 7239, section 4); an element without one is nobody's."""
+    """The `for` of each element of a Forwarded header (RFC 7239, section 4); an element without one is unknown."""
     found = [_FOR.search(element.strip()) for element in text.split(",")]
     return ["" if match is None else match[1] or match[2] or "" for match in found]
 

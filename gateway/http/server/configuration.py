@@ -1,5 +1,5 @@
 """
-How the application is served: uvicorn listens, speaks TLS and stops in order; connections are ours.
+uvicorn's configuration: it listens, does TLS and shuts down in order; connections are handled by `connection.py`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ SHUTDOWN_S: Final = 10
 
 def server_config(app: ASGIApp, connections: Connections | None = None) -> Config:
     """
-    Return how `app` is served, over connections that are bounded and counted as `connections` says.
+    Return the configuration that serves `app`, with `connections` to bound and count connections.
     """
     return Config(
         cast("Any", app),
         http=cast("Any", connections_made_by(app, connections or Connections())),
-        ws="none",  # a connection that changed to another protocol would be out of bounds
+        ws="none",  # a connection with another protocol would have no bounds
         log_config=None,
         access_log=False,
         lifespan="off",
         server_header=False,
-        proxy_headers=False,  # see `clients.py`: uvicorn would believe whoever comes from loopback
+        proxy_headers=False,  # see `clients.py`: uvicorn would trust any peer on loopback
         timeout_graceful_shutdown=SHUTDOWN_S,
     )

@@ -1,20 +1,21 @@
 """
-One connection, from the first byte to the last: a request arrives, is answered, and the next one may come.
+One connection: a request arrives, is answered, and the next one may come.
 
-Always in one stage, and each in which the peer owes us something has a deadline:
+It is always in one stage. Each stage that waits for the peer has a deadline, and an effect when it passes:
 
     IDLE     nothing of a request has arrived         closed
     HEAD     a part of its head has                   408
     BODY     its head has, its body not yet           408, unless it keeps the least rate
-    ANSWER   it has arrived and is being answered     none here: what answers has its own
+    ANSWER   it has arrived and is being answered     none here: the application has its own
     DRAIN    it was answered, the connection ends     closed
 
-Guarantee: one request at a time. Bytes that arrive behind a request before it is answered are never read as another:
-the answer says `Connection: close`. So whatever two parties read differently, no second request comes of it.
+Guarantee: one request at a time. Bytes that arrive after a request and before its answer are never parsed as another
+request: the answer says `Connection: close`. So if a proxy and this server read a request differently, no second
+request comes of it (request smuggling).
 
-Whoever is still sending when it is refused would lose the answer if the connection were closed on it: TCP resets what
-is closed with something unread, and the answer goes with it. So what still comes is read and thrown away for a while
-(RFC 9112, section 9.6), bounded in bytes and time.
+A client that is still sending when it is refused would lose the answer if the connection were closed at once: TCP
+resets a connection that is closed with unread bytes, and the answer is lost. So further bytes are read and discarded
+for a while (RFC 9112, section 9.6), bounded in number and time.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from gateway.http.server.exchange import Exchange, format_error
 from gateway.http.server.head import END_OF_HEAD, Head, RefusedRequestError, check_partial_head, parse_head
 
 REFUSED_TIMEOUT_S: Final = 5.0
-"""How long a connection beyond the bound may take to read that it is one."""
+"""How long a connection beyond the limit may take to read its refusal."""
 STOPPING_TIMEOUT_S: Final = 1.0
-"""How long a connection that only drains holds up a process that stops."""
+"""How long a connection that only drains delays a shutdown."""
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 _CRLF: Final = b"\r\n"
 
 
 class Stage(Enum):
-    """What a connection waits for; see above."""
+    """The stage of a connection; see above."""
 
     IDLE = auto()
     HEAD = auto()
@@ -55,7 +56,7 @@ class Stage(Enum):
 
 
 class Connection(asyncio.Protocol):
-    """One connection, counted in `connections`; `state` is uvicorn's account of what is open when it stops."""
+    """One connection, counted in `connections`; `state` is uvicorn's set of open connections. Event loop only."""
 
     def __init__(
         self, app: ASGIApp, connections: Connections, state: ServerState, loop: asyncio.AbstractEventLoop
@@ -111,7 +112,7 @@ class Connection(asyncio.Protocol):
                 self._refuse(503, "there are too many connections, from this address or in all: try again")
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has arrived."""
+        """Process bytes that have arrived."""
         match self._stage:
             case Stage.IDLE | Stage.HEAD:
                 self._read_head(data)
@@ -127,7 +128,7 @@ class Connection(asyncio.Protocol):
                 pass
 
     def eof_received(self) -> bool:
-        """Take note that nothing more will come. Whoever waits for the answer to a whole request still gets it."""
+        """The peer has finished sending. The answer to a complete request is still sent."""
         if self._stage is Stage.ANSWER:
             self._is_half_closed = True
             return True
@@ -135,7 +136,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended makes no difference
-        """Wait for nothing more."""
+        """The connection is closed: cancel all timers and the exchange."""
         self._lose()
         self._stage = Stage.CLOSED
         self._state.connections.discard(self)
@@ -146,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._is_writable.set()
 
     def pause_writing(self) -> None:
-        """Wait, not for ever, until the peer has taken what was written."""
+        """Wait, with a bound, until the peer has read what was written."""
         self._is_writable.clear()
         self._bound_writing()
 
@@ -158,25 +159,25 @@ class Connection(asyncio.Protocol):
             self._write_deadline = None
 
     def shutdown(self) -> None:
-        """Called by uvicorn when it stops: finish what has begun."""
+        """Called by uvicorn on shutdown: finish the current request."""
         self._is_stopping = True
         if self._stage in {Stage.IDLE, Stage.HEAD}:
             self._close()
         elif self._stage is Stage.DRAIN:
             self._loop.call_later(STOPPING_TIMEOUT_S, self.abort)
 
-    # --- as it is counted
+    # --- for `Connections`
 
     @property
     def owes_us(self) -> bool:
-        """Whether the next step is the peer's: to ask, to send the rest of a body, or to read."""
+        """Whether the next step is the peer's: to send a request or the rest of it, or to read."""
         return self._stage is not Stage.ANSWER or not self._is_writable.is_set()
 
     def give_way(self) -> None:
-        """End at once, for another."""
+        """End at once, to make room for another connection."""
         self.abort()
 
-    # --- what an exchange needs
+    # --- for `Exchange` (its protocol `Wire`)
 
     def write(self, data: bytes) -> None:
         """Send `data`."""
@@ -184,11 +185,11 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     async def drained(self) -> None:
-        """Wait until the peer has taken most of what was written."""
+        """Wait until the peer has read most of what was written."""
         await self._is_writable.wait()
 
     def read_on(self) -> None:
-        """Read again; the time in which we did not read is not the peer's."""
+        """Read again; time in which we did not read does not count against the peer."""
         if self._stage is Stage.BODY and not self._reads and self._transport is not None:
             self._reads = True
             self.since_s += self._loop.time() - self._not_read_since_s
@@ -196,7 +197,7 @@ class Connection(asyncio.Protocol):
             self._arm()
 
     def may_stay_open(self) -> bool:
-        """Tell whether another request may follow an answer that begins now."""
+        """Return whether another request may follow an answer that begins now."""
         is_over = self._is_stopping or self._is_half_closed or not self._keeps_alive
         return not is_over and self._stage is Stage.ANSWER and self._body is not None and not self._body.has_more
 
@@ -248,7 +249,7 @@ class Connection(asyncio.Protocol):
             self._refuse(error.status, str(error), is_to_head=is_to_head)
 
     def _begin(self, head: Head, rest: bytes) -> None:
-        """Let the application answer a request, whose body may still arrive."""
+        """Start the application on a request, whose body may still arrive."""
         client = self._connections.proxies.client(self._address, head.headers)
         if client is not None and client != self._address:
             named = peer_of(client)
@@ -269,7 +270,7 @@ class Connection(asyncio.Protocol):
         self._read_body(rest)
 
     def _scope(self, head: Head, client: Address | None) -> Scope:
-        """The request as ASGI has it; `client` is None where it is not known whose it is."""
+        """The request as an ASGI scope; `client` is None if it is unknown."""
         port = self._port if client == self._address else 0
         scope: dict[str, Any] = {
             "type": "http",
@@ -310,7 +311,7 @@ class Connection(asyncio.Protocol):
             self._exchange.put(content)
 
     def _drain(self, data: bytes) -> None:
-        """Throw away what still comes; behind the end of the body, or beyond the bound, nothing more is read."""
+        """Discard further bytes; after the end of the body, or beyond the bound, nothing more is read."""
         self._drained += len(data)
         if self._drained > self._bounds.drain_bytes_max:
             self._read_no_more()
@@ -320,7 +321,7 @@ class Connection(asyncio.Protocol):
             try:
                 self._body.feed(data)
             except RefusedRequestError:
-                self._body = None  # where it ends cannot be told any more: drained by bytes and time alone
+                self._body = None  # where the body ends is no longer known: only bytes and time bound the draining
                 return
             if self._body.is_complete and not self._body.has_more:
                 self._close()
@@ -339,7 +340,7 @@ class Connection(asyncio.Protocol):
     # --- ending
 
     def _refuse(self, status: int, message: str, *, is_to_head: bool = False) -> None:
-        """Answer in the application's place, and end. If it has begun to answer, the connection ends without more."""
+        """Answer instead of the application, and end. If it has begun to answer, only end."""
         exchange = self._exchange
         if exchange is not None:
             is_to_head = is_to_head or exchange.is_to_head
@@ -357,20 +358,20 @@ class Connection(asyncio.Protocol):
             )
         )
         if status in {400, 408}:
-            self._body = None  # where it ends cannot be told, or is not waited for
+            self._body = None  # where the body ends is unknown, or not waited for
         self._linger(REFUSED_TIMEOUT_S if status == 503 else self._bounds.drain_timeout_s)
 
     def _linger(self, timeout_s: float) -> None:
-        """Say that this was all, and read on for a while, so that the answer is not lost."""
+        """Finish writing, and read on for a while, so that the answer is not lost."""
         self._enter(Stage.DRAIN, timeout_s=timeout_s)
         if self._transport is not None and not self._transport.is_closing():
             if self._transport.can_write_eof():
-                with suppress(OSError):  # it is gone already, and `connection_lost` follows
+                with suppress(OSError):  # the connection is lost already, and `connection_lost` follows
                     self._transport.write_eof()
             self._read_again()
 
     def _close(self) -> None:
-        """End the connection when what was written has been taken, which has its bound."""
+        """End the connection once the peer has read what was written, within a bound."""
         self._stage = Stage.CLOSED
         if self._transport is None or self._transport.is_closing():
             return
@@ -395,7 +396,7 @@ class Connection(asyncio.Protocol):
         self._arm()
 
     def _due_s(self) -> float | None:
-        """When the peer has kept us waiting too long; None if it does not."""
+        """When the peer's deadline passes; None if the connection does not wait for the peer."""
         match self._stage:
             case Stage.IDLE:
                 return self.since_s + self._bounds.idle_timeout_s
@@ -409,7 +410,7 @@ class Connection(asyncio.Protocol):
         return None
 
     def _arm(self) -> None:
-        """Look again when it is due. A timer that comes too early is left as it is: it looks, and is set again."""
+        """Set a timer for the deadline. An earlier timer is kept: when it fires it checks, and is set again."""
         due_s = self._due_s()
         if due_s is None or (self._deadline is not None and self._deadline.when() <= due_s):
             return
@@ -437,7 +438,7 @@ class Connection(asyncio.Protocol):
 
 
 def connections_made_by(app: ASGIApp, connections: Connections) -> Callable[..., Connection]:
-    """Return what uvicorn makes connections with, in place of a class of its own."""
+    """Return the factory with which uvicorn makes connections, instead of its own protocol class."""
 
     def make(*, server_state: ServerState, _loop: asyncio.AbstractEventLoop | None = None, **_: object) -> Connection:
         return Connection(app, connections, server_state, _loop or asyncio.get_running_loop())

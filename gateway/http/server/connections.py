@@ -1,10 +1,10 @@
 """
-All connections of a process: how many there may be, and which one gives way to a new one.
+Bounds the connections of a process: how many there may be, and which one is closed for a new one.
 
-A connection whose peer owes us something (its next request, the rest of one, reading its answer) may be closed at any
-time, which HTTP allows (RFC 9112, section 9.5). So a new one takes the place of one of those: of the peer that has
-most, and there of the one that has waited longest. Whoever opens ever more displaces itself alone. Where nobody gives
-way the new one is answered 503. A request that is being answered is never cut off for another.
+A connection that waits for its peer (for a request, the rest of one, or reading of the answer) may be closed at any
+time, as HTTP allows (RFC 9112, section 9.5). So a new connection replaces one of those: of the peer with the most
+connections, the one that has waited longest. A peer that opens more and more displaces only its own. If none can be
+closed the new one is answered 503. A request that is being answered is never interrupted for another.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final, Protocol
 from gateway.http.server.clients import Proxies
 
 REFUSED_MAX: Final = 64
-"""Connections beyond the bound that are told so; further ones are closed without a word."""
+"""Connections beyond the limit that get an answer; further ones are closed without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """
-    How many connections, and how long one may keep us waiting.
+    Limits on the number of connections, and on the time that one may take.
 
-    Whatever is received or sent may take `stall_timeout_s`, and beyond that as long as it moves at
-    `rate_min_bytes_per_s`: a large body over a slow link arrives, one that drips does not.
+    A transfer may take `stall_timeout_s`, and longer as long as it keeps `rate_min_bytes_per_s`: a large body over a
+    slow link arrives, one that trickles does not.
     """
 
     connections_max: int = 768
@@ -37,19 +37,19 @@ class Bounds:
     rate_min_bytes_per_s: int = 8192
     drain_timeout_s: float = 30.0
     drain_bytes_max: int = 32 * 1024 * 1024
-    """What is read and thrown away of a request that was refused before it had arrived."""
+    """Bytes that are read and discarded of a request that was refused before it had arrived."""
 
 
 class Bounded(Protocol):
-    """A connection as it is counted."""
+    """A connection as `Connections` sees it."""
 
     @property
     def peer(self) -> bytes:
-        """Who it is counted as."""
+        """The key by which it is counted."""
 
     @property
     def since_s(self) -> float:
-        """When it began to wait for what it waits for."""
+        """When it began to wait."""
 
     @property
     def owes_us(self) -> bool:
@@ -61,7 +61,7 @@ class Bounded(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Connections:
-    """The connections that are open, within `bounds`. Belongs to one event loop."""
+    """The open connections, within `bounds`. All of its state belongs to one event loop."""
 
     bounds: Bounds = field(default_factory=Bounds)
     proxies: Proxies = field(default_factory=Proxies)
@@ -76,7 +76,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, new: Bounded) -> bool:
-        """Take a new connection in, in the place of another if there are too many; False if none gives way."""
+        """Admit a new connection, instead of another if there are too many; False if none can be closed."""
         self._add(new)
         if self._has_place(new):
             return True
@@ -87,11 +87,11 @@ class Connections:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether even those who are refused are too many to be told."""
+        """Whether too many connections are being refused to answer one more."""
         return len(self._refused) > REFUSED_MAX
 
     def count_as(self, connection: Bounded, peer: bytes, change: Callable[[], None]) -> bool:
-        """Count a connection as another peer's from now on (`change` makes it so); False if that peer has too many."""
+        """Count a connection under another peer from now on (`change` sets it); False if that peer has too many."""
         if connection not in self._open or peer == connection.peer:
             return True
         self._remove(connection)
@@ -103,7 +103,7 @@ class Connections:
         return True
 
     def forget(self, connection: Bounded) -> None:
-        """Take note that a connection has ended."""
+        """Remove a connection that has ended."""
         self._refused.discard(connection)
         if connection in self._open:
             self._remove(connection)
@@ -121,7 +121,7 @@ class Connections:
             return False
         chosen = max(waited_for, key=lambda one: (self._counts[one.peer], -one.since_s))
         if self._counts[chosen.peer] < self._counts[new.peer]:
-            return False  # it has more than whoever would have to give way
+            return False  # the new connection's peer has more than any other whose connection could be closed
         self._remove(chosen)
         chosen.give_way()
         return True

@@ -1,7 +1,7 @@
 """
 One request and its answer, between a connection and the application: ASGI's `receive` and `send`.
 
-Guarantee: what goes out is one whole answer or the connection ends. An answer that is finished before the request's
+Guarantee: either one complete answer is sent or the connection ends. An answer that is complete before the request's
 body has arrived says `Connection: close`.
 """
 
@@ -17,7 +17,7 @@ import orjson
 from starlette.types import ASGIApp, Message, Scope
 
 BUFFER_SIZE_BYTES_MAX: Final = 256 * 1024
-"""What is kept of a body that the application does not read yet; beyond it the connection is not read either."""
+"""Buffer for a body that the application does not read yet; beyond it the connection is not read either."""
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _STATUS_LINES: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
@@ -28,22 +28,22 @@ _log = logging.getLogger(__name__)
 
 
 class Wire(Protocol):
-    """What an exchange needs of its connection."""
+    """The connection as an exchange uses it."""
 
     def write(self, data: bytes) -> None:
         """Send `data`."""
 
     async def drained(self) -> None:
-        """Wait until the peer has taken most of what was written."""
+        """Wait until the peer has read most of what was written."""
 
     def read_on(self) -> None:
-        """Read the connection again, if it was not read because too much is kept."""
+        """Read the connection again, if it was paused because the buffer was full."""
 
     def may_stay_open(self) -> bool:
-        """Tell whether another request may follow an answer that begins now."""
+        """Return whether another request may follow an answer that begins now."""
 
     def answered(self, *, stays_open: bool) -> None:
-        """Take note that the answer is complete."""
+        """The answer is complete."""
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -56,7 +56,7 @@ def format_answer(
     Return the head of an answer.
 
     Raises:
-        ValueError: if a header holds what would end its line: it would be another header, or another answer.
+        ValueError: if a header contains a line break: what follows would be another header, or another answer.
     """
     lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
     for name, value in (*default_headers, *headers):
@@ -77,7 +77,7 @@ def format_error(
     is_to_head: bool = False,
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> bytes:
-    """Return a whole answer of the server's own, in the form that the application's errors have, and the last one."""
+    """Return a complete answer of the server itself, in the form of the application's errors and the last one."""
     kinds = {408: "RequestTimeoutException", 503: "ServiceUnavailableException", 500: "InternalServerError"}
     error = {"message": message, "type": kinds.get(status, "BadRequestException"), "code": status}
     body = orjson.dumps({"error": error})
@@ -114,32 +114,32 @@ class Exchange:
 
     @property
     def is_full(self) -> bool:
-        """Whether more of the body is kept than the application should be given at once."""
+        """Whether the buffer of the body is full."""
         return len(self._body) > BUFFER_SIZE_BYTES_MAX
 
     def put(self, content: bytes) -> None:
-        """Take a piece of the body."""
+        """Add a piece of the body."""
         if not self.is_complete and not self._is_gone:
             self._body += content
             self._news.set()
 
     def body_arrived(self) -> None:
-        """Take note that the body is complete."""
+        """The body is complete."""
         self._is_arrived = True
         self._news.set()
 
     def give_up(self) -> None:
-        """Take note that nobody waits for the answer any more, or that the connection has given one of its own."""
+        """The client is gone, or the connection has answered by itself."""
         self._is_gone = True
         self._body.clear()
         self._news.set()
 
     async def run(self, app: ASGIApp) -> None:
-        """Let the application answer; without a whole answer of it the connection gives one, or ends."""
+        """Run the application; without a complete answer the connection answers by itself, or ends."""
         try:
             await app(self._scope, self.receive, self.send)
             if not self.is_complete and not self._is_gone:
-                raise RuntimeError("the application returned without a whole answer")  # noqa: TRY301 - as if it failed
+                raise RuntimeError("the application returned without a complete answer")  # noqa: TRY301 - as if it failed
         except Exception as error:  # noqa: BLE001 - the one place where whatever the application fails with ends
             _log.error("%s failed", self._scope["method"], exc_info=error)
             if not self.is_complete and not self._is_gone:
@@ -174,7 +174,7 @@ class Exchange:
 
     @property
     def _can_tell(self) -> bool:
-        """Behind the end of the body, what is asked for is the end of the connection."""
+        """After the end of the body, ASGI's `receive` waits for the end of the connection."""
         is_over = self.is_complete or self._is_gone
         return is_over or bool(self._body) or (self._is_arrived and not self._was_handed_out)
 
@@ -206,7 +206,7 @@ class Exchange:
             self._is_chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
         else:
-            self._stays_open = False  # where the answer ends is told by the end of the connection
+            self._stays_open = False  # the end of the connection is the end of the answer
         head = format_answer(status, headers, default_headers=self._default_headers, closes=not self._stays_open)
         self.is_started = True
         self._wire.write(head)

@@ -1,9 +1,9 @@
 """
-The head of a request: bytes in, a `Head` out, or the one reason why it is none (RFC 9112).
+Parses the head of a request: bytes in, a `Head` out, or the reason for its refusal (RFC 9112).
 
-llhttp parses. Before it does, the raw bytes are searched for what servers and proxies read differently: a line feed or
-carriage return alone, folded lines, white space before a colon, control characters. After it, what is said twice or in
-two ways is refused: that is how a request is smuggled past whoever looks at it first (RFC 9112, section 11.2).
+llhttp parses. Before that, the raw bytes are searched for anything that servers and proxies read differently: a single
+line feed or carriage return, folded lines, white space before a colon, control characters. After that, repeated and
+contradictory headers are refused: request smuggling depends on them (RFC 9112, section 11.2).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ONCE: Final = frozenset(
         b"x-api-key",
     }
 )
-"""Headers that decide who asks, for what, or where the request ends: one of each."""
+"""Headers that determine the caller, the target, or the end of the request: at most one of each."""
 
 _BROKEN_LINE = re.compile(rb"(?<!\r)\n|\r[^\n]|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BROKEN_FIELD = re.compile(rb"\n(?![!#$%&'*+.^_`|~0-9A-Za-z-]+:|\r|\Z)")
@@ -42,7 +42,7 @@ _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*")
 
 
 class RefusedRequestError(Exception):
-    """What arrived is no request that is taken; `status` is the answer, behind which the connection is closed."""
+    """The request is refused; `status` is that of the answer, after which the connection is closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -52,9 +52,9 @@ class RefusedRequestError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
     """
-    One request but for its body. Names of headers are in lower case, `path` is as it was sent (percent-encoded).
+    A request without its body. Names of headers are in lower case, `path` is as it was sent (percent-encoded).
 
-    `content_length` is None where nothing is declared; a body is there if it is above zero or `is_chunked`.
+    `content_length` is None if it is not declared. There is a body if it is above zero, or `is_chunked`.
     """
 
     method: str
@@ -70,10 +70,10 @@ class Head:
 
 def check_partial_head(data: bytes | bytearray, *, scanned: int) -> None:
     """
-    Check what has arrived of a head whose end has not; the first `scanned` bytes were checked before.
+    Check the first part of a head; the first `scanned` bytes were checked before.
 
     Raises:
-        RefusedRequestError: if no further bytes can make a head of it.
+        RefusedRequestError: if no further bytes can complete it.
     """
     if _BROKEN_LINE.search(data, max(scanned - 1, 0)):
         raise RefusedRequestError(400, "expected lines that end in CR LF, and no control characters in them")
@@ -89,10 +89,10 @@ def check_partial_head(data: bytes | bytearray, *, scanned: int) -> None:
 
 def parse_head(data: bytes) -> Head:
     """
-    Return the head that `data` is, from its first byte to the end of its empty line.
+    Parse `data`, from the first byte of a head to the end of its empty line.
 
     Raises:
-        RefusedRequestError: if it is none.
+        RefusedRequestError: if it is not a valid head.
     """
     if len(data) > HEAD_SIZE_BYTES_MAX:
         raise RefusedRequestError(431, f"expected a head of at most {HEAD_SIZE_BYTES_MAX} bytes")
@@ -131,7 +131,7 @@ def _check_request_line(line: bytes | bytearray) -> None:
 
 
 class _Parsed:
-    """What llhttp makes of a head."""
+    """Collects llhttp's callbacks for a head."""
 
     def __init__(self) -> None:
         self.target = b""

@@ -1,6 +1,6 @@
 """
-CEL: from the text of an expression to a verdict. The one place that imports cel-python (and its parser and RE2).
+CEL: from the text of an expression to a verdict. The one folder that imports cel-python, its parser and RE2.
 
-Read `programs.py` first, then `parse.py` and `check.py` (what is refused when it is saved) and `evaluate.py` and
-`functions.py` (what an expression means). Nothing here bounds time or memory: that is the worker's part.
+Read `programs.py` first, then `parse.py` and `check.py` (what is refused on save) and `evaluate.py` and `functions.py`
+(what an expression means). Nothing here bounds time or memory: the worker does.
 """

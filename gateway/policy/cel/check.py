@@ -1,11 +1,11 @@
 """
-What is refused when an expression is saved although its syntax is right: names and calls that can never work.
+Checks names and calls of an expression when it is saved: what can never work is refused.
 
 Guarantee: every root identifier of a checked tree is a variable of its kind of program, a variable bound by a macro
 around it, or the name of a type; every field of a variable with known fields is one of them; every function exists and
 has the right number of arguments. cel-python finds all of this only when it evaluates, and not at all behind `has()`.
 
-`Needs` is the by-product: which variables, and which of their fields, a program reads.
+The result is `Needs`: which variables, and which of their fields, a program reads.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def check(tree: Node, *, kind: str) -> Needs:
 
 
 def _check_boolean(tree: Node) -> None:
-    """Refuse a tree that ends in something other than a boolean, where that shows without knowing any value."""
+    """Refuse a tree whose result is certainly not a boolean, whatever the values."""
     match tree.data, [str(getattr(child, "data", child)) for child in tree.children]:
         case ("literal", _) if getattr(tree.children[0], "type", "") != "BOOL_LIT":
             pass

@@ -1,13 +1,13 @@
 """
-The operators and functions of CEL, where cel-python would let Python's meaning through.
+The operators and functions of CEL where cel-python has Python's meaning instead.
 
 Guarantee: every entry of `FUNCTIONS` gives a value, or `CELEvalError` for operands it is not defined on (CEL language
 definition, "List of Standard Definitions"); none looks at a clock, a time zone or anything else outside its operands.
 
-What is put right, since it could turn a "no" or an error into a "yes": `true == 1` held and `5 == 5.0` failed; `'a' in
-'abc'` looked at the characters; `size(null)` was 0; `[1][-1]` took the last element; `'x' * 9` repeated and `'%9d' % 1`
-formatted, without bound; `bool(2)` was a boolean; `int('1_0')` was 10; `timestamp('now')` was the time of day. Patterns
-are RE2's, in which word, digit, space and word boundary mean ASCII on every machine.
+Corrected, since it could turn a "no" or an error into a "yes": `true == 1` held and `5 == 5.0` failed; `'a' in 'abc'`
+tested the characters; `size(null)` was 0; `[1][-1]` was the last element; `'x' * 9` repeated and `'%9d' % 1`
+formatted, without bound; `bool(2)` was a boolean; `int('1_0')` was 10; `timestamp('now')` was the current time.
+Patterns are RE2's, in which word, digit, space and word boundary mean ASCII on every machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TIME_PARTS: Final = (
 """
 The parts of a timestamp, always those of UTC.
 
-With a time zone's name they would mean what the tables of one machine say on one day.
+With the name of a time zone they would depend on one machine's tables on one day.
 """
 
 

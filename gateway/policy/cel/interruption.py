@@ -1,21 +1,20 @@
 """
-How a judging that takes too long is stopped without ending its process: at the next node, by being asked.
+Stops an evaluation that takes too long without ending its process: it checks a flag at each node.
 
-Guarantee: `check` raises once it has been told to, at the next node that is evaluated, token that is parsed, or list or
-map that is converted, and only there, so that nothing is left half done: no cache is being changed at these places, and
-what is thrown away belongs to the one call. What comes to no such place for long (one operation on a very large value)
-is not stopped by this; its process is killed.
+Guarantee: once the flag is set, `check` raises at the next node that is evaluated, token that is parsed, or list or map
+that is converted, and only there. No cache is being changed at these points, so nothing is left inconsistent. One
+operation on a very large value may not reach such a point for long; then the process is killed.
 """
 
 from __future__ import annotations
 
 
 class JudgingStopped(BaseException):
-    """The judging was told to stop: no error of an expression, nor what `except Exception` may take for one."""
+    """The evaluation was stopped. Not an `Exception`, so that no handler takes it for an error of the expression."""
 
 
 class Interruption:
-    """Set from the thread that reads the pipe, looked at by the one that judges; a call is named by its number."""
+    """Set by the thread that reads the pipe, checked by the thread that evaluates; calls have numbers."""
 
     __slots__ = ("_current", "_stopped")
 
@@ -24,16 +23,16 @@ class Interruption:
         self._stopped = -1
 
     def begin(self, call: int) -> None:
-        """Say which call is judged from now on; numbers only grow."""
+        """Set the number of the call that is evaluated from now on; numbers only grow."""
         self._current = call
 
     def stop(self, call: int) -> None:
-        """Tell the judging of `call` to stop; one that has ended already, or has not begun, is nobody else's."""
+        """Stop the evaluation of `call`; no effect on others if it has ended already, or has not started."""
         self._stopped = call
 
     def check(self) -> None:
         """
-        Raise if the call at work was told to stop.
+        Raise if the current call was stopped.
 
         Raises:
             JudgingStopped: if so.

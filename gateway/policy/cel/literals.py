@@ -1,9 +1,9 @@
 """
-What is refused in the literals of an expression: numbers, escapes and patterns that cannot mean what they say.
+Checks the literals of an expression: numbers, escapes and patterns.
 
-Guarantee: every literal of a checked tree has a value, and it is the one that the CEL language definition ("String and
-Bytes Values") gives it. cel-python keeps the backslash of an escape it does not know, drops the line breaks of a long
-string, and finds out about a number or a pattern only when it evaluates.
+Guarantee: every literal of a checked tree has a value, the one that the CEL language definition ("String and Bytes
+Values") gives it. cel-python keeps the backslash of an unknown escape, drops the line breaks of a long string, and
+finds errors in numbers and patterns only on evaluation.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
-From the text of an expression to a syntax tree, with the place of every error.
+Parses the text of an expression to a syntax tree, with the position of every error.
 
-Guarantee: a tree that comes out is at most `DEPTH_MAX` levels deep, so that evaluating it cannot exhaust the stack; and
-whatever is wrong with the text leaves as `PolicyNotCompiledError` with line and column.
+Guarantee: a tree is at most `DEPTH_MAX` levels deep, so that evaluating it cannot exhaust the stack; any error in the
+text is raised as `PolicyNotCompiledError` with line and column.
 
-The grammar wraps each literal in ten nodes, one for each level of operator precedence. `_folded` takes out those that
-have nothing to say, and makes a chain of `||` or `&&` one node: the same meaning in a sixth of the depth and of the
-time. It walks without recursion, because what it walks has not been bounded yet.
+The grammar wraps each literal in ten nodes, one for each level of operator precedence. `_folded` removes those without
+an operator, and makes a chain of `||` or `&&` one node: the same meaning with a sixth of the depth and time. It does
+not use recursion, because the depth of its input is not bounded yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse(expression: str, interruption: Interruption) -> Node:
     Return the folded syntax tree of `expression`.
 
     Raises:
-        JudgingStopped: at the next token, once `interruption` was told.
+        JudgingStopped: at the next token, once `interruption` is set.
         PolicyNotCompiledError: if it is too long, nested too deeply, or not CEL.
     """
     check_text(expression)
@@ -63,7 +63,7 @@ def refuse(node: Node | lark.Token, reason: str) -> NoReturn:
 
 
 def _refuse_syntax(expression: str, error: lark.exceptions.UnexpectedInput) -> NoReturn:
-    """Say in words what the parser met."""
+    """Describe the error of the parser."""
     line, column = error.line, error.column
     if isinstance(error, lark.UnexpectedToken) and error.token.type == "$END":
         reason = "the expression ends where more was expected"
@@ -90,7 +90,7 @@ def _folded(tree: Node) -> Node:
 
 
 def _replacement(node: Node) -> Node:
-    """Return what says the same as `node`, whose own children have been replaced already."""
+    """Return the folded form of `node`, whose own children are folded already."""
     if len(node.children) != 1:
         return node
     child = node.children[0]

@@ -1,12 +1,12 @@
 """
-Compiled expressions, and the judging of many of them on one set of variables.
+Compiled expressions, and their evaluation on one set of variables.
 
-Guarantee: `judge` yields one result for each program asked about, in their order, and `Outcome.ALLOW` only where the
-expression gave exactly the boolean true. Whatever one program does, short of ending the process, the others are judged.
+Guarantee: `judge` yields one result for each program, in their order, and `Outcome.ALLOW` only if the expression gave
+exactly the boolean true. Whatever one program does, short of ending the process, the others are judged.
 
-Compiled programs are kept by tenant, kind and text, bounded in number and in the length of their texts. Whoever keeps
-most gives up his own least recently used one first, so that no tenant's programs are driven out by another's. Variables
-are converted at most once a call, and only the fields that some program of the call reads.
+Compiled programs are cached by tenant, kind and text, bounded in number and in the length of their texts. The tenant
+with the most loses its own least recently used one first, so that no tenant displaces another's programs. Variables are
+converted at most once per call, and only the fields that some program of the call reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.policy.variables import AS_REQUESTED
 
 COMPILED_MAX: Final = 2_048
 COMPILED_CHARACTERS_MAX: Final = 262_144
-"""Over all kept texts. A tree takes some hundred bytes for each character, out of the worker's memory."""
+"""Over all cached texts. A tree takes some hundred bytes of the worker's memory per character."""
 
 _FAILURES: Final = (
     CELEvalError,
@@ -51,7 +51,7 @@ _FAILURES: Final = (
     UnreadableMetadataError,
     ValueError,
 )
-"""What cel-python may raise on an expression. Anything else is a fault of ours, and ends the process."""
+"""Errors that cel-python may raise on an expression. Anything else is a bug here, and ends the process."""
 
 _WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
     (MemoryError, "needs more memory than a judging may use"),
@@ -68,7 +68,7 @@ _WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one program; `exhausted` if it ran out of memory, after which the process should not go on."""
+    """The result of one program; `exhausted` if it ran out of memory, after which the process should end."""
 
     outcome: Outcome
     detail: str = ""
@@ -83,14 +83,14 @@ class _Compiled:
 
 @dataclass(slots=True)
 class _Kept:
-    """What is kept of one tenant, least recently used first, and the length of its texts."""
+    """The cached programs of one tenant, least recently used first, and the length of their texts."""
 
     compiled: OrderedDict[tuple[str, str], _Compiled] = field(default_factory=OrderedDict)
     characters: int = 0
 
 
 class Programs:
-    """Compiles and judges. Not for threads: one belongs to one worker; its `interruption` alone is for others too."""
+    """Compiles and judges. For one thread only, except `interruption`, which another thread may set."""
 
     def __init__(
         self, *, compiled_max: int = COMPILED_MAX, compiled_characters_max: int = COMPILED_CHARACTERS_MAX
@@ -102,7 +102,7 @@ class Programs:
 
     def check(self, expression: str, *, kind: str) -> None:
         """
-        Check that `expression` compiles as this `kind` of program. Nothing of it is kept.
+        Check that `expression` compiles as this `kind` of program. It is not cached.
 
         Raises:
             PolicyNotCompiledError: if it does not; carries the place.
@@ -115,10 +115,10 @@ class Programs:
         """
         Yield a result for each of `programs` (kind and expression), evaluated on the JSON values of `activation`.
 
-        `log_id` is the tenant's, among whose programs they are kept.
+        `log_id` is the tenant's, under which they are cached.
 
         Raises:
-            JudgingStopped: once `interruption` was told; results that were yielded stand.
+            JudgingStopped: once `interruption` is set; results that were yielded remain valid.
         """
         compiled = [self._compiled(log_id, kind, expression) for kind, expression in programs]
         needs = [one.needs for one in compiled if isinstance(one, _Compiled)]
@@ -127,7 +127,7 @@ class Programs:
             yield one if isinstance(one, Result) else _judge(one, variables, self.interruption)
 
     def _compiled(self, log_id: int, kind: str, expression: str) -> _Compiled | Result:
-        """A stored expression compiled once; if it does not now, this version of us reads it otherwise: an error."""
+        """Stored expressions compiled when they were saved; one that no longer does is an error."""
         self.interruption.check()
         kept = self._kept.setdefault(log_id, _Kept())
         found = kept.compiled.get((kind, expression))
@@ -189,12 +189,12 @@ class _Variables:
         """
         Return the variables that a program with these `needs` reads.
 
-        One that the activation does not hold is an error as a value, as a field that does not exist is: `false && x` is
-        false whatever `x` may be. So a caller who leaves a variable out asks what follows without knowing it.
+        A variable that the activation does not have is an error value, like a field that does not exist: `false && x`
+        is false whatever `x` is. So a caller can leave a variable out to find out what follows without it.
 
         Raises:
             ValueError: if one of them has no value in CEL.
-            UnreadableMetadataError: if one that is as the request has it is nested too deeply.
+            UnreadableMetadataError: if one of the members in `AS_REQUESTED` is nested too deeply.
         """
         return {name: self._value(name) for name in needs}
 
@@ -235,7 +235,7 @@ def _judge(compiled: _Compiled, variables: _Variables, interruption: Interruptio
 
 
 def _in_words(cause: Any, error: BaseException) -> str:
-    """Say what went wrong, and where, in words of ours: cel-python's own quote the values of the commit."""
+    """Describe an error and its position in our own words: cel-python's texts quote values of the commit."""
     known = isinstance(cause, type) and issubclass(cause, BaseException)
     words = next((words for kind, words in _WORDS if known and issubclass(cause, kind)), "cannot be evaluated")
     line, column = getattr(error, "line", None), getattr(error, "column", None)

@@ -17,7 +17,7 @@ from celpy import celtypes
 from gateway.policy.cel.interruption import Interruption
 
 Value: TypeAlias = Any
-"""A value of cel-python: its classes extend Python's own and its types are too loose to be worth repeating."""
+"""A value of cel-python: its classes extend Python's own, and its annotations are too loose to be useful."""
 
 TRUE: Final = celtypes.BoolType(True)  # noqa: FBT003  cel-python's class has no keyword for it
 FALSE: Final = celtypes.BoolType(False)  # noqa: FBT003  as above
@@ -26,7 +26,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class Kind(Enum):
-    """The types of CEL, with the three of numbers as one, because they compare on one line."""
+    """The types of CEL, with the three number types as one, because they compare with each other."""
 
     BOOL = auto()
     NUMBER = auto()
@@ -81,7 +81,7 @@ def kind_of(value: Value) -> Kind:
     Return the kind of `value`.
 
     Raises:
-        TypeError: if it is no value of CEL (a function, or a plain int that some operation of Python left behind).
+        TypeError: if it is not a value of CEL (a function, or a plain int that an operation of Python returned).
     """
     exact = _EXACT.get(type(value))
     if exact is not None:
