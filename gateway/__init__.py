@@ -1,7 +1,7 @@
 """
 The gateway: engines use it as their Iceberg REST catalog, and every commit is judged and recorded on its way.
 
-Read `commit/commit_flow.py` first: fourteen numbered steps in prose, then in code. Folders import downwards only:
+Read `commit/commit_flow.py` first: its numbered steps in prose, then in code. Folders import downwards only:
 
     http/  reconcile/       routes and server; settles decisions whose outcome is unknown
     guard_replay.py         the guarded rows, made again from the log
@@ -14,5 +14,5 @@ Read `commit/commit_flow.py` first: fourteen numbered steps in prose, then in co
     policy/                 CEL: access rules and policies, evaluated in processes of their own
     metadata/               Iceberg table metadata: requirements, updates, files
     identifiers.py          names in requests; database.py: connections, by role
-    errors.py               what clients are answered
+    errors.py               what clients are answered; log_errors.py: the log's errors as these
 """

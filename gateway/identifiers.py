@@ -79,7 +79,7 @@ class Target:
 
     @property
     def path(self) -> str:
-        """Return the dotted name that people write."""
+        """Return the dotted name, as in SQL."""
         return ".".join(self.levels)
 
     def identifier(self) -> Identifier:

@@ -373,9 +373,9 @@ class Admin:
         limits.check_tenant_name(name, [other.name for other in tenants.values()])
         limits.check_text(identity, field="identity", length_max=limits.IDENTITY_LENGTH_MAX)
         checked = limits.check_roles(roles)
-        told = derived_group_id("tenant.created", {"id": tenant.hex})
+        group_id = derived_group_id("tenant.created", {"id": tenant.hex})
         tenant_created = TenantCreated(id=tenant.hex, version=1, name=name)
-        await self._edits.create(system_log_id, OPERATOR, tenant_created, group_id=told)
+        await self._edits.create(system_log_id, OPERATOR, tenant_created, group_id=group_id)
         issue = await self._keys.mint(log_id, by=OPERATOR.actor, identity=identity, roles=checked, expires_at=None)
         # A key may grant only what its issuer has, unless a rule names the fields of `grant`; these always exist.
         permits = f'actor == "{issue.key.actor}" && has(grant.identity) && has(grant.roles)'

@@ -17,7 +17,8 @@ from uuid import UUID
 
 from gateway.control.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
 from gateway.control.plane import ControlUnknownError
-from gateway.errors import ConflictError, NotFoundError, UnavailableError, append_errors
+from gateway.errors import ConflictError, NotFoundError, UnavailableError
+from gateway.log_errors import append_errors
 from gateway.policy.variables import PrincipalView
 from ledger.errors import GroupMismatchError
 from ledger.format import canonical

@@ -26,7 +26,7 @@ REST: Final = "rest"
 KINDS: Final = {BUILTIN: BuiltinCatalog, REST: RestCatalog}
 """The one list of kinds: a new adapter is one module and one line here."""
 LOOK_ALIKES: Final = "look-alike-names"
-"""The option that permits names which people could take for each other."""
+"""The option that permits confusable names."""
 LOOK_ALIKES_ALLOWED: Final = "allowed"
 
 Adapter: TypeAlias = SwapsPointer | Forwards

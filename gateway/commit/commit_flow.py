@@ -52,8 +52,8 @@ from gateway.errors import (
     NotFoundError,
     RequirementFailedError,
     UnavailableError,
-    append_errors,
 )
+from gateway.log_errors import append_errors
 from gateway.mutations import parse_mutation
 from gateway.policy.variables import RequestView
 from ledger.errors import GroupMismatchError

@@ -24,8 +24,8 @@ from gateway.errors import (
     RequirementFailedError,
     UnavailableError,
     UpstreamNotAllowedError,
-    append_errors,
 )
+from gateway.log_errors import append_errors
 from gateway.metadata import added_snapshot_ids, check_requirements
 from ledger.errors import LedgerError
 from ledger.format.events import CommitOutcome

@@ -14,7 +14,8 @@ from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import decided, settled
 from gateway.commit.metrics import Stage
-from gateway.errors import UnavailableError, append_errors
+from gateway.errors import UnavailableError
+from gateway.log_errors import append_errors
 from gateway.metadata.files import MetadataFileError, Written
 from ledger.errors import LedgerError
 from ledger.format.entry import Branch

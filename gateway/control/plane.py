@@ -163,8 +163,8 @@ class ControlPlane:
 
         Reads and raises as `current`.
         """
-        state, told = await self._within_time("control_index_and_identity", log_id, actor=actor)
-        return state, told[0]
+        state, columns = await self._within_time("control_index_and_identity", log_id, actor=actor)
+        return state, columns[0]
 
     async def _within_time(self, query: str, log_id: int, **asked: str) -> tuple[ControlState, Sequence[str | None]]:
         try:
@@ -183,8 +183,8 @@ class ControlPlane:
             row = await (await connection.execute(_QUERIES[query], {"log_id": log_id, **asked})).fetchone()
         if row is None:
             raise NoSuchLogError(f"log {log_id}: expected a head, found none")
-        control_index, *told = row
-        return await self._state_at(log_id, control_index), told
+        control_index, *columns = row
+        return await self._state_at(log_id, control_index), columns
 
     async def _state_at(self, log_id: int, control_index: int) -> ControlState:
         """Return what is in force as of a control index that was read from the head."""
@@ -204,8 +204,8 @@ class ControlPlane:
 
     async def _catch_up(self, slot: _Slot, log_id: int, control_index: int) -> None:
         async with self._lend() as connection:
-            # A page that is not full holds all that was durable when it was read, so the state that is published ends
-            # with a whole group: rules that were made together come into force together.
+            # A page that is not full has all that was durable when it was read, so the published state ends with a
+            # complete group: rules that were made together come into force together.
             state, full = slot.state, True
             while full:
                 bounds = {"log_id": log_id, "after": state.as_of, "limit": PAGE}

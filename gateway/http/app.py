@@ -19,17 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
-from gateway.errors import (
-    BadRequestError,
-    GatewayError,
-    UnauthorizedError,
-    UnavailableError,
-    UnsupportedEncodingError,
-    answer_to,
-)
+from gateway.errors import BadRequestError, GatewayError, UnauthorizedError, UnavailableError, UnsupportedEncodingError
 from gateway.http import admin_routes, iceberg_routes, lineage_routes, log_routes, status_routes, webhook_routes
 from gateway.http.decoding import DecodesBodies
 from gateway.http.openapi import openapi
+from gateway.log_errors import answer_to
 from ledger.errors import LedgerError, UnsafeServerError
 from ledger.format.sealing import SubjectKeysError
 

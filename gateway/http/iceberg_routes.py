@@ -77,9 +77,9 @@ async def config(request: Request) -> Response:
     if not warehouse:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
-    told = await reads.configuration(gateway, principal, alias, _onward(request))
-    overrides = {**told.overrides, "prefix": f"iceberg/{alias}"}
-    return _json({"defaults": dict(told.defaults), "overrides": overrides, "endpoints": endpoints()})
+    found = await reads.configuration(gateway, principal, alias, _onward(request))
+    overrides = {**found.overrides, "prefix": f"iceberg/{alias}"}
+    return _json({"defaults": dict(found.defaults), "overrides": overrides, "endpoints": endpoints()})
 
 
 @router.get(PREFIX + "/namespaces")

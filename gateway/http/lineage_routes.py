@@ -26,9 +26,10 @@ from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.commit_flow import STALE_MAX
 from gateway.commit.gateway import Gateway
-from gateway.errors import BadRequestError, GatewayError, UnavailableError, UnprocessableError, append_errors
+from gateway.errors import BadRequestError, GatewayError, UnavailableError, UnprocessableError
 from gateway.http.request import body_of, check_access, credential
 from gateway.identity import Principal
+from gateway.log_errors import append_errors
 from gateway.policy.variables import CommitView
 from ledger.errors import GroupMismatchError
 from ledger.format.sequence import Appended, Group, Stale

@@ -14,9 +14,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway.commit.gateway import Gateway
-from gateway.errors import BadRequestError, append_errors
+from gateway.errors import BadRequestError
 from gateway.http.request import body_of
 from gateway.http.webhooks import SwitchedOffError, Verifier, parse_callback, trigger
+from gateway.log_errors import append_errors
 from ledger.errors import GroupMismatchError
 
 router = APIRouter(prefix="/v1/webhooks")

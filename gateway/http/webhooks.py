@@ -110,24 +110,26 @@ def parse_callback(body: bytes, *, tenant_header: str | None) -> Callback:
         BadRequestError: if it is not JSON of that form, or lacks the tenant or the metadata location.
     """
     try:
-        said = _Body.model_validate_json(body)
+        parsed = _Body.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "body"
         raise BadRequestError(str(first["msg"]), field=field) from error
-    told = ((said.tenant_id, "tenant_id"), (tenant_header, "X-Polaris-Tenant"))
-    named = {_tenant(text, field) for text, field in told if text}
+    given = ((parsed.tenant_id, "tenant_id"), (tenant_header, "X-Polaris-Tenant"))
+    named = {_tenant(text, field) for text, field in given if text}
     if not named:
         raise BadRequestError("expected a tenant's id here or in the header X-Polaris-Tenant", field="tenant_id")
     if len(named) > 1:
         raise BadRequestError("expected the tenant of the header X-Polaris-Tenant, found another", field="tenant_id")
-    levels = [said.namespace] if isinstance(said.namespace, str) else said.namespace
-    is_named = bool(levels and said.table_name and all(levels))
+    levels = [parsed.namespace] if isinstance(parsed.namespace, str) else parsed.namespace
+    is_named = bool(levels and parsed.table_name and all(levels))
     return Callback(
         tenant=named.pop(),
-        metadata_location=check_text(said.metadata_location, field="metadata_location", length_max=LOCATION_LENGTH_MAX),
+        metadata_location=check_text(
+            parsed.metadata_location, field="metadata_location", length_max=LOCATION_LENGTH_MAX
+        ),
         namespace=parse_namespace(levels, field="namespace") if is_named else (),
-        name=parse_name(said.table_name, field="table_name") if is_named else None,
+        name=parse_name(parsed.table_name, field="table_name") if is_named else None,
     )
 
 

@@ -109,7 +109,7 @@ def _fresh_spec(spec: JsonObject, fresh_ids: Mapping[int, int]) -> JsonObject:
     fields: list[JsonObject] = []
     for index, field in enumerate(spec["fields"]):
         if field["source-id"] not in fresh_ids:
-            # elsewhere a void field needs no source, but in a new table there is no dropped column it could stand for
+            # otherwise a void field needs no source, but a new table has no dropped column that it could stand for
             raise InvalidUpdateError(f"Cannot find source column for partition field: {describe_partition(field)}")
         fields.append({**field, "source-id": fresh_ids[field["source-id"]], "field-id": FIRST_FIELD_ID + index})
     return {**spec, "spec-id": 0, "fields": fields}

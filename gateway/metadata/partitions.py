@@ -71,7 +71,7 @@ def check_spec(spec: Mapping[str, Any], columns: Columns) -> None:
 
 def check_readable(spec: Mapping[str, Any], columns: Columns) -> None:
     """
-    Check that a spec, in force or not, can be read beside these columns; columns it parts by may be gone.
+    Check that a spec, in force or not, can be read with these columns; its source columns may be gone.
 
     Readers of the reference refuse the whole table if one of its specs cannot.
 

@@ -39,7 +39,7 @@ def parse_requirements(raw: object, at: str = "requirements") -> list[Requiremen
 
     Raises:
         BadRequestError: naming the member that is wrong; also for a requirement that is not known, for too many, and
-            for any beside `assert-create`, since nothing can be required of a table that must not exist.
+            for any in addition to `assert-create`, since a table that must not exist has no state to require.
     """
     check_bounds(raw, at)
     items = as_list(raw, at, count_max=REQUIREMENTS_MAX)

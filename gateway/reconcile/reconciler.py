@@ -24,7 +24,8 @@ from gateway.catalogs.catalog import Loaded
 from gateway.commit.events import settled_event
 from gateway.commit.gateway import Gateway
 from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard, read_open
-from gateway.errors import GatewayError, UnavailableError, append_errors
+from gateway.errors import GatewayError, UnavailableError
+from gateway.log_errors import append_errors
 from gateway.mutations import Operation
 from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_claims, read_decided, read_requested
 from gateway.reconcile.outcome_proof import Claim, Known, prove

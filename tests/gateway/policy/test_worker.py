@@ -1,4 +1,6 @@
-"""The child process by itself: spoken to over its pipes, as its parent does, and left alone, as its parent must not."""
+"""
+The child process alone: called over its pipes as its parent does, and abandoned as its parent must not do.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ def test_results_are_sent_one_by_one_as_they_are_known() -> None:
         worker.kill()
 
 
-def test_a_judging_that_is_told_to_stop_stops_and_the_worker_serves_on() -> None:
+def test_an_evaluation_obeys_a_stop_and_the_worker_serves_on() -> None:
     with started() as worker:
         send(worker, judge("true", ENDLESS, call=7))
         assert received(worker)["outcome"] == "allow"
@@ -161,7 +163,7 @@ def test_a_worker_whose_memory_was_exhausted_answers_and_leaves() -> None:
         assert worker.wait(TIMEOUT_S) == 0
 
 
-def test_a_worker_tells_what_processor_time_a_call_took() -> None:
+def test_a_worker_reports_the_processor_time_of_a_call() -> None:
     with started() as worker:
         send(worker, judge("true"))
         assert received(worker)["outcome"] == "allow"
@@ -199,7 +201,7 @@ def test_a_worker_loads_nothing_of_the_gateway_that_it_does_not_need() -> None:
 
 
 def test_the_gateways_half_does_not_load_cel_python() -> None:
-    modules = ("access", "decide", "engine", "pool", "variables", "verdicts")
+    modules = ("access", "judging", "engine", "pool", "variables", "verdicts")
     assert loaded(*(f"gateway.policy.{name}" for name in modules)).isdisjoint({"celpy", "lark", "re2"})
 
 
