@@ -1,4 +1,6 @@
-"""Which names people take for each other: UTS 39 skeletons, whatever the case."""
+"""
+Confusable names: UTS 39 skeletons, without regard to case.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,13 @@ UNLIKE = [
 
 
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_names_that_people_take_for_each_other_are_alike(one: str, other: str) -> None:
+def test_confusable_names_have_a_look_in_common(one: str, other: str) -> None:
     assert are_alike(one, other)
     assert are_alike(other, one)
 
 
 @pytest.mark.parametrize(("one", "other"), UNLIKE)
-def test_names_that_people_tell_apart_are_not_alike(one: str, other: str) -> None:
+def test_distinguishable_names_have_no_look_in_common(one: str, other: str) -> None:
     assert not are_alike(one, other)
 
 
@@ -86,7 +88,7 @@ def test_one_letter_of_another_script_hides_nothing(name: str, data: st.DataObje
         assert are_alike(name, f"{name[:at]}{of_other_scripts[name[at]]}{name[at + 1 :]}")
 
 
-def test_a_look_is_one_of_its_parent() -> None:
+def test_a_look_depends_on_the_parent() -> None:
     one, other = (look_of(*path)["looks"] for path in (("a", "t"), ("b", "t")))
     assert isinstance(one, list)
     assert isinstance(other, list)
@@ -96,5 +98,5 @@ def test_a_look_is_one_of_its_parent() -> None:
     assert look_of("ab", "c") != look_of("a", "bc")
 
 
-def test_what_cannot_be_seen_leaves_no_look_of_its_own() -> None:
+def test_invisible_characters_do_not_change_a_look() -> None:
     assert looks("\u200b") == looks("\ufe0f") == {""}

@@ -1,6 +1,6 @@
 """
-A database that lacks a table or a right, as during a failover or before a backup is whole: 503, its operator is told
-what is wrong, its clients are not, and all goes on by itself.
+A database that lacks a table or a right, as during a failover or a restore: 503, the cause is logged for the operator
+and not sent to clients, and the gateway recovers by itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def told(caplog: pytest.LogCaptureFixture) -> set[str]:
 
 
 @pytest.mark.parametrize("table", ["ledger.heads", "gateway.tables", "gateway.namespaces"])
-async def test_what_needs_a_table_that_is_away_is_unavailable_and_its_operator_is_told(
+async def test_a_missing_table_makes_requests_unavailable_and_is_logged_for_the_operator(
     sales: Gateway, module_database: str, caplog: pytest.LogCaptureFixture, table: str
 ) -> None:
     with away(module_database, table):

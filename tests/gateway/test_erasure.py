@@ -1,4 +1,6 @@
-"""A person is erased from a running gateway: refused at once, found nowhere, and every proof stays."""
+"""
+A person is erased from a running gateway: refused at once, found nowhere, and every proof stays valid.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ async def erase(gateway: Gateway) -> None:
         await eraser.erase_subject(log, gateway.acme.key.actor, asked())
 
 
-async def test_whoever_is_erased_is_refused_at_once(busy: Gateway) -> None:
+async def test_an_erased_person_is_refused_at_once(busy: Gateway) -> None:
     assert (await busy.http.get(TABLES)).status_code == 200  # the key is checked, and remembered
     await erase(busy)
     assert (await busy.http.get(TABLES)).status_code == 401
@@ -87,7 +89,7 @@ async def test_whoever_is_erased_is_refused_at_once(busy: Gateway) -> None:
     assert len({one.entry.group_id for one in ended}) == 1
 
 
-async def test_who_comes_back_is_somebody_new(busy: Gateway) -> None:
+async def test_an_erased_person_who_returns_has_a_new_actor(busy: Gateway) -> None:
     await erase(busy)
     again = await busy.services.gateway.admin.create_key(
         busy.acme.log_id, OPERATOR, identity=IDENTITY, roles=["data-eng"]

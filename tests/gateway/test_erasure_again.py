@@ -1,4 +1,6 @@
-"""Erasing where nothing runs yet, where something was cut off, and in a log that is closed."""
+"""
+Erasing while nothing runs, after an interruption, and in a log that is closed.
+"""
 
 from __future__ import annotations
 

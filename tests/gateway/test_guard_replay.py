@@ -1,5 +1,5 @@
 """
-The catalog's rows are a function of the log: whatever engines do, replaying entries and parts gives the rows there are.
+The catalog's rows follow from the log: whatever engines do, replaying entries and parts gives the same rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Names in paths: split before they are decoded, bounded, and no two things under one name."""
+"""
+Names in paths: split before they are decoded, bounded, and unambiguous.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A whole gateway whose database was set back: log and guarded rows come back from an export, or another log begins."""
+"""
+A gateway whose database was set back: log and guarded rows come back from an export, or another log begins.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ async def test_a_log_that_is_younger_than_the_backup_is_recovered_from_nothing(
         assert [row[1:] for row in found] == [row[1:] for row in rows[table]], table
 
 
-async def test_lost_notes_are_adopted_by_people_alone(gateway: Gateway, tmp_path: Path) -> None:
+async def test_only_an_operator_adopts_lost_notes(gateway: Gateway, tmp_path: Path) -> None:
     services, acme = gateway.services, gateway.acme
     await live_before(gateway)
     await export(services, acme.origin, tmp_path / "acme")

@@ -1,4 +1,6 @@
-"""A log is recovered whose end says that something was erased: none of it comes back, before anybody is answered."""
+"""
+Recovery of a log whose last entries record an erasure: erased data is not restored before serving.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What people edit: aggregates, their limits, and the operations on a real log with the real policy engine."""
+"""
+Edits of the control plane: aggregates, their limits, and the operations on a real log with the real policy engine.
+"""
 
 from __future__ import annotations
 
@@ -212,7 +214,7 @@ async def test_a_policy_that_does_not_compile_is_refused_with_its_place(
     assert len(await entries(services, acme.log_id)) == 2
 
 
-async def test_of_two_who_edit_one_thing_one_is_told_a_conflict(
+async def test_of_two_concurrent_edits_of_one_object_one_conflicts(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
     await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", expression="true", message="no")
@@ -228,7 +230,7 @@ async def test_of_two_who_edit_one_thing_one_is_told_a_conflict(
     assert await admin.list_policies(acme.log_id) == (won,)
 
 
-async def test_of_two_who_create_one_thing_one_is_told_a_conflict(
+async def test_of_two_concurrent_creates_of_one_object_one_conflicts(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
     results = await asyncio.gather(

@@ -1,4 +1,6 @@
-"""Rights that hold against an attacker with some: no rule stops a tenant, no name stands for configuration."""
+"""
+Rights hold against callers who have some: no rule stops a tenant, no name stands for configuration.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ async def test_a_policy_that_fails_on_what_it_can_be_given_is_saved_with_a_warni
 
 
 @pytest.mark.parametrize("former", ["key", "policy", "access_rule", "catalog", "log", "lineage"])
-async def test_whoever_has_every_right_on_a_namespace_has_none_on_configuration_of_that_name(
+async def test_every_right_on_a_namespace_gives_none_on_configuration_of_that_name(
     shared_gateway: Gateway, former: str
 ) -> None:
     await add_rule(shared_gateway, "own", f"'owner' in roles && (path == '{former}' || path.startsWith('{former}.'))")
@@ -250,7 +252,7 @@ async def test_a_forbidding_rule_of_before_that_is_in_doubt_can_be_retired(share
     assert (await http.post("/v1/policies", json=POLICY)).status_code == 201
 
 
-async def test_the_operator_is_told_of_rules_in_doubt_when_serving_begins(shared_gateway: Gateway) -> None:
+async def test_rules_in_doubt_are_reported_to_the_operator_at_start(shared_gateway: Gateway) -> None:
     await add_former_rule(shared_gateway, "owners", "path.startsWith('key.') && 'x' in roles")
     await add_former_rule(shared_gateway, "readers", "path.startsWith('sales.') && 'x' in roles")
     await add_rule(shared_gateway, "own", "path.startsWith('key.') && 'x' in roles")
@@ -290,7 +292,7 @@ async def issuer_with(gateway: Gateway, expression: str) -> Any:
     return gateway.client(await another_key(gateway, "ida@acme.example", "issuer", "reader"))
 
 
-async def test_nobody_grants_more_than_he_has_unless_a_rule_names_it(shared_gateway: Gateway) -> None:
+async def test_a_caller_grants_no_more_than_its_own_rights_unless_a_rule_names_it(shared_gateway: Gateway) -> None:
     issuer = await issuer_with(shared_gateway, ISSUERS)
     own = {"identity": "ida@acme.example", "roles": ["reader"]}
     assert (await issuer.post("/v1/keys", json=own)).status_code == 201
@@ -368,7 +370,7 @@ async def test_rules_speak_of_a_catalog_by_its_alias(shared_gateway: Gateway) ->
     assert (await guest.get("/v1/catalogs")).status_code == 403, "configuration is no catalog's content"
 
 
-async def test_an_alias_in_which_nothing_is_permitted_is_told_as_one_that_does_not_exist(
+async def test_an_alias_in_which_nothing_is_permitted_is_answered_as_one_that_does_not_exist(
     shared_gateway: Gateway,
 ) -> None:
     http = shared_gateway.http
@@ -382,7 +384,7 @@ async def test_an_alias_in_which_nothing_is_permitted_is_told_as_one_that_does_n
     assert (await http.get("/v1/config?warehouse=lake")).status_code == 200
 
 
-async def test_other_answers_tell_no_alias_either(shared_gateway: Gateway) -> None:
+async def test_other_answers_reveal_no_alias_either(shared_gateway: Gateway) -> None:
     await create_orders(shared_gateway.http)
     eve = shared_gateway.client(await another_key(shared_gateway))
     body = {"namespace": ["n"]}

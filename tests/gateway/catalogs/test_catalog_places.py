@@ -1,5 +1,5 @@
 """
-Places of catalogs elsewhere: the first tenant who registers one holds it, and the operator alone moves it.
+Places of foreign catalogs: the first tenant to register one holds it, and only the operator moves it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The requirements that are added to a commit: they hold of what was judged, and of nothing else.
+Pins: the requirements added to a commit hold for the judged state, and for no other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A catalog elsewhere with the option `location`: nothing that is newly named leads out of it.
+A foreign catalog with the option `location`: new places outside of it are refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What an upstream's reply means: certain only where it is certain.
+The outcome of a forwarded mutation according to the upstream's reply: certain only if the reply is.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What engines are told of an upstream: everything, but for what leads round the gateway.
+Answers of an upstream as engines see them: everything except what bypasses the gateway.
 """
 
 from __future__ import annotations

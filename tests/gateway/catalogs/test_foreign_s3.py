@@ -1,5 +1,5 @@
 """
-A warehouse on S3: the built-in catalog keeps its metadata there, and tells engines where it is, not how to get in.
+A warehouse on S3: the built-in catalog stores its metadata there; engines get its address, not its credentials.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def test_an_engine_writes_to_a_warehouse_on_s3(lake: Gateway, cloud: Cloud
     assert all(str(name).startswith(f"{cloud.warehouse}/{lake.acme.tenant.hex}/lake/") for name in named)
 
 
-async def test_engines_are_told_where_the_storage_is_and_never_how_to_get_in(lake: Gateway, cloud: Cloud) -> None:
+async def test_engines_receive_the_storages_address_and_never_its_credentials(lake: Gateway, cloud: Cloud) -> None:
     (await lake.http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
     staged = await lake.http.post(TABLES, json={**CREATE, "stage-create": True})
     created = await lake.http.post(TABLES, json=CREATE)
@@ -131,7 +131,7 @@ async def test_an_object_store_that_does_not_answer_is_unavailable() -> None:
         await files.read("s3://b/m.json", digest="0" * 64)
 
 
-def test_a_local_warehouse_needs_no_storage_and_tells_of_none(tmp_path: Path, cloud: Cloud) -> None:
+def test_a_local_warehouse_has_no_storage_configuration(tmp_path: Path, cloud: Cloud) -> None:
     given = {f"LAKEPROOF_{name.upper()}": value for name, value in s3_settings(cloud).items()}
     on_s3 = load_settings(given, directory=tmp_path)
     assert engine_properties(on_s3) == {"s3.endpoint": cloud.endpoint, "s3.region": cloud.region}

@@ -1,4 +1,6 @@
-"""Places: one spelling for each folder, and whether one lies in another."""
+"""
+Storage places: one normal form for each folder, and whether one contains another.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,7 @@ def test_a_place_holds_what_is_below_it(root: str, above: list[str], below: list
 
 
 @given(segments, segments)
-def test_digests_tell_what_places_tell(one: list[str], other: list[str]) -> None:
+def test_digests_compare_as_places_do(one: list[str], other: list[str]) -> None:
     """The guards compare digests alone."""
     here, there = (place("/".join(("s3://lake", *parts, ""))) for parts in (one, other))
     overlap = here.digest() in there.folder_digests() or there.digest() in here.folder_digests()
@@ -145,12 +147,12 @@ def test_what_a_table_takes_up_newly_is_what_it_did_not_before() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b"[1]", b'["../x"]', b"null"])
-def test_a_part_that_tells_no_places_is_refused(payload: bytes) -> None:
+def test_a_part_without_places_is_refused(payload: bytes) -> None:
     with pytest.raises(FormatError):
         parse_places(payload)
 
 
-def test_a_table_of_which_the_log_does_not_tell_is_expected_above_its_metadata() -> None:
+def test_a_table_without_recorded_places_is_expected_above_its_metadata() -> None:
     assert expected_places("file:///lake/t/metadata/00000-x.metadata.json") == [place("/lake/t")]
     assert expected_places("s3://lake/meta of t/00000-x.metadata.json") == [place("s3://lake/meta of t")]
     assert expected_places("nowhere") == []

@@ -1,5 +1,5 @@
 """
-The adapter of kind `rest` over real sockets: what it asks, what it makes of the answers, and of none.
+The adapter of kind `rest` over real sockets: its requests, and how it handles answers and their absence.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def outgoing(operation: Operation, target: Target, body: bytes = b"{}") -> Outgo
     return Outgoing(mutation=Mutation(operation=operation, target=target), body=body)
 
 
-async def test_an_upstream_says_once_how_it_is_asked() -> None:
+async def test_an_upstreams_configuration_is_requested_once() -> None:
     script = Script(answers={"/v1/config?warehouse=a%20w": (200, orjson.dumps(CONFIG))})
     script.answers[TABLE_PATH] = (200, orjson.dumps(TABLE))
     async with scripted(script, warehouse="a w") as catalog:
@@ -123,7 +123,7 @@ async def test_an_upstream_may_have_a_separator_and_a_place_of_its_own() -> None
         (302, b""),
     ],
 )
-async def test_an_upstream_that_does_not_say_how_it_is_asked_is_unavailable(answer: tuple[int, bytes]) -> None:
+async def test_an_upstream_without_a_valid_configuration_is_unavailable(answer: tuple[int, bytes]) -> None:
     script = Script(answers={"/v1/config": answer}, headers={"location": "http://127.0.0.1:9/"})
     async with scripted(script) as catalog:
         with pytest.raises(UnavailableError, match="the upstream of catalog beyond"):
@@ -343,7 +343,7 @@ async def test_a_body_is_pinned_or_passed_and_never_read_in_two_ways() -> None:
 # The wire
 
 
-async def test_what_never_left_is_told_from_what_did() -> None:
+async def test_a_request_that_was_never_sent_is_distinguished_from_one_that_was() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     call = wire.Call(method="POST", url=f"http://127.0.0.1:{port}/", headers={}, body=b"{}")

@@ -1,5 +1,5 @@
 """
-Where tables live: in their alias's folder of the warehouse, whatever a client asks for.
+Locations of tables: in their alias's folder of the warehouse, whatever a client requests.
 """
 
 from __future__ import annotations

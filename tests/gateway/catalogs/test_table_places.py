@@ -1,5 +1,5 @@
 """
-Tables keep to places of their own: no table in another, and no path that leads out of the catalog's folder.
+Places of tables: no table inside another, and no path outside of the catalog's folder.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ async def test_a_commit_names_files_of_its_table_only(sales: Gateway) -> None:
     assert (await sales.http.post(ORDERS, json=snapshot(elsewhere))).status_code == 200
 
 
-async def test_where_a_table_is_stands_beside_the_decision_that_put_it_there(sales: Gateway) -> None:
+async def test_a_tables_places_are_a_part_of_the_decision_that_set_them(sales: Gateway) -> None:
     root = root_of(sales)
     (await sales.http.post(ORDERS, json=properties(a="1"))).raise_for_status()
     (await sales.http.post(ORDERS, json=properties(**{"write.data.path": f"{root}/data"}))).raise_for_status()

@@ -142,7 +142,7 @@ async def test_a_catalog_at_an_address_that_is_not_allowed_is_never_connected_to
         assert answer.headers["retry-after"]
 
 
-async def test_a_name_that_moves_inside_between_the_look_and_the_commit_is_not_committed_to(
+async def test_a_host_name_that_changes_to_an_inside_address_before_the_commit_is_not_committed_to(
     shared_gateway: Gateway, trap: Trap
 ) -> None:
     """DNS rebinding in the middle of a commit: what was decided is settled as failed, nothing was sent."""
@@ -216,7 +216,7 @@ def outgoing(operation: Operation, target: Target = ORDERS) -> Outgoing:
 @pytest.mark.parametrize(
     "where", ["{trap}", "{trap}/api", "http://localhost:{port}", "http://[::1]:{port}", "HTTP://127.1:{port}"]
 )
-async def test_an_upstream_that_says_it_is_elsewhere_is_not_followed(told: Told, trap: Trap, where: str) -> None:
+async def test_an_upstream_that_names_another_server_is_not_followed(told: Told, trap: Trap, where: str) -> None:
     uri = where.format(trap=trap.url, port=trap.port)
     told.script.answers["/v1/config"] = (200, orjson.dumps({"overrides": {"uri": uri}}))
     for _ in range(2):

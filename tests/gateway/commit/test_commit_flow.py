@@ -1,5 +1,5 @@
 """
-The way of a mutation: what is recorded, what is changed and what the engine is told, each with the others.
+The commit flow: what is recorded, what is changed and what the engine is answered agree.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def test_a_commit_and_its_record_are_one_group(sales: Gateway) -> None:
     await check_agreement(sales.services, sales.acme.log_id)
 
 
-async def test_a_record_keeps_who_asked_for_what_in_erasable_parts(sales: Gateway) -> None:
+async def test_a_record_keeps_caller_and_request_in_erasable_parts(sales: Gateway) -> None:
     body = json.dumps(properties(owner="ada")).encode()
     await sales.http.post(ORDERS, content=body, headers={"X-Client-Version": "test 1"})
     decision = (await tell(sales.services, sales.acme.log_id))[-2]
@@ -230,7 +230,7 @@ async def test_a_policy_refuses_a_staged_create_on_the_record(shared_gateway: Ga
     assert (await words(shared_gateway.services, shared_gateway.acme.log_id))[-1] == "rejected"
 
 
-async def test_without_access_nobody_learns_what_exists(sales: Gateway) -> None:
+async def test_without_access_a_caller_does_not_learn_what_exists(sales: Gateway) -> None:
     eve = sales.client(await another_key(sales))
     refusals = [
         await eve.post(ORDERS, json=properties(owner="eve")),
@@ -265,7 +265,7 @@ async def test_a_requirement_that_fails_is_a_conflict_on_the_record(sales: Gatew
     assert conflict.parts["message"].startswith(b"Requirement failed: UUID does not match")
 
 
-async def test_what_does_not_exist_is_told_and_not_recorded(sales: Gateway) -> None:
+async def test_a_missing_target_is_answered_and_not_recorded(sales: Gateway) -> None:
     told = await tell(sales.services, sales.acme.log_id)
     for answer, kind in (
         (await sales.http.post(f"{TABLES}/nothing", json=properties(owner="ada")), "NoSuchTableException"),

@@ -1,5 +1,5 @@
 """
-Mutations that meet others on their way: another commit, a rule, a key, an alias that changes meanwhile.
+Mutations that race with others: another commit, or a rule, key or alias that changes meanwhile.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ async def test_a_commit_that_always_loses_ends_with_a_conflict_on_the_record(sal
     await check_agreement(sales.services, sales.acme.log_id)
 
 
-async def test_of_two_creates_one_wins_and_the_other_is_told_so(shared_gateway: Gateway) -> None:
+async def test_of_two_creates_one_wins_and_the_other_conflicts(shared_gateway: Gateway) -> None:
     await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})
 
     async def be_first(count: int) -> None:

@@ -1,5 +1,5 @@
 """
-Open decisions are a function of the log: whatever becomes of forwarded commits, replaying it gives the rows there are.
+Open decisions follow from the log: whatever becomes of forwarded commits, replaying it gives the same rows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Every fault at every step of a commit to a catalog elsewhere, against a simulator of one.
+Every fault at every step of a commit to a foreign catalog, against a simulator of one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ on_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tenant(module_services: Services) -> AsyncIterator[Far]:
-    """A tenant with a catalog elsewhere, a simulator."""
+    """A tenant with a foreign catalog, a simulator."""
     async with serve_upstream(Upstream()) as url, open_far(module_services, url) as far:
         yield far
 

@@ -1,5 +1,5 @@
 """
-Every fault at every step of a commit to a catalog elsewhere, against Apache Iceberg's own REST catalog server.
+Every fault at every step of a commit to a foreign catalog, against Apache Iceberg's own REST catalog server.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ on_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tenant(module_services: Services, iceberg_rest: IcebergRest) -> AsyncIterator[Far]:
-    """A tenant with a catalog elsewhere, Apache Iceberg's own server."""
+    """A tenant with a foreign catalog, Apache Iceberg's own server."""
     async with open_far(module_services, iceberg_rest.url) as far:
         yield far
 

@@ -1,5 +1,5 @@
 """
-The commit flow where the catalog is elsewhere: the order of things, and what an engine is told when one of them fails.
+The commit flow with a foreign catalog: the order of its steps, and the answer if one of them fails.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ async def test_a_decision_that_is_not_recorded_is_not_forwarded(chained: Chained
 
 
 @pytest.mark.parametrize("error", [LogUnavailableError, QueueFullError, OutcomeUnknownError])
-async def test_an_outcome_that_is_not_recorded_is_told_all_the_same(chained: Chained, error: type[Exception]) -> None:
+async def test_an_outcome_that_is_not_recorded_is_answered_all_the_same(
+    chained: Chained, error: type[Exception]
+) -> None:
     async def fail(_group: Group) -> Appended | Stale:
         message = "no"
         raise error(message)
@@ -178,7 +180,7 @@ async def test_credentials_that_the_upstream_refuses_are_named(chained: Chained)
     assert await words(chained.near.services, chained.near.acme.log_id, key="namespace:locked/x") == []
 
 
-async def test_a_refusal_of_credentials_is_told_only_to_whom_access_permits(chained: Chained) -> None:
+async def test_a_refusal_of_credentials_is_shown_only_to_permitted_callers(chained: Chained) -> None:
     eve = chained.near.client(await another_key(chained.near))
     answer = await eve.get(ORDERS)
     assert (answer.status_code, error_of(answer)["type"]) == (403, "ForbiddenException")
@@ -210,7 +212,7 @@ async def test_what_was_judged_is_required_of_the_upstream(chained: Chained) -> 
     assert asked_for == properties(a="b"), "the record keeps what was asked for, and beside it what was sent"
 
 
-async def test_an_engine_is_told_of_the_upstream_nothing_that_leads_round(chained: Chained) -> None:
+async def test_an_engine_receives_nothing_that_bypasses_the_gateway(chained: Chained) -> None:
     config = (await chained.http.get(f"/v1/config?warehouse={BEYOND}")).json()
     assert config["overrides"] == {"prefix": f"iceberg/{BEYOND}"}
     for answer in (await chained.http.get(ORDERS), await chained.http.get(f"{ORDERS}?snapshots=refs")):

@@ -1,4 +1,6 @@
-"""Which judgements of reads are remembered."""
+"""
+The cache of judgements on reads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Large bodies: parsed one at a time for each tenant, and not on the loop."""
+"""
+Large bodies: parsed one at a time per tenant, in a thread.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ async def test_a_small_body_is_parsed_at_once_and_where_it_is() -> None:
     assert done.value.value == threading.get_ident()
 
 
-async def test_a_large_body_is_parsed_elsewhere_and_the_loop_goes_on() -> None:
+async def test_a_large_body_is_parsed_in_a_thread_while_the_event_loop_runs() -> None:
     requests, may_end = LargeRequests(), threading.Event()
     parsing = asyncio.create_task(requests.parse(NOISY, LARGE, lambda: may_end.wait(60.0)))
     assert await requests.parse(CALM, SMALL, lambda: "small") == "small"

@@ -1,5 +1,5 @@
 """
-Namespaces: made, changed and dropped, and never from under what they hold.
+Namespaces: created, changed and dropped, but never while they contain anything.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def test_the_largest_properties_of_a_namespace_can_be_replayed(shared_gate
     assert rows.namespaces["lake", ("sales",)] == body["properties"]
 
 
-async def test_namespace_properties_are_set_removed_and_told(sales: Gateway) -> None:
+async def test_namespace_properties_are_set_removed_and_listed(sales: Gateway) -> None:
     await sales.http.post(f"{SALES}/properties", json={"updates": {"a": "1", "b": "2"}})
     body = {"updates": {"b": "3"}, "removals": ["a", "never", "a"]}
     answer = await sales.http.post(f"{SALES}/properties", json=body)

@@ -1,5 +1,5 @@
 """
-Names that are created: readable, and unlike those beside them. Through the real routes, with the real catalog.
+New names: readable, and not confusable with a sibling's. Through the real routes, with the real catalog.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE.values(), ids=list(UNREADABLE))
-async def test_a_name_that_people_cannot_read_is_not_created(sales: Gateway, name: str) -> None:
+async def test_an_unreadable_name_is_not_created(sales: Gateway, name: str) -> None:
     for path, body in (
         (NAMESPACES, {"namespace": [name]}),
         (NAMESPACES, {"namespace": ["sales", name]}),
@@ -71,7 +71,7 @@ KINDS = [("table", "table"), ("table", "namespace"), ("namespace", "table"), ("n
 
 
 @pytest.mark.parametrize(("first", "second"), KINDS, ids=" then ".join)
-async def test_a_look_alike_of_what_is_there_is_refused(sales: Gateway, first: str, second: str) -> None:
+async def test_a_name_confusable_with_an_existing_one_is_refused(sales: Gateway, first: str, second: str) -> None:
     assert (await make(sales.http, first, "finance")).status_code == 200
     for name in ("Finance", "FINANCE", "ﬁnance", "f\u0456nance", "\uff46inance", "f\u0131nance"):
         try:
@@ -125,7 +125,7 @@ async def test_of_creators_at_once_one_wins(sales: Gateway) -> None:
     await check_agreement(sales.services, sales.acme.log_id)
 
 
-async def test_a_look_alike_that_comes_between_is_seen_by_the_guard(sales: Gateway) -> None:
+async def test_a_confusable_name_that_is_created_meanwhile_is_caught_by_the_guard(sales: Gateway) -> None:
     async def be_first(count: int) -> None:
         if count == 0:
             assert (await make(sales.http, "namespace", "Finance")).status_code == 200
@@ -137,7 +137,7 @@ async def test_a_look_alike_that_comes_between_is_seen_by_the_guard(sales: Gatew
     assert ("lake", ("sales",), "finance") not in rows.tables
 
 
-async def test_a_catalogs_option_allows_look_alikes(sales: Gateway) -> None:
+async def test_a_catalogs_option_allows_confusable_names(sales: Gateway) -> None:
     await sales.services.gateway.admin.create_catalog(
         sales.acme.log_id, OPERATOR, alias="lax", kind="builtin", options={"look-alike-names": "allowed"}
     )
@@ -167,7 +167,7 @@ async def test_names_from_before_are_read_written_and_dropped(sales: Gateway) ->
     assert not (await live_rows(sales.services, log_id)).tables
 
 
-async def test_an_alias_that_looks_like_another_is_refused(sales: Gateway) -> None:
+async def test_an_alias_confusable_with_another_is_refused(sales: Gateway) -> None:
     admin = sales.services.gateway.admin
     with pytest.raises(LookAlikeNameError, match="alias: expected a name unlike"):
         await admin.create_catalog(sales.acme.log_id, OPERATOR, alias="1ake", kind="builtin", options={})
@@ -181,7 +181,7 @@ async def test_a_tenants_name_is_readable_and_unlike_the_others(sales: Gateway) 
             await found_tenant(sales.services, name=name, identity="nora@nordwind.example")
 
 
-async def test_a_namespace_in_a_namespace_is_beside_its_siblings_alone(sales: Gateway) -> None:
+async def test_a_nested_namespace_is_compared_with_its_siblings_only(sales: Gateway) -> None:
     assert (await sales.http.post(NAMESPACES, json={"namespace": ["sales", "Sales"]})).status_code == 200
     answer = await sales.http.post(NAMESPACES, json={"namespace": ["sales", "SALES"]})
     assert answer.status_code == 400

@@ -1,4 +1,6 @@
-"""Refusals before any decision: recorded with their numbers, and never so many that they fill the log."""
+"""
+Refusals without a decision: recorded with their counts, and bounded so that they cannot fill the log.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ async def test_what_is_forgotten_was_counted(world: World) -> None:
     assert world.counted() == 3 + REMEMBERED_MAX + 10 + RECORDED_MAX + 1
 
 
-async def test_memory_is_bounded_whoever_is_refused(world: World) -> None:
+async def test_memory_is_bounded_however_many_callers_are_refused(world: World) -> None:
     for number in range(REMEMBERED_MAX + 100):
         actor = f"{number:032x}"
         await world.refusals.not_permitted(caller(actor), "policy.configure", None, None)
@@ -172,7 +174,7 @@ async def test_what_is_about_nothing_in_particular_is_recorded_once_a_minute_too
     assert len(world.recorded) == before + 1
 
 
-async def test_a_log_that_is_out_of_reach_is_told_later(world: World) -> None:
+async def test_refusals_are_recorded_later_if_the_log_is_unreachable(world: World) -> None:
     world.is_down = True
     for _ in range(3):
         await world.refuse("orders")

@@ -1,4 +1,6 @@
-"""What is in force: the pure fold, and the control plane that keeps it up to date from a real log."""
+"""
+What is in force: the pure fold, and the control plane that follows a real log.
+"""
 
 from __future__ import annotations
 

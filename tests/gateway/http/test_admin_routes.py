@@ -1,4 +1,6 @@
-"""What people edit, over HTTP: each resource, its refusals, and who may edit at all."""
+"""
+Edits of the control plane over HTTP: each resource, its refusals, and who may edit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The application around the routes: what has no route, what fails, and what operators ask."""
+"""
+The application around the routes: unknown routes, failures, and the routes for operators.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ async def test_what_has_no_route_is_an_error_of_the_specifications_form(sales: G
     assert answer.headers["allow"]
 
 
-async def test_what_fails_unexpectedly_tells_the_client_nothing_of_the_inside(
+async def test_an_unexpected_failure_reveals_no_internals_to_the_client(
     sales: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def append(log_id: int, group: Group) -> Appended | Stale:
@@ -67,7 +69,7 @@ async def test_a_log_that_takes_nothing_for_now_is_answered_503_with_retry_after
 
 
 @pytest.mark.parametrize("kind", [UnsafeServerError, SubjectKeysError])
-async def test_what_only_the_operator_can_mend_is_told_to_the_operator_and_not_to_the_client(
+async def test_what_only_the_operator_can_repair_is_logged_and_not_sent_to_the_client(
     sales: Gateway, caplog: pytest.LogCaptureFixture, kind: type[LedgerError]
 ) -> None:
     app = app_of(sales.services.gateway)
@@ -123,7 +125,7 @@ async def test_metrics_are_for_loopback_or_for_a_token(sales: Gateway) -> None:
     assert (await scraped(sales, token="open").get("/metrics")).status_code == 401, "loopback too, once there is one"
 
 
-async def test_metrics_are_not_for_whoever_comes_through_a_proxy_however_it_looks(sales: Gateway) -> None:
+async def test_metrics_are_refused_through_any_proxy(sales: Gateway) -> None:
     for headers in ({"X-Forwarded-For": "127.0.0.1"}, {"Forwarded": "for=127.0.0.1"}, {"X-Forwarded-For": ""}):
         answer = await scraped(sales, token=None).get("/metrics", headers=headers)
         assert (answer.status_code, error_of(answer)["type"]) == (403, "ForbiddenException")
@@ -143,7 +145,7 @@ JUNK = (
 )
 
 
-async def test_junk_in_what_metrics_looks_at_is_refused_and_fails_nothing(sales: Gateway) -> None:
+async def test_malformed_headers_of_a_metrics_request_are_refused_without_a_failure(sales: Gateway) -> None:
     for junk in JUNK:
         answer = await scraped(sales, token="open").get("/metrics", headers={b"Authorization": junk})
         assert answer.status_code == 401, junk

@@ -1,4 +1,6 @@
-"""Bad credentials: refused with 401 in words that repeat nothing, and never at the cost of a slow hash."""
+"""
+Bad credentials: refused with 401 without repeating them, and never at the cost of a slow hash.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +221,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Ticking:
     return Ticking()
 
 
-async def test_few_refusals_are_told_at_once(ticking: Ticking) -> None:
+async def test_few_refusals_are_answered_at_once(ticking: Ticking) -> None:
     pace = RefusalPace(monotonic_s=ticking, sleep=ticking.sleep)
     for _ in range(BURST):
         await pace.wait()

@@ -1,5 +1,5 @@
 """
-What is malformed, too large or without known credentials: refused by name, before anything is recorded or changed.
+Malformed and oversized requests, and unknown credentials: refused before anything is recorded or changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Whose request it is: the peer's, unless a proxy that the operator has named says for whom it asks."""
+"""
+The client's address: the peer's, unless a trusted proxy reports another.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ async def test_behind_a_named_proxy_each_client_is_counted_by_itself() -> None:
         assert [(await peer.answer()).status for peer in waiting] == [200, 200]
 
 
-async def test_the_application_is_told_whose_request_it_is() -> None:
+async def test_the_application_receives_the_clients_address() -> None:
     async with site() as here:
         peer = await here.connect()
         await peer.send(get("/now", "X-Forwarded-For: 192.0.2.7"))

@@ -1,4 +1,6 @@
-"""Bodies in gzip stand for what they expand to, within the same caps; no other encoding is taken."""
+"""
+Bodies in gzip: expanded within the same caps; no other encoding is supported.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,7 @@ async def test_what_expands_beyond_the_cap_is_refused_however_small_it_is(sales:
     assert await words(sales.services, sales.acme.log_id) == before
 
 
-async def test_other_encodings_are_415_and_said_to_whoever_may_ask(sales: Gateway) -> None:
+async def test_other_encodings_are_415_for_authenticated_callers(sales: Gateway) -> None:
     ways: list[Callable[[], tuple[str, bytes]]] = [
         lambda: ("br", b"x"),
         lambda: ("zstd", b"x"),

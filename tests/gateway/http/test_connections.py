@@ -1,5 +1,5 @@
 """
-Connections that keep the gateway waiting, are too many, or end early: each ends in its time, and nobody else notices.
+Connections that stall, are too many, or end early: each ends in its time, without effect on others.
 
 Deadlines are short here, and nothing is measured: a test that waits for an end that does not come fails by its own.
 """
@@ -248,7 +248,7 @@ async def test_a_body_that_we_do_not_read_is_not_late() -> None:
         await sending
 
 
-async def test_whoever_does_not_read_the_answer_is_cut_off() -> None:
+async def test_a_client_that_does_not_read_the_answer_is_disconnected() -> None:
     async with site(patient(stall_timeout_s=SOON_S, rate_min_bytes_per_s=1 << 30)) as here:
         peer = await here.connect()
         await peer.send(get("/large"))
@@ -279,7 +279,7 @@ async def test_behind_a_refused_body_that_ends_the_connection_is_closed_at_once(
         await until(lambda: here.connections.count == 0)
 
 
-async def test_a_client_that_waits_to_send_its_body_is_told_to_only_if_it_is_read() -> None:
+async def test_a_client_that_expects_100_continue_gets_it_only_if_its_body_is_read() -> None:
     async with site() as here:
         peer = await here.connect()
         await peer.send(post("/echo", "Expect: 100-continue", "Content-Length: 2"))

@@ -1,5 +1,5 @@
 """
-The Iceberg REST catalog's routes: which there are, how names travel in them, and what the answers look like.
+The Iceberg REST catalog's routes: which exist, how names are encoded in them, and the form of the answers.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def test_every_way_to_write_the_prefix_is_one(sales: Gateway) -> None:
         assert (await sales.http.get(f"/v1/{other}/namespaces/sales")).status_code == 404, other
 
 
-async def test_an_alias_that_nobody_registered_does_not_exist(sales: Gateway) -> None:
+async def test_an_unregistered_alias_does_not_exist(sales: Gateway) -> None:
     for method, path in (
         ("GET", "/v1/config?warehouse=sea"),
         ("GET", "/v1/iceberg/sea/namespaces"),
@@ -212,7 +212,7 @@ async def test_only_the_snapshots_that_refs_name_are_loaded_on_request(sales: Ga
     assert decision.decided.snapshots == outcome.settled.snapshots == ("1", "2")
 
 
-async def test_members_nobody_knows_survive(sales: Gateway) -> None:
+async def test_unknown_members_survive(sales: Gateway) -> None:
     schema: dict[str, Any] = {**SCHEMA, "schema-id": 1, "x-note": {"deep": [1, None, "ü"]}}
     updates = [{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}]
     fields = [*SCHEMA["fields"], {"id": 2, "name": "n", "type": "string", "required": False, "x-tag": 7}]

@@ -97,7 +97,7 @@ async def test_start_and_complete_are_kept_with_their_raw_events_as_parts(projec
     assert {(one.entry.key, one.entry.actor) for one in told} == {(f"run:{run['runId']}", projected.acme.key.actor)}
 
 
-async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_told_in_the_log(projected: Gateway) -> None:
+async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_recorded_in_the_log(projected: Gateway) -> None:
     for inputs, outputs in ((["a"], ["b"]), (["b"], ["c"])):
         assert (await projected.http.post(LINEAGE, json=event(inputs=inputs, outputs=outputs))).status_code == 202
     closing = event(inputs=["c"], outputs=["a"])
@@ -129,7 +129,7 @@ async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_told_in_the_
     ).compared
 
 
-async def test_the_same_event_adds_nothing_whoever_sends_it_again(projected: Gateway) -> None:
+async def test_the_same_event_adds_nothing_even_from_another_sender(projected: Gateway) -> None:
     sent = event(inputs=["a"], outputs=["b"])
     rule = {"id": "all", "effect": "permit", "expression": 'op == "UPDATE_ENTITY" && path == ".lineage"'}
     assert (await projected.http.post("/v1/access-rules", json=rule)).status_code == 201
@@ -220,7 +220,7 @@ async def test_only_post_is_allowed(projected: Gateway, method: str) -> None:
     assert (await projected.http.request(method, LINEAGE)).status_code == 405
 
 
-async def test_nobody_tells_who_is_not_known_or_not_permitted(projected: Gateway) -> None:
+async def test_unknown_and_unpermitted_callers_cannot_send_lineage(projected: Gateway) -> None:
     sent = event(inputs=["a"], outputs=["b"])
     assert (await projected.client(None).post(LINEAGE, json=sent)).status_code == 401
     assert (await projected.client("lp_wrong").post(LINEAGE, json=sent)).status_code == 401

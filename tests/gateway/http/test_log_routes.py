@@ -1,4 +1,6 @@
-"""`GET /log/{origin}/…`: a tenant's log over HTTP, verified by whoever fetches it, and nothing of another tenant."""
+"""
+`GET /log/{origin}/…`: a tenant's log over HTTP, verified by its client, and nothing of another tenant.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ async def test_what_is_fetched_is_a_log_that_verifies(
     assert (report.size, report.unchecked) == (size, ())
 
 
-async def test_tiles_may_be_kept_for_ever_by_who_asked_and_a_checkpoint_may_not(gateway: Gateway, size: int) -> None:
+async def test_tiles_may_be_cached_for_ever_by_the_caller_and_a_checkpoint_may_not(gateway: Gateway, size: int) -> None:
     base = f"/log/{gateway.acme.origin}"
     checkpoint = await gateway.http.get(f"{base}/checkpoint")
     assert checkpoint.headers["content-type"] == "text/plain; charset=utf-8"
@@ -243,7 +245,7 @@ async def test_what_is_not_there_or_another_tenants_has_no_receipt(gateway: Gate
     assert (await gateway.http.get(f"/log/{gateway.services.system.origin}/receipt/0")).status_code == 404
 
 
-async def test_without_a_signer_a_receipt_is_asked_for_again_later(
+async def test_without_a_signer_a_receipt_is_unavailable_for_now(
     gateway: Gateway, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_routes, "RECEIPT_TIMEOUT_S", 0.05)

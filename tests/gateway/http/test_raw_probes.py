@@ -1,7 +1,7 @@
 """
-What raw sockets send: every probe gets one whole answer of the expected status, or the connection is closed.
+Raw bytes on sockets: each probe gets one complete answer of the expected status, or the connection is closed.
 
-Never a 500, nothing hangs, nothing is carried out but what was asked for, and the next request is answered as always.
+Never a 500, nothing hangs, only what was requested is carried out, and the next request is answered as always.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Reading: pages, what is there and what is not, who may know it, and what access said before.
+Reads: pages, existing and missing objects, who may learn of them, and cached judgements.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def test_what_does_not_exist_is_named(http: httpx.AsyncClient) -> None:
     assert (namespace["type"], namespace["message"]) == ("NoSuchNamespaceException", "Namespace does not exist: no")
 
 
-async def test_a_metadata_table_is_told_to_be_no_table_so_that_engines_look_for_it_in_its_table(
+async def test_a_metadata_table_is_answered_as_no_table_so_that_engines_load_it_from_its_table(
     http: httpx.AsyncClient,
 ) -> None:
     # The Iceberg library asks for sales.orders.snapshots first, and goes on only at NoSuchTableException.
@@ -180,7 +180,7 @@ class SilentEngine(CountedEngine):
         raise EngineUnavailableError(f"the policy worker was asked for {asked} within {timeout_s} s, and ended")
 
 
-async def test_a_read_that_cannot_be_judged_is_503_and_asked_again(sales: Gateway) -> None:
+async def test_a_read_that_cannot_be_judged_is_503_and_judged_again(sales: Gateway) -> None:
     engine = SilentEngine(sales.services.gateway.judge.engine)
     http = sales.through(judge=replace(sales.services.gateway.judge, engine=engine))
     for _ in range(2):

@@ -1,4 +1,6 @@
-"""`POST /v1/webhooks/polaris`, to the letter of its reference: who signs is heard, and nobody else learns anything."""
+"""
+`POST /v1/webhooks/polaris` as its reference has it: only signed callbacks count, and other senders learn nothing.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +207,7 @@ async def test_what_is_no_signature_is_a_wrong_one(callbacks: Callbacks, signatu
     assert answer.status_code == 401
 
 
-async def test_strangers_cannot_tell_tenants_from_none(callbacks: Callbacks) -> None:
+async def test_senders_without_a_secret_do_not_learn_whether_a_tenant_exists(callbacks: Callbacks) -> None:
     """Same bytes, same headers, same number of looks: whoever asks, and whatever is there."""
     known = callbacks.tenant
     answers, looks = [], []
@@ -256,7 +258,7 @@ async def test_of_catalogs_with_one_secret_the_one_that_holds_the_file_is_meant(
     assert [trigger["alias"] for trigger in await callbacks.triggers()] == ["here"]
 
 
-async def test_the_most_specific_folder_decides_whoever_has_told_of_the_file(callbacks: Callbacks) -> None:
+async def test_the_most_specific_folder_decides_whichever_catalog_signed(callbacks: Callbacks) -> None:
     await callbacks.add_catalog("around", SECRET, location="s3://nested/sales")
     await callbacks.add_catalog("within", "another secret", location="s3://nested/sales/orders/")
     body = callbacks.body(metadata_location=LOCATION.replace("warehouse", "nested"))
@@ -343,7 +345,7 @@ async def test_any_other_method_is_refused(callbacks: Callbacks, method: str) ->
     assert (await callbacks.http.request(method, PATH)).status_code == 405
 
 
-async def test_callbacks_that_are_switched_off_are_gone_whoever_signs(callbacks: Callbacks) -> None:
+async def test_callbacks_that_are_switched_off_are_gone_for_every_sender(callbacks: Callbacks) -> None:
     async with callbacks.gateway.through(webhook_secrets=None) as http:
         body = callbacks.body()
         for content, signature in ((body, sign(body)), (b"x" * 300_000, "")):

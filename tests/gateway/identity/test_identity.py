@@ -1,4 +1,6 @@
-"""API keys: their text, their hashes, and who they stand for, on a real database."""
+"""
+API keys: their text, their hashes and their principals, on a real database.
+"""
 
 from __future__ import annotations
 
@@ -206,7 +208,7 @@ async def test_a_key_stands_for_its_identity_in_its_tenant(acme: Founded, instan
     }
 
 
-async def test_a_wrong_secret_and_an_unknown_prefix_are_told_and_cost_the_same(
+async def test_a_wrong_secret_and_an_unknown_prefix_are_answered_and_cost_the_same(
     acme: Founded, instance: Instance
 ) -> None:
     right = parse_key(acme.key.secret)
@@ -245,7 +247,7 @@ async def test_what_is_known_is_bounded(services: Services, acme: Founded) -> No
     assert instance.looked_up == 3
 
 
-async def test_requests_that_come_during_a_look_up_share_the_next_one(acme: Founded, instance: Instance) -> None:
+async def test_requests_that_arrive_during_a_look_up_share_the_next_one(acme: Founded, instance: Instance) -> None:
     unknown = [mint_key(_random.randbytes).format() for _ in range(50)]
     results = await asyncio.gather(*map(instance, [*unknown, acme.key.secret]), return_exceptions=True)
     assert [type(result) for result in results] == [NotInForceError] * 50 + [Principal]
@@ -311,7 +313,7 @@ async def test_a_revoked_old_key_leaves_no_keyed_hash_behind(
         assert connection.execute("SELECT count(*) FROM gateway.key_macs").fetchone() == (0,)
 
 
-async def test_another_secret_of_the_installation_costs_one_slow_check_and_locks_nobody_out(
+async def test_another_secret_of_the_installation_costs_one_slow_check_and_all_keys_still_work(
     services: Services, acme: Founded, instance: Instance
 ) -> None:
     elsewhere = Instance(services, macs=KeyMacs(bytes(32)))
@@ -425,7 +427,7 @@ async def test_a_prefix_is_of_one_tenant_alone(services: Services, acme: Founded
     assert (await Instance(services)(acme.key.secret)).tenant == acme.tenant
 
 
-async def test_an_identity_has_one_actor_whoever_mints_it_first(services: Services, acme: Founded) -> None:
+async def test_an_identity_has_one_actor_even_if_two_callers_make_it_at_once(services: Services, acme: Founded) -> None:
     async def mint(identity: str) -> str:
         async with services.gateway.database.as_role(services.gateway.roles.appender) as connection:
             found = await actor_for(connection, acme.log_id, identity, issuer=None, random=_random.randbytes)

@@ -1,4 +1,6 @@
-"""Keys that callers issue: until when they are in force, for whom they act, and what the log says of them."""
+"""
+Keys that callers issue: their expiry, their actors, and what the log records of them.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +213,7 @@ async def test_no_detour_leads_from_an_issued_key_to_the_persons_own_actor(share
         assert (await issue(shared_gateway.client(issued["secret"]), BOB))["actor"] not in own
 
 
-async def test_a_key_that_somebody_issues_to_himself_acts_as_he_does(shared_gateway: Gateway) -> None:
+async def test_a_key_that_an_identity_issues_to_itself_has_its_own_actor(shared_gateway: Gateway) -> None:
     await permit_all(shared_gateway)
     own = await issue(shared_gateway.http, "ada@acme.example")
     assert own["actor"] == shared_gateway.acme.key.actor
@@ -248,7 +250,7 @@ async def test_the_record_of_a_decision_names_the_key_and_its_issuer(shared_gate
         }
 
 
-async def test_two_keys_of_one_person_are_told_apart_in_the_log(shared_gateway: Gateway) -> None:
+async def test_the_log_distinguishes_two_keys_of_one_person(shared_gateway: Gateway) -> None:
     second = await issue(shared_gateway.http, "ada@acme.example")
     for http, name in ((shared_gateway.http, "a"), (shared_gateway.client(second["secret"]), "b")):
         assert (await http.post(NAMESPACES, json={"namespace": [name]})).status_code == 200
@@ -352,7 +354,7 @@ async def test_a_key_of_an_old_log_is_in_force_without_an_end(module_services: S
     assert len(revoked.each) == 2
 
 
-async def test_either_version_tells_the_row_that_its_guard_has_made(module_services: Services) -> None:
+async def test_either_version_replays_to_the_row_that_its_guard_made(module_services: Services) -> None:
     both = await found_tenant(module_services, name="both", identity="ada@both.example")
     event = KeyCreatedV1(id="old", version=1, prefix="abcdefghij25", actor=both.key.actor, roles=())
     await put(module_services, both.log_id, event)

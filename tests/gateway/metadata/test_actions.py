@@ -1,4 +1,6 @@
-"""What a commit does, in Nessie's words."""
+"""
+The actions of a commit in Nessie's vocabulary.
+"""
 
 from __future__ import annotations
 

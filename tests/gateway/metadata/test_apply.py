@@ -1,4 +1,6 @@
-"""What holds for every commit: nothing known is lost, nothing of the input changes, logs and versions are right."""
+"""
+Properties of every commit: nothing is lost, the input does not change, logs and versions are right.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ TOUCH = {"action": "set-properties", "updates": {"touched": "yes"}}
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_members_nobody_knows_survive(commit: Commit, table_of_version: Versions, version: int) -> None:
+def test_unknown_members_survive(commit: Commit, table_of_version: Versions, version: int) -> None:
     table = table_of_version(version)
     unknown = {"x": [1, {"y": None}], "z": 1.5}
     table["x-top"] = unknown

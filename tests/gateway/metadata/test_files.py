@@ -101,7 +101,7 @@ async def test_what_cannot_be_written_is_unavailable(warehouse: str) -> None:
         await MetadataFiles().write(f"{warehouse}/t/metadata/m.json", METADATA, within=warehouse)
 
 
-async def test_metadata_that_nobody_could_read_again_is_not_written(
+async def test_metadata_that_could_not_be_read_again_is_not_written(
     warehouse: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata_files, "METADATA_SIZE_BYTES_MAX", 100)

@@ -279,7 +279,7 @@ def _deep(levels: int) -> list[Any]:
         (_deep(100_000), "nested deeper than 160 levels"),
     ],
 )
-def test_what_could_not_be_written_again_is_refused_even_where_nobody_reads_it(unknown: Any, text: str) -> None:
+def test_values_that_could_not_be_written_again_are_refused_even_in_unknown_members(unknown: Any, text: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse_updates(_snapshot(x=unknown))
     assert text in str(caught.value)

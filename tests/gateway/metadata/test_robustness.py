@@ -1,4 +1,6 @@
-"""Whatever is asked of whatever is stored, the answer is metadata or one of our errors."""
+"""
+For any request on any stored metadata, the result is metadata or one of our errors.
+"""
 
 from __future__ import annotations
 

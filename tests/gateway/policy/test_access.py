@@ -1,4 +1,6 @@
-"""Access rules: their variables in Nessie's vocabulary, and what follows from their verdicts."""
+"""
+Access rules: their variables in Nessie's vocabulary, and the decisions that follow from their verdicts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is refused when an expression is saved, and the place that is named."""
+"""
+Expressions that are refused when they are saved, and the position in the error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The engine among several tenants, over real child processes: what one of them asks for, the others do not feel."""
+"""
+The engine with several tenants, over real child processes: the calls of one do not delay the others'.
+"""
 
 from __future__ import annotations
 

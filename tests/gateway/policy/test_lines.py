@@ -1,4 +1,6 @@
-"""Whose turn it is, and who has credit: pure, so without any process."""
+"""
+Fair queueing and credit: pure, without processes.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_calls_of_one_tenant_are_taken_in_the_order_of_their_arrival() -> None:
         lines.take()
 
 
-def test_nobody_saves_up_turns_by_staying_away() -> None:
+def test_turns_cannot_be_saved_up_by_pausing() -> None:
     lines: Lines[Call] = Lines()
     for _ in range(50):
         lines.put(Call(NOISY))

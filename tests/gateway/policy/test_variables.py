@@ -1,4 +1,6 @@
-"""What policies see: from raw metadata and requests to variables with fixed fields."""
+"""
+The variables of policies: from raw metadata and requests to fixed fields.
+"""
 
 from __future__ import annotations
 

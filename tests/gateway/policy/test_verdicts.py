@@ -1,4 +1,6 @@
-"""The form in which verdicts are kept in the log."""
+"""
+The format of verdicts in the log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The words of an expression, told without its parser."""
+"""
+The names and strings of an expression, found without its parser.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The engine over real child processes: hostile expressions, crashes, queues, and what is left afterwards."""
+"""
+The engine over real child processes: hostile expressions, crashes, queues, and no processes left afterwards.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +183,7 @@ async def test_a_list_that_grows_without_bound_meets_the_memory_limit(engine: Wo
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)+$", "(.*a){12}$", "(a?){50}a{50}"])
-async def test_a_pattern_that_is_catastrophic_elsewhere_is_not(engine: WorkerEngine, pattern: str) -> None:
+async def test_a_pattern_that_is_catastrophic_in_other_engines_is_not(engine: WorkerEngine, pattern: str) -> None:
     text = "a" * 3000 + "!"
     activation = {"commit": {"name": text, "operation": pattern}}
     assert await outcomes(engine, "commit.name.matches(commit.operation)", activation=activation) in ([ALLOW], [DENY])
@@ -203,7 +205,7 @@ async def test_concurrent_calls_of_one_worker_each_get_their_own_answer(engine: 
     assert answers == [[ALLOW, ALLOW]] + [[ALLOW, DENY]] * 19
 
 
-async def test_a_call_that_waits_too_long_for_its_turn_is_told_that_the_engine_is_busy() -> None:
+async def test_a_call_that_waits_too_long_for_its_turn_fails_because_the_engine_is_busy() -> None:
     async with WorkerEngine() as engine:
         hanging = asyncio.create_task(engine.judge([program(ENDLESS)], {}, log_id=1, timeout_s=LONG_S))
         await at_work_in_the_long_lane(engine)

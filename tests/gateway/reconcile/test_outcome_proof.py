@@ -1,5 +1,5 @@
 """
-What is found upstream proves an outcome, or does not: each proof, and beside it what looks like one and is none.
+The state of a foreign catalog proves an outcome, or does not: each proof, and a state that only resembles it.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def test_a_create_whose_engine_chose_the_uuid_is_proven_by_it() -> None:
     assert prove(create, GONE, KNOWN) is UNKNOWN
 
 
-def test_a_create_whose_catalog_chooses_the_uuid_is_proven_by_a_table_as_it_was_asked() -> None:
+def test_a_create_whose_catalog_chooses_the_uuid_is_proven_by_a_table_as_requested() -> None:
     create = decision("table.create", requirements=[{"type": "assert-create"}], table_uuid=None)
     known = replace(KNOWN, requested=CREATE)
     assert prove(create, NEW, known) is ACCEPTED

@@ -1,5 +1,5 @@
 """
-Open decisions are settled from what is found upstream: once, by whoever comes first, and only what can be proven.
+Open decisions are settled from the state of the foreign catalog: once, and only with proof.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def far(module_services: Services) -> AsyncIterator[Far]:
-    """A tenant with a catalog elsewhere, a simulator."""
+    """A tenant with a foreign catalog, a simulator."""
     async with serve_upstream(Upstream()) as url, open_far(module_services, url) as far:
         yield far
 
@@ -122,7 +122,7 @@ async def test_a_lost_create_that_was_made_again_failed(far: Far) -> None:
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.FAILED]
 
 
-async def test_reconcilers_that_look_at_once_settle_once(far: Far) -> None:
+async def test_reconcilers_that_check_at_once_settle_once(far: Far) -> None:
     for _ in range(3):
         lose(far, Loss.ANSWER)
         await far.gateway.http.post(far.orders, json=await far.next_append())
@@ -157,7 +157,7 @@ async def test_a_catalog_that_was_retired_leaves_the_outcome_unknown(far: Far) -
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.UNKNOWN]
 
 
-async def test_a_look_in_vain_is_repeated_after_a_pause_and_at_once_when_the_table_is_observed(far: Far) -> None:
+async def test_a_check_in_vain_is_repeated_after_a_pause_and_at_once_when_the_table_is_observed(far: Far) -> None:
     lose(far, Loss.REQUEST)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     reconciler = far.reconciler(pauses=[timedelta(days=1)])
@@ -204,7 +204,7 @@ async def test_it_goes_on_when_the_log_was_away(far: Far) -> None:
     assert await far.words() == ["approved", "unknown", "accepted"]
 
 
-async def test_it_looks_when_the_doorbell_rings_and_stops_when_it_is_told(far: Far) -> None:
+async def test_it_checks_on_a_notification_and_stops_on_request(far: Far) -> None:
     stop, wake = asyncio.Event(), asyncio.Event()
     settled = asyncio.Event()
 

@@ -1,4 +1,6 @@
-"""The commands for what people edit, on the test's own database."""
+"""
+The commands that edit the control plane, on the test's own database.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def test_a_new_tenants_key_is_shown_once_with_how_an_engine_uses_it(command: Com
         assert secret not in shown.output
 
 
-def test_a_tenant_without_a_catalog_is_told_how_to_add_one(command: Command) -> None:
+def test_the_command_says_how_to_add_a_catalog_to_a_new_tenant(command: Command) -> None:
     added = command("tenants", "add", "acme", "--identity", "ada@acme.example")
     assert "lakeproof catalogs add --tenant acme lake" in added.stdout
     assert listed(command("catalogs", "list", "--tenant", "acme", "--json")) == []
@@ -251,7 +253,7 @@ def test_an_id_is_given_once(command: Command, acme: dict[str, object]) -> None:
         assert isinstance(result.exception, expected)
 
 
-def test_a_tenant_that_looks_like_another_is_not_founded(command: Command, acme: dict[str, object]) -> None:
+def test_a_tenant_with_a_confusable_name_is_not_founded(command: Command, acme: dict[str, object]) -> None:
     for name in ("Acme", "acm\u0435", "acme\u200b"):
         refused = command("tenants", "add", name, "--identity", "eve@acme.example")
         assert isinstance(refused.exception, BadRequestError)
@@ -283,7 +285,7 @@ def test_catalogs_are_added_by_kind(command: Command, acme: dict[str, object]) -
     assert aliases == ["lake", "attic"]
 
 
-def test_a_catalog_elsewhere_is_added_with_its_options(command: Command, acme: dict[str, object]) -> None:
+def test_a_foreign_catalog_is_added_with_its_options(command: Command, acme: dict[str, object]) -> None:
     options = ("--option", "uri=https://catalog.example/api", "--option", "token=secret:partner")
     added = command("catalogs", "add", "--tenant", "acme", "partner", "--kind", "rest", *options)
     assert added.stdout == "catalog partner (rest) is reachable for tenant acme\n"
