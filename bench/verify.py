@@ -61,7 +61,7 @@ from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
+from ledger.verify.workers import Effort
 
 ENTRIES = 1_000_000
 LARGE, NEW = 10_000_000, 10_000

@@ -23,8 +23,8 @@ from ledger.files.directory import LogDirectory, bundle_addresses
 from ledger.format.note import VerifierKey
 from ledger.format.proof import PROOF_SIZE_BYTES_MAX
 from ledger.format.witness_policy import WitnessPolicy
-from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
+from ledger.verify.workers import Effort
 
 NOT_PINNED: Final = (
     "KEY NOT PINNED: name the log's verifier key with --key, and take it from those who run the log (`lakeproof ledger "

@@ -45,8 +45,8 @@ from ledger.format.proof import check_proof
 from ledger.format.verification import LogVerdict, VerificationReport, read_proven
 from ledger.verify.anchored import SystemExport, judge_directory, verify_system_export, with_ml_dsa
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressFile
+from ledger.verify.workers import Effort
 
 PROCESSES_MAX: Final = 256
 

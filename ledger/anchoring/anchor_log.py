@@ -1,14 +1,15 @@
 """
-Anchors in PostgreSQL: which logs have moved since they were anchored, and their entries in the system log.
+Appends anchors to the system log in PostgreSQL: size and root of the logs that were signed since their last anchor.
 
-What the interval guarantees: whatever a log has signed stands in the system log at most `interval_s` later, as long as
-the database takes entries and the signer works; the next checkpoint of the system log covers it, and the witnesses and
-the authority that see that one do. So a log, or an end of one, can vanish without contradicting what others hold only
-if it is younger than the two intervals together. Nothing is appended while nothing moves.
+What the interval guarantees: whatever a log has signed is in the system log at most `interval_s` later, as long as the
+database accepts entries and the signer works. The next checkpoint of the system log covers it, and so do the witnesses
+and the authority that see that checkpoint. So a log, or the end of one, can vanish without contradicting what others
+hold only if it is younger than both intervals together. Nothing is appended while no log grows.
 
 Guarantee: an anchor is of a checkpoint that the log's own key has signed, sizes grow from anchor to anchor, and each is
-in the system log once. Where to go on is read from the system log itself. Any number of processes may anchor: a guarded
-row counts the groups of anchors, so that of two who have read the same state one appends and the other learns it.
+in the system log once. The last anchors are read from the system log itself. Any number of processes may anchor: a
+guarded row counts the groups of anchors, so that of two that have read the same state one appends, and the other learns
+of it.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _log = logging.getLogger(__name__)
 
 
 class Append(Protocol):
-    """Appends a group to a log, durably; the house's and the Appender's are such."""
+    """Appends a group to a log, durably."""
 
     async def __call__(self, log_id: int, group: Group, /) -> Appended | Stale: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchoringState:
-    """How far one log is signed and anchored; None where it is not at all. `note` is its newest signed checkpoint."""
+    """How far one log is signed and anchored; None if it is not. `note` is its newest signed checkpoint."""
 
     log_id: int
     origin: str
@@ -63,7 +64,7 @@ class AnchoringState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchored:
-    """What one round has done: the checkpoints that are anchored now, and by origin what kept others from it."""
+    """The result of one round: the checkpoints that were anchored, and by origin why others were refused."""
 
     checkpoints: tuple[Checkpoint, ...]
     refused: Mapping[str, BrokenError | FormatError]
@@ -74,7 +75,7 @@ async def read_states(connection: Connection, system: Log) -> list[AnchoringStat
     Return how far every log but the system's own is signed and anchored; `connection` reads as the auditor.
 
     Raises:
-        BrokenError: (`Fault.ANCHOR`) if an anchor in the system log is not as it must be.
+        BrokenError: (`Fault.ANCHOR`) if an anchor in the system log is malformed.
     """
     origins = [log.origin for log in await read_logs(connection) if log.log_id != system.log_id]
     parameters = {"system": system.log_id, "origins": origins, "keys": [anchor_key(origin) for origin in origins]}
@@ -101,17 +102,17 @@ async def anchor_logs(
     group_max: int = GROUP_EVENTS_MAX,
 ) -> Anchored:
     """
-    Append to the system log an anchor of every log that was signed since its last one, at most `group_max` a group.
+    Append to the system log an anchor of every log that was signed since its last one, at most `group_max` per group.
 
     `connection` reads as the auditor. `open_note` opens a note as a checkpoint of the log of an origin; a log whose
-    note it refuses is in `refused`, and the others are anchored. If another process has anchored in between, what is
-    left waits for the next round.
+    note it refuses is in `refused`, and the others are anchored. If another process has anchored meanwhile, the rest
+    waits for the next round.
 
     Raises:
-        BrokenError: (`Fault.ANCHOR`) if an anchor in the system log is not as it must be.
+        BrokenError: (`Fault.ANCHOR`) if an anchor in the system log is malformed.
         LedgerError: if the system log cannot be written.
     """
-    # The count is read first: anchors that arrive behind it make the guard fail, those before it are seen below.
+    # The count is read first: later anchors make the guard fail, earlier ones are seen below.
     version = await _version(connection, system)
     checkpoints: list[Checkpoint] = []
     refused: dict[str, BrokenError | FormatError] = {}
@@ -134,9 +135,9 @@ async def anchor_logs(
 
 
 def _group(checkpoints: Sequence[Checkpoint], version: int, *, now: datetime) -> Group:
-    """Return the group that brings the anchors to `version`: the same id for the same anchors, whoever submits it."""
-    told = [LogsAnchored(origin=one.origin, root=one.root.hex(), size=one.size) for one in checkpoints]
-    content: Json = {"anchors": [to_data(one) for one in told], "version": version}
+    """Return the group that brings the count to `version`; its id is the same for the same anchors, whoever submits."""
+    anchors = [LogsAnchored(origin=one.origin, root=one.root.hex(), size=one.size) for one in checkpoints]
+    content: Json = {"anchors": [to_data(one) for one in anchors], "version": version}
     events = tuple(
         prepare(
             Event(
@@ -148,7 +149,7 @@ def _group(checkpoints: Sequence[Checkpoint], version: int, *, now: datetime) ->
                 data=to_data(one),
             )
         )
-        for one in told
+        for one in anchors
     )
     first = version == 1
     guard = GuardCall(

@@ -1,13 +1,13 @@
 """
-Anchors: what the system log has recorded of the others, whether they are still that, and who vouches for it. Pure.
+Anchors: what the system log has recorded of the other logs, whether they still agree, and who has witnessed it. Pure.
 
-At intervals the system log takes size and root of every log that was signed since (`logs.anchored`). Whoever holds a
-checkpoint of the system log therefore holds every log: one that is removed, cut off or rewritten, with its checkpoints
-and even with its signatures, contradicts an anchor.
+At intervals the system log records size and root of every log that was signed since (`logs.anchored`). A checkpoint of
+the system log therefore commits to every log: one that is removed, cut off or rewritten contradicts an anchor, even if
+its checkpoints and signatures were replaced, too.
 
 Guarantee: if `check_anchors` returns, the log's tree has the recorded root at the size of each of its anchors, and
-those sizes grow. Entries behind the newest anchor are not covered. The system log must have been verified before: an
-anchor is as good as the tree that it stands in.
+those sizes grow. Entries after the newest anchor are not covered. The system log must have been verified before: an
+anchor proves no more than the tree that contains it.
 
 A log is ANCHORED as far as the system log has recorded it. That alone is no witness, because both logs are the
 installation's. A root is WITNESSED if others vouch for it. Guarantee: `judge_witnessing` calls a log witnessed only up
@@ -43,7 +43,7 @@ _MARK: Final = b'"type":"logs.anchored"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """The log `origin` had this root at `size`, says the entry of the system log at `index`, recorded at that time."""
+    """The log `origin` had this root at `size`, according to the system log's entry at `index`."""
 
     origin: str
     size: int
@@ -67,7 +67,7 @@ def parse_anchor(entry: Entry) -> Anchor:
     Return the anchor that an entry of the system log is.
 
     Raises:
-        FormatError: if it is none, or not as this version writes them.
+        FormatError: if it is none, or not of the version that is known here.
     """
     if (entry.type, entry.version) != (LogsAnchored.TYPE, LogsAnchored.VERSION):
         found = f"{entry.type} {entry.version}"
@@ -86,17 +86,17 @@ def parse_anchor(entry: Entry) -> Anchor:
 
 def anchors_of(entries: Iterable[bytes]) -> Mapping[str, Sequence[Anchor]]:
     """
-    Return the anchors among entries of the system log, by the origin of the log that they are of, in order.
+    Return the anchors among entries of the system log, in order, by the origin of the anchored log.
 
-    Only entries that are anchors are looked into; the rest is for those who verify the system log.
+    Only anchors are parsed; the other entries are checked by verifying the system log.
 
     Raises:
-        BrokenError: (`Fault.ANCHOR`) if one is not as it must be; carries its index in the system log.
+        BrokenError: (`Fault.ANCHOR`) if one is malformed; carries its index in the system log.
     """
     anchors: dict[str, list[Anchor]] = {}
     for entry in entries:
-        # Canonical JSON: the type of an entry can be written in no other way. Strings of data can hold the mark only
-        # with its quotes escaped, but objects of data can hold it: hence the second look.
+        # Canonical JSON writes the type of an entry in one way only. A string in `data` can contain these bytes only
+        # with escaped quotes, but an object in `data` can contain them: hence the type is compared, too.
         if _MARK not in entry or (parsed := parse_entry(entry)).type != LogsAnchored.TYPE:
             continue
         try:
@@ -113,10 +113,10 @@ def check_anchors(
     anchors: Sequence[Anchor], *, origin: str, size: int, root_at: Callable[[int], bytes]
 ) -> Anchor | None:
     """
-    Check that the log `origin`, verified and of this size, is what its `anchors` say; return the newest one, if any.
+    Check that the log `origin`, verified and of this size, agrees with its `anchors`; return the newest one, if any.
 
-    `root_at` gives the root that the verified log had at a size from 1 to `size`; it is called with growing sizes. Of a
-    log that is not there, `size` is 0.
+    `root_at` returns the root that the verified log had at a size from 1 to `size`; it is called with growing sizes. If
+    the log does not exist, `size` is 0.
 
     Raises:
         BrokenError: (`Fault.ANCHOR`) if the log is shorter than an anchor, with the index of the first entry that is
@@ -144,7 +144,7 @@ def check_anchors(
 
 def check_all_present(anchors: Mapping[str, Sequence[Anchor]], *, origins: Collection[str]) -> None:
     """
-    Check that each log that the system log has anchored is among `origins`, the logs that there are.
+    Check that each log that the system log has anchored is among `origins`, the existing logs.
 
     Raises:
         BrokenError: (`Fault.ANCHOR`) if one is missing; names the first by name.
@@ -155,7 +155,7 @@ def check_all_present(anchors: Mapping[str, Sequence[Anchor]], *, origins: Colle
 
 
 class WitnessKind(StrEnum):
-    """How others vouch for a root."""
+    """How others have witnessed a root."""
 
     COSIGNED = "cosigned"
     STAMPED = "stamped"
@@ -165,9 +165,9 @@ class WitnessKind(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witnessing:
     """
-    What others vouch for: the first `size` entries of a log, which existed at `time` (None if that is not known).
+    What others have witnessed: the first `size` entries of a log, which existed at `time` (None if not known).
 
-    `kinds` says how, and is empty if nobody does; `by` names them. Entries from `size` on are not witnessed.
+    `kinds` says how, and is empty if nobody has; `by` names the witnesses. Entries from `size` on are not witnessed.
     """
 
     kinds: tuple[WitnessKind, ...]
@@ -182,7 +182,7 @@ NOT_WITNESSED = Witnessing(kinds=(), size=0, time=None)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
     """
-    Whom an auditor believes, chosen beforehand and elsewhere: a witness policy, or roots of time-stamping authorities.
+    Whom an auditor trusts, chosen beforehand and elsewhere: a witness policy, or roots of time-stamping authorities.
 
     With nothing pinned nothing is witnessed.
     """
@@ -202,13 +202,13 @@ def judge_witnessing(
     token: bytes | None = None,
 ) -> Witnessing:
     """
-    Return up to which size others vouch for the log `origin`, by a checkpoint of the system log.
+    Return up to which size the log `origin` is witnessed, by a checkpoint of the system log.
 
-    Before: the system log was verified to be that of `note` (its root at that size, by its `keys`), and `anchors`,
-    those of `origin` that stand in it, were checked against the log (`check_anchors`). `token` is a stamp over `note`.
+    Precondition: the system log was verified to be that of `note` (its root at that size, by its `keys`), and
+    `anchors`, those of `origin` in it, were checked against the log (`check_anchors`). `token` is a stamp over `note`.
 
-    The note of the system log vouches for the system log itself, and for other logs by the anchors that it covers. What
-    is not there is not vouched for: no cosignatures enough, no token. What is there and false is an error.
+    The note of the system log covers the system log itself, and other logs by their anchors in it. Too few
+    cosignatures, or no token, means not witnessed; a bad cosignature or a bad token is an error.
 
     Raises:
         FormatError, LimitExceededError: if `note` or `token` is not of its form.
@@ -222,7 +222,7 @@ def judge_witnessing(
         witnessed = _witnessed(note, keys, pinned.policy)
         if witnessed:
             kinds.append(WitnessKind.COSIGNED)
-            vouched_at.append(max(witnessed.values()))  # by then the whole quorum had seen it
+            vouched_at.append(max(witnessed.values()))  # by then the whole quorum had cosigned
             times |= witnessed
     if pinned.stamp_roots and token is not None:
         stamp = check_stamp(token, stamped_note(note), roots=pinned.stamp_roots, policy=pinned.stamp_policy)
@@ -241,10 +241,10 @@ def judge_witnessing(
 
 def judge_archived(kept: Iterable[tuple[str, Checkpoint]], *, origin: str, anchors: Sequence[Anchor]) -> Witnessing:
     """
-    Return up to which size the log `origin` is witnessed by checkpoints that are kept outside, each with where it lies.
+    Return up to which size the log `origin` is witnessed by archived checkpoints, each with where it was read.
 
-    Before: the log, or the system log, in which `anchors` stand, was verified to go on from each of them, and the log
-    was checked against the anchors. When they came to be where they lie is not known.
+    Precondition: the log, or the system log, which contains `anchors`, was verified to continue from each of them, and
+    the log was checked against the anchors. It is not known when they were archived.
     """
     covered: dict[str, int] = {}
     for where, checkpoint in kept:
@@ -258,7 +258,7 @@ def judge_archived(kept: Iterable[tuple[str, Checkpoint]], *, origin: str, ancho
 
 def furthest(*judged: Witnessing) -> Witnessing:
     """
-    Return the one that reaches furthest; those that reach as far as each other, as one.
+    Return the one with the largest size; those with the same largest size are joined.
     """
     size = max(one.size for one in judged)
     equal = [one for one in judged if one.size == size and one.kinds]
@@ -274,9 +274,9 @@ def furthest(*judged: Witnessing) -> Witnessing:
 
 def stamped_note(note: bytes) -> bytes:
     """
-    Return what time stamps on a checkpoint are over: the note with the signature lines of its own log alone.
+    Return what time stamps on a checkpoint cover: the note with the signature lines of its own log alone.
 
-    Lines of witnesses come and go; those of the log, whose key names are its origin, are written once.
+    Lines of witnesses are added later; those of the log, whose key names are its origin, are written once.
 
     Raises:
         FormatError: if `note` is no signed note, or none of its lines is by its log.
@@ -287,7 +287,7 @@ def stamped_note(note: bytes) -> bytes:
 
 
 def _witnessed(note: bytes, keys: Sequence[VerifierKey], policy: WitnessPolicy) -> dict[str, datetime]:
-    """Return when the witnesses of a policy have cosigned, or nothing if they are too few."""
+    """Return when the witnesses of a policy have cosigned; empty if they are too few."""
     try:
         seen = policy.check(note, logs=keys)
     except UnwitnessedError:
@@ -298,7 +298,7 @@ def _witnessed(note: bytes, keys: Sequence[VerifierKey], policy: WitnessPolicy) 
 def _time(time_s: int, name: str) -> datetime:
     try:
         return datetime.fromtimestamp(time_s, UTC)
-    except (OverflowError, ValueError, OSError) as error:  # beyond the year 9999, or what the machine can count
+    except (OverflowError, ValueError, OSError) as error:  # beyond the year 9999, or what the platform supports
         expected = "a time before the year 10000"
         raise BrokenError(
             Fault.SIGNATURE, where=f"cosignature of {name}", expected=expected, found=f"{time_s} s"

@@ -1,12 +1,11 @@
 """
-Checkpoints that are kept outside the installation: what a place for them offers.
+Archives: where checkpoints are kept outside the installation.
 
-Whoever can change the database and the home together can set both back, and everything in them agrees again. What lies
-in a place that they cannot change contradicts it: a checkpoint of a larger log, or of another one.
+Whoever can change both the database and the home can set both back to an earlier state in which everything agrees. A
+checkpoint in an archive that they cannot change contradicts it: it is of a larger log, or of another one.
 
-A place is believed as far as whoever reads it controls it: a bucket under object lock, a git repository whose branch
-nobody may rewrite, a file that others collect. What is read from one is a signed note like any other, and
-verified so.
+An archive is worth as much as its protection: a bucket under object lock, a git branch that nobody may rewrite, a file
+that others collect. What is read from one is a signed note like any other, and is verified like any other.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from urllib.parse import quote
 from ledger.errors import LedgerError
 
 NOTES_MAX: Final = 10_000
-"""Notes that are read from one place, newest first: more than a year of one an hour."""
+"""Notes that are read from one archive, newest first: one per hour for more than a year."""
 NOTE_SIZE_BYTES_MAX: Final = 65_536
 ARCHIVE_FORMS: Final = "file:/path, git:<path or URL>[#branch] or s3://bucket[/prefix]"
 
 
 class ArchiveError(LedgerError):
-    """A place is not named as one, or cannot be read or written now; says which, why, and what to do."""
+    """An archive is not named properly, or cannot be read or written now; says which, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedNotes:
     """
-    Signed notes of checkpoints as they lie in a place, newest first, unverified; `where` is how people call the place.
+    Signed notes of checkpoints as an archive has them, newest first, unverified; `where` is how users name the archive.
 
-    `is_whole` is False if the place has more, older ones.
+    `is_whole` is False if the archive has more, older ones.
     """
 
     where: str
@@ -42,22 +41,22 @@ class ArchivedNotes:
 
 
 class CheckpointArchive(Protocol):
-    """Where checkpoints are kept. Methods block, within a bounded time, and raise ArchiveError."""
+    """Where checkpoints are kept. Methods block for a bounded time, and raise ArchiveError."""
 
     @property
     def where(self) -> str:
-        """How people call the place; holds no secret."""
+        """How users name the archive; contains no secret."""
 
     def add(self, origin: str, *, size: int, note: bytes) -> None:
-        """Keep the note of a checkpoint of the log `origin` at that size; nothing that is there is changed."""
+        """Add the note of a checkpoint of the log `origin` at that size."""
 
     def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:
-        """Return the newest notes of the log `origin` that are there, perhaps none."""
+        """Return the newest notes of the log `origin`, perhaps none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketAccess:
-    """How buckets are reached; what is None is left to Amazon's own chain of settings and credentials."""
+    """How buckets are reached; for None, boto3 uses its own chain of settings and credentials."""
 
     endpoint: str | None = None
     region: str | None = None
@@ -67,20 +66,20 @@ class BucketAccess:
 
 def unread_notes(kept: Iterable[ArchivedNotes]) -> list[str]:
     """
-    Return in words what was not read of places that hold more than `NOTES_MAX`.
+    Return in words what was not read of archives with more than `NOTES_MAX` notes.
     """
     return [f"checkpoints in {one.where} older than {len(one.notes):,} others" for one in kept if not one.is_whole]
 
 
 def claimed_origin(note: bytes) -> str:
     """
-    Return the origin of the log that a note says it is of, unverified; something else, of what is no note.
+    Return the origin that a note claims, unverified; if it is no note, something else.
     """
     return note.decode(errors="replace").partition("\n")[0]
 
 
 def name_of(origin: str) -> str:
     """
-    Return the name under which a log's checkpoints lie in a place: its origin, percent-encoded to one segment.
+    Return the name of a log's file or folder in an archive: its origin, percent-encoded to one segment.
     """
     return quote(origin, safe="")

@@ -1,16 +1,17 @@
 """
-Places where checkpoints are kept outside the installation, and how people name them: a file, a git branch, a bucket.
+The archives that users can name: a file, a git branch, a bucket.
 
-A file that others collect: the newest checkpoint, replaced as a whole. A backup, an agent, a colleague takes copies.
+A file that others collect: it holds the newest checkpoint and is replaced as a whole. A backup, an agent or a colleague
+takes copies.
 
-A git repository: a commit a checkpoint, on one branch, in a file named after the log. Its history is what is believed.
-`git` itself does it, in a bare repository of its own that lives as long as the call, so nothing of ours is left behind
-and a branch that others have moved on is simply fetched. A push never rewrites: if the branch has moved meanwhile, it
-is refused, and tried again later. Whoever runs the repository forbids forced pushes to that branch. What git is given
-is bounded: the variables of `_KEPT` and no other, no prompt, no protocol but local files, HTTPS and SSH,
-`GIT_TIMEOUT_S` a command. Credentials are those of SSH, or of git's own credential helper.
+A git repository: one commit per checkpoint, on one branch, in a file named after the log. Its history is the evidence.
+`git` itself does the work, in a temporary bare repository, so nothing is left behind, and a branch that others have
+moved on is simply fetched. A push never rewrites: if the branch has moved meanwhile, the push is refused, and tried
+again later. Whoever runs the repository forbids forced pushes to that branch. git's environment is bounded: only the
+variables of `_KEPT`, no prompt, no protocols but local files, HTTPS and SSH, `GIT_TIMEOUT_S` per command. Credentials
+are those of SSH, or of git's own credential helper.
 
-A bucket of S3 under object lock is in `bucket_place.py`.
+A bucket of S3 under object lock is in `bucket_archive.py`.
 """
 
 from __future__ import annotations
@@ -82,12 +83,12 @@ class FileArchive:
 
     @property
     def where(self) -> str:
-        """The place as it was named."""
+        """The archive as users name it."""
         return f"file:{self.path}"
 
     def add(self, origin: str, *, size: int, note: bytes) -> None:  # noqa: ARG002 - the note says both
         """
-        Replace the file by one that holds `note`; a reader finds the old one or the new one, whole.
+        Replace the file by one with `note`; a reader finds either the old or the new one, whole.
 
         Raises:
             ArchiveError: if it cannot be written.
@@ -100,7 +101,7 @@ class FileArchive:
 
     def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:  # noqa: ARG002 - there is one, of one log
         """
-        Return the note that is there, or none if there is no such file.
+        Return the note in the file, or none if there is no file.
 
         Raises:
             ArchiveError: if it cannot be read, or is too large to be a note.
@@ -129,11 +130,10 @@ class GitArchive:
     @classmethod
     def parse(cls, text: str) -> GitArchive:
         """
-        Return the place that `git:<path or URL>[#branch]` names.
+        Return the archive that `git:<path or URL>[#branch]` names.
 
         Raises:
-            ArchiveError: if it names none, a relative path, a protocol that proves nothing about the other side, or a
-                password.
+            ArchiveError: if it names none, or has a relative path, an unauthenticated protocol or a password.
         """
         repository, _, branch = text.removeprefix("git:").partition("#")
         url = urlsplit(repository) if "://" in repository else None
@@ -148,12 +148,12 @@ class GitArchive:
 
     @property
     def where(self) -> str:
-        """The place as it was named."""
+        """The archive as users name it."""
         return f"git:{self.repository}" + ("" if self.branch == BRANCH else f"#{self.branch}")
 
     def add(self, origin: str, *, size: int, note: bytes) -> None:
         """
-        Commit `note` behind what the branch holds, and push it.
+        Commit `note` on the branch, and push it.
 
         Raises:
             ArchiveError: if the repository cannot be reached, or takes no push now.
@@ -177,7 +177,7 @@ class GitArchive:
         Return every note that the history of the branch has held, newest first.
 
         Raises:
-            ArchiveError: if the repository cannot be reached, or holds what is no note there.
+            ArchiveError: if the repository cannot be reached, or the file was ever too large for a note.
         """
         with self._bare() as git:
             tip = self._fetch(git, depth=None)
@@ -275,17 +275,17 @@ def _id(printed: bytes) -> str:
 
 def is_archive(text: str) -> bool:
     """
-    Tell whether `text` names a place, rather than a file by its path alone.
+    Tell whether `text` names an archive, rather than a file by its path alone.
     """
     return text.startswith(("file:", "git:", "s3:"))
 
 
 def parse_archive(text: str, access: BucketAccess) -> CheckpointArchive:
     """
-    Return the place that `text` names: one of `ARCHIVE_FORMS`.
+    Return the archive that `text` names: one of `ARCHIVE_FORMS`.
 
     Raises:
-        ArchiveError: if it names none; what is there is not looked at yet.
+        ArchiveError: if it names none. The archive is not contacted.
     """
     scheme, _, rest = text.partition(":")
     if not text.isprintable() or len(text) > 2_000:
@@ -302,12 +302,12 @@ def parse_archive(text: str, access: BucketAccess) -> CheckpointArchive:
 
 
 def _shown(text: str) -> str:
-    """Return the beginning of `text`, without what may be a password."""
+    """Return the beginning of `text`, without a password."""
     return repr(re.sub(r"//[^/]*@", "//…@", text[:100]))
 
 
-def read_archives(places: Iterable[CheckpointArchive], origin: str) -> list[ArchivedNotes]:
+def read_archives(archives: Iterable[CheckpointArchive], origin: str) -> list[ArchivedNotes]:
     """
-    Return what places have of the log `origin`. Raises ArchiveError if one cannot be read.
+    Return what archives have of the log `origin`. Raises ArchiveError if one cannot be read.
     """
-    return [place.read(origin) for place in places]
+    return [archive.read(origin) for archive in archives]

@@ -1,11 +1,11 @@
 """
-A bucket of S3 under object lock: an object a checkpoint, which nobody can change or remove before its time.
+A bucket of S3 under object lock: one object per checkpoint, which nobody can change or remove before its time.
 
-The bucket's owner makes it with object lock and a default retention, best in another account, in compliance mode; a
-bucket without both is refused, because whoever holds its key could empty it. Objects are named by the log and the size,
-and an object that is there is never written again. All versions are read: one that was written over is still there.
+The bucket's owner creates it with object lock and a default retention, best in another account, in compliance mode. A
+bucket without both is refused, because whoever holds its key could empty it. Objects are named after the log and the
+size, and an existing object is never written again. All versions are read: an overwritten one still exists.
 
-The one place of this package that imports boto3, and only where a bucket is used.
+The only module of this package that imports boto3, and only when a bucket is used.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BucketArchive:
 
     @property
     def where(self) -> str:
-        """The place as it was named."""
+        """The archive as users name it."""
         return f"s3://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
     def add(self, origin: str, *, size: int, note: bytes) -> None:
@@ -53,7 +53,7 @@ class BucketArchive:
                 holds another checkpoint of that size.
         """
         key = f"{self._folder(origin)}{size:019d}"
-        with self._asked() as client:
+        with self._client() as client:
             self._check_locked(client)
             if not self._put(client, key, note):
                 there = client.get_object(Bucket=self.bucket, Key=key)["Body"].read(NOTE_SIZE_BYTES_MAX + 1)
@@ -62,12 +62,12 @@ class BucketArchive:
 
     def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:
         """
-        Return every version of every object of the log, the one that was written last first.
+        Return every version of every object of the log, last written first.
 
         Raises:
-            ArchiveError: if the bucket cannot be reached or read, or holds what is no note there.
+            ArchiveError: if the bucket cannot be reached or read, or an object is too large for a note.
         """
-        with self._asked() as client:
+        with self._client() as client:
             found = sorted(self._versions(client, self._folder(origin)), reverse=True)
 
             def get(version: tuple[datetime, str, str]) -> bytes:
@@ -127,8 +127,8 @@ class BucketArchive:
         return True
 
     @contextmanager
-    def _asked(self) -> Iterator[Any]:
-        """Yield a client of S3, whose errors become ours. Any: boto3 makes its clients' methods when it runs."""
+    def _client(self) -> Iterator[Any]:
+        """Yield a client of S3, whose errors become ours. Any: boto3 creates its clients' methods at run time."""
         try:
             import boto3
             from botocore.config import Config

@@ -1,12 +1,13 @@
 """
 What is published of a log: its newest checkpoint that others have seen, with their lines, and its newest time stamp.
 
-Guarantee: with a policy, a checkpoint of the system log leaves only if the policy's quorum has cosigned it. It fails
-closed: while witnesses are away, what is published stays where it was, and never falls back to what the log alone says.
-Without a policy, and of a tenant's log, whose anchors the system log carries, it is the newest that was signed.
+Guarantee: under a witness policy, a checkpoint of the system log is published only if the policy's quorum has cosigned
+it. This fails closed: while witnesses are unreachable, the published checkpoint stays where it was, and never falls
+back to one that only the log has signed. Without a policy, and for a tenant's log, whose anchors are in the system log,
+the newest signed checkpoint is published.
 
-Cosignatures and stamps are rows that the signer role inserts; both are checked before they are stored, and cosignatures
-again whenever they are to count.
+Cosignatures and stamps are rows that the signer role inserts. Both are verified before they are stored, and
+cosignatures again whenever they are counted.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from ledger.store.read import Log
 from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
 
-CHECKPOINTS_LOOKED_AT_MAX: Final = 100_000
-"""Of those with too few cosignatures, newest first: a day of a checkpoint a second. Beyond, nothing is published."""
+CHECKPOINTS_SEARCHED_MAX: Final = 100_000
+"""How many are searched for a quorum, newest first: a day of one per second. Beyond that nothing is published."""
 
 
-class Newest(NamedTuple):
-    """A checkpoint as it is stored, and the lines that are kept of others; nothing of it is verified."""
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint as it is stored, with the stored lines of witnesses; nothing of it is verified."""
 
     size: int
     note: bytes
@@ -52,7 +53,7 @@ class Newest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamped:
-    """A checkpoint's note, as it was stamped, with the token; `gen_time` is what the token says, unverified here."""
+    """A checkpoint's note as it was stamped, with the token; `gen_time` is the token's, not verified here."""
 
     size: int
     note: bytes
@@ -63,9 +64,9 @@ class Stamped:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """
-    A checkpoint that may leave: its note with all cosignatures, opened.
+    A checkpoint that may be published: its note with all cosignatures, opened.
 
-    `stamped` is the newest stamped checkpoint that is not larger; authorities are asked less often than witnesses.
+    `stamped` is the newest stamped checkpoint that is not larger; stamps are requested less often than cosignatures.
     """
 
     note: bytes
@@ -75,7 +76,7 @@ class Published:
 
     @property
     def token(self) -> bytes | None:
-        """The time stamp over this very checkpoint, if it is the one that was stamped."""
+        """The time stamp over this very checkpoint, if it was stamped."""
         return self.stamped.token if self.stamped and self.stamped.size == self.checkpoint.size else None
 
 
@@ -83,9 +84,9 @@ async def read_published_checkpoint(
     connection: Connection, log: Log, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> Published | None:
     """
-    Return what may be published of `log`, or None if that is nothing yet; `connection` reads as the auditor.
+    Return what may be published of `log`, or None if nothing may yet; `connection` reads as the auditor.
 
-    `keys` are all that have ever signed the log: what others have vouched for may be from before a rotation.
+    `keys` are all that have ever signed the log: the published checkpoint may be from before a rotation.
 
     Raises:
         BrokenError: if what is stored is not signed by one of `keys`, or a cosignature of the policy's is bad.
@@ -104,19 +105,21 @@ async def read_to_publish(
     connection: Connection, log: Log, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> tuple[bytes, Checkpoint]:
     """
-    Return the note that may be published of `log`, with its cosignatures, and the checkpoint in it; `keys` as there.
+    Return the note that may be published of `log`, with its cosignatures, and the checkpoint in it.
+
+    `connection` and `keys` as for `read_published_checkpoint`.
 
     Raises:
-        NoCheckpointError: if there is none yet; with a policy, because too few witnesses have seen any.
+        NoCheckpointError: if there is none yet; with a policy, because too few witnesses have cosigned any.
         BrokenError: as `read_published_checkpoint`.
     """
     newest = await read_newest(connection, log)
     return await open_to_publish(connection, log, newest, keys=keys, policy=policy)
 
 
-async def read_newest(connection: Connection, log: Log, *, to_size: int = SIZE_MAX) -> Newest | None:
+async def read_newest(connection: Connection, log: Log, *, to_size: int = SIZE_MAX) -> StoredCheckpoint | None:
     """
-    Return the newest signed checkpoint up to a size with what is kept under it, or None; nothing is verified.
+    Return the newest signed checkpoint up to a size with its stored cosignatures, or None; nothing is verified.
     """
     parameters = {"log_id": Int4(log.log_id), "to_size": Int8(to_size)}
     query = QUERIES["cosigned_checkpoint" if log.tenant is None else "checkpoint_alone"]
@@ -124,14 +127,14 @@ async def read_newest(connection: Connection, log: Log, *, to_size: int = SIZE_M
     if row is None:
         return None
     size, note, lines = row
-    return Newest(size=size, note=bytes(note), lines=tuple(lines or ()))
+    return StoredCheckpoint(size=size, note=bytes(note), lines=tuple(lines or ()))
 
 
 async def open_to_publish(
-    connection: Connection, log: Log, newest: Newest | None, *, keys: Trusted, policy: WitnessPolicy | None
+    connection: Connection, log: Log, newest: StoredCheckpoint | None, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> tuple[bytes, Checkpoint]:
     """
-    Return what `read_to_publish` returns, where `newest` has been read already; it is never of a larger size.
+    Return what `read_to_publish` returns, from `newest`, which was read before; never of a larger size.
 
     Raises:
         NoCheckpointError, BrokenError: as `read_to_publish`.
@@ -182,9 +185,9 @@ async def store_cosignatures(
     connection: Connection, log_id: int, *, size: int, note: bytes, policy: WitnessPolicy
 ) -> tuple[str, ...]:
     """
-    Keep the cosignatures of the policy's witnesses that `note` carries, a checkpoint of that size; return their names.
+    Store the cosignatures of the policy's witnesses on `note`, a checkpoint of that size; return the witnesses' names.
 
-    `connection` works as the signer. Other lines are not kept: they were verified by nobody, or name no time.
+    `connection` works as the signer. Other lines are not stored: nobody has verified them, or they name no time.
 
     Raises:
         BrokenError: (`Fault.SIGNATURE`) if a cosignature of one of the witnesses does not verify.
@@ -208,7 +211,7 @@ async def store_cosignatures(
 
 async def store_stamp(connection: Connection, log_id: int, *, size: int, token: bytes, stamp: Stamp) -> None:
     """
-    Keep a token over the checkpoint of that size; `stamp` is what `check_stamp` has returned for it.
+    Store a token over the checkpoint of that size; `stamp` is what `check_stamp` has returned for it.
 
     `connection` works as the signer.
     """
@@ -230,10 +233,10 @@ async def read_newest_stamp(connection: Connection, log_id: int, *, to_size: int
 
 async def read_cosigned_note(connection: Connection, log: Log, *, size: int, note: bytes) -> bytes:
     """
-    Return `note`, signed at that size, with the cosignatures that are kept, whether enough or not.
+    Return `note`, signed at that size, with the stored cosignatures, whether they are enough or not.
 
     Raises:
-        BrokenError: (`Fault.CHECKPOINT`) if what is kept is no note with lines.
+        BrokenError: (`Fault.CHECKPOINT`) if what is stored is no note with lines.
     """
     found = await read_newest(connection, log, to_size=size)
     if found is None or found.size != size:
@@ -242,9 +245,9 @@ async def read_cosigned_note(connection: Connection, log: Log, *, size: int, not
 
 
 async def _newest_with_quorum(connection: Connection, log: Log, policy: WitnessPolicy, *, to_size: int) -> int | None:
-    """Return the size of the newest checkpoint under which enough witnesses stand, by their names; nothing verified."""
+    """Return the size of the newest checkpoint that names enough witnesses; nothing is verified."""
     known = {(witness.key.name, witness.key.key_id): witness.name for witness in policy.witnesses}
-    parameters = {"log_id": log.log_id, "to_size": to_size, "limit": CHECKPOINTS_LOOKED_AT_MAX}
+    parameters = {"log_id": log.log_id, "to_size": to_size, "limit": CHECKPOINTS_SEARCHED_MAX}
     cursor = await connection.execute(QUERIES["cosigners_newest_first"], parameters, binary=True)
     for size, names, key_ids in await cursor.fetchall():
         lines = zip(names, map(bytes, key_ids), strict=True)
@@ -254,12 +257,12 @@ async def _newest_with_quorum(connection: Connection, log: Log, policy: WitnessP
 
 
 async def _open_to_publish(
-    connection: Connection, log: Log, found: Newest | None, *, keys: Trusted, policy: WitnessPolicy | None
+    connection: Connection, log: Log, found: StoredCheckpoint | None, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> _Cosigned | None:
     if found is None:
         return None
     newest = read_checkpoint(found.note, keys, where="ledger.checkpoints", origin=log.origin)
-    # A policy whose quorum is nobody says in so many words that it asks for none.
+    # A policy with the quorum `none` asks for no witness.
     if policy is None or log.tenant is not None or policy.is_met_by(frozenset()):
         return _Cosigned(note=_joined(log, found, found.note), checkpoint=newest, cosigned_by=found.names)
     size = await _newest_with_quorum(connection, log, policy, to_size=newest.size)
@@ -270,22 +273,22 @@ async def _open_to_publish(
     checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
     try:
         policy.check(note, logs=every_key(keys, log.origin))
-    except UnwitnessedError as error:  # rows that name witnesses, and lines that are not theirs
+    except UnwitnessedError as error:  # the rows name witnesses, but the lines are not theirs
         where = f"ledger.cosignatures of size {size}"
         raise BrokenError(Fault.SIGNATURE, where=where, expected="the quorum's cosignatures", found=error) from error
     return _Cosigned(note=note, checkpoint=checkpoint, cosigned_by=found.names if found else ())
 
 
 class _Cosigned(NamedTuple):
-    """A checkpoint that may leave, and who stands under it."""
+    """A checkpoint that may be published, and who has cosigned it."""
 
     note: bytes
     checkpoint: Checkpoint
     cosigned_by: tuple[str, ...]
 
 
-def _joined(log: Log, found: Newest, note: bytes) -> bytes:
-    """Return a note with the cosignatures under it as lines behind its own."""
+def _joined(log: Log, found: StoredCheckpoint, note: bytes) -> bytes:
+    """Return a note with the stored cosignatures as lines after its own."""
     try:
         text, own = parse_note(note)
         added = [Signature(name=name, key_id=bytes(key), signature=bytes(said)) for name, key, said in found.lines]

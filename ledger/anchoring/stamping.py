@@ -1,8 +1,8 @@
 """
-Asking a time-stamping authority for a stamp on a note, over HTTP (RFC 3161, sections 2.4 and 3.4).
+Requests a stamp on a note from a time-stamping authority, over HTTP (RFC 3161, sections 2.4 and 3.4).
 
 Guarantee: `request_stamp` returns a token only if it answers this very request (a nonce of 128 random bits), names a
-time close to ours, and `check_stamp` accepts it. An answer is read up to a limit and waited for up to a deadline.
+time close to ours, and `check_stamp` accepts it. Size and duration of an answer are limited.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from ledger.files.bounded_http import NoResponseError, post
 NONCE_SIZE_BYTES: Final = 16
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 """
-How far an authority's time, and the latest that it may mean, may lie from ours: a stamp from next year would prove
-nothing for a year.
+How far an authority's time, its accuracy included, may differ from ours: a stamp from next year would prove nothing
+for a year.
 """
 
 _STATUS: Final = ("granted", "granted with modifications", "rejected", "waiting", "revocation warning", "revoked")
@@ -55,10 +55,10 @@ class NoStampError(LedgerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
     """
-    A time-stamping authority: its URL, the roots that its certificates lead to, and the policy that is asked for.
+    A time-stamping authority: its URL, the roots of its certificates, and the policy to request.
 
     Raises (when it is made):
-        FormatError: if `policy` is given and no object identifier.
+        FormatError: if `policy` is given, but is no object identifier.
     """
 
     url: str = field(repr=False)  # may hold credentials
@@ -94,19 +94,19 @@ def open_response(
     """
     Return the token in an authority's response, and what it says, if it answers the request for `note` with `nonce`.
 
-    The token's certificates are put in the order of DER, which many authorities do not keep.
+    The token's certificates are sorted as DER requires; many authorities do not sort them.
 
     Raises:
         NoStampError: if the authority did not grant it.
-        FormatError, LimitExceededError: if it is no response, or holds no token of the shape that is allowed.
-        BrokenError: (`Fault.STAMP`) if the token is for another request, of another time, or not to be believed.
+        FormatError, LimitExceededError: if it is no response, or its token has not the allowed shape.
+        BrokenError: (`Fault.STAMP`) if the token is for another request, of another time, or does not verify.
     """
     answer = decode(TimeStampResp, response, "time-stamp response")
     if not answer.status:
         raise FormatError("time-stamp response", expected="a status", found=response)
     status = check_number(parse_value(int, answer.status[0], "PKIStatus"), "PKIStatus")
     if status != 0 or answer.token is None:
-        # Granted with modifications, too: whatever was modified, it is not what was asked for.
+        # Also if granted with modifications: that is not what was requested.
         named = _STATUS[status] if 0 <= status < len(_STATUS) else f"status {status}"
         tokens = "no token" if answer.token is None else "a token"
         raise NoStampError(f"the time-stamping authority answered '{named}', with {tokens}")
@@ -129,7 +129,7 @@ async def request_stamp(
 
     Raises:
         NoStampError: if no stamp was given within `timeout_s`.
-        FormatError, LimitExceededError, BrokenError: if what was given is none, or is not to be believed.
+        FormatError, LimitExceededError, BrokenError: if the response is malformed, or does not verify.
     """
     if len(random) != NONCE_SIZE_BYTES:
         raise FormatError("nonce", expected=f"{NONCE_SIZE_BYTES} random bytes", found=f"{len(random)} bytes")

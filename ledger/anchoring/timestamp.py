@@ -1,28 +1,28 @@
 """
-Time stamps on checkpoints: requests, responses and tokens of a time-stamping authority (RFC 3161, RFC 5816).
+Checks time stamps on checkpoints: tokens of a time-stamping authority (RFC 3161, RFC 5816).
 
-Guarantee: `check_stamp` returns a stamp only if an authority that the caller pinned has said that it saw SHA-256 of
-exactly this note by the time in it. In this order:
+Guarantee: `check_stamp` returns a stamp only if an authority that the caller pinned has attested that it saw SHA-256 of
+exactly this note by the time in the stamp. In this order:
 
-1. the token has the one shape that `cms.py` allows, is signed by one signer, and its hashes are SHA-256 or longer;
-2. what was stamped (the imprint) is SHA-256 of the note, and the policy is the one asked for;
+1. the token has the one shape that `cms.py` allows, one signer, and hashes of SHA-256 or longer;
+2. what was stamped (the imprint) is SHA-256 of the note, and the policy is the requested one;
 3. the signer's certificate is the one that the signed attributes name by its hash (ESSCertIDv2: another certificate of
    the same name and number cannot be put in its place), and they are over this content;
 4. it may stamp times and nothing else: its extended key usage is critical and is id-kp-timeStamping alone;
 5. the signature is the signer's, and a chain of certificates, each valid *at the time in the stamp* and signed with
    SHA-256 or longer, leads to one of the pinned roots.
 
-Signature and chain are OpenSSL's work, through rfc3161-client, the one place where that is imported. Its verifier also
-looks at status, nonce, policy, imprint and key usage; it knows nothing of the certificate's hash in the signed
-attributes (3), takes further key usages (4), weak hashes and parts of SignedData that nobody signed (1).
+OpenSSL verifies signature and chain, through rfc3161-client, which is imported here only. Its verifier also checks
+status, nonce, policy, imprint and key usage. It ignores the certificate's hash in the signed attributes (3), and
+accepts further key usages (4), weak hashes and unsigned parts of SignedData (1).
 
 `latest_time` says by when that was, and is never earlier than the authority may have meant (RFC 3161, section 2.4.2).
-Its time has a fraction of a second, which parsers drop, and an accuracy, by which the true time may be later: without
-both, "not later than" would say too much. An authority may state its accuracy elsewhere, in its policy; what the stamp
-does not hold is not added here.
+The time in a stamp has a fraction of a second, which parsers drop, and an accuracy, by which the true time may be
+later: without both, "not later than" would claim too much. An authority may state its accuracy elsewhere, in its
+policy; only what the stamp itself says is used here.
 
-Not checked: whether a certificate was revoked since. A stamp says "not later than", in the words of an authority that
-keys can be stolen from; who needs more takes witnesses besides.
+Not checked: whether a certificate was revoked since. A stamp proves "not later than" only as long as the authority's
+keys were not stolen; whoever needs more uses witnesses as well.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _PARTS_MAX: Final = 999  # of thousandths and of millionths
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
     """
-    What an authority has vouched for: SHA-256 of the note existed, and was seen by then (`not_later_than`).
+    What an authority has attested: it saw SHA-256 of the note by the time `not_later_than`.
 
     `gen_time` is the time in the token to the second, `not_later_than` the latest that the authority may have meant,
     its accuracy included, rounded up to a second.
@@ -125,19 +125,19 @@ def parse_roots(pem: bytes) -> tuple[x509.Certificate, ...]:
 
 def check_stamp(token: bytes, note: bytes, *, roots: Sequence[x509.Certificate], policy: str | None = None) -> Stamp:
     """
-    Return what a time-stamp token says, if it is one over `note` by an authority under one of `roots` (self-signed).
+    Return what a time-stamp token says, if it is over `note` by an authority under one of `roots` (self-signed).
 
     With `policy` (as in `1.3.6.1.4.1.601.10.3.1`), the authority must have stamped under that policy.
 
     Raises:
-        FormatError, LimitExceededError: if `token` is no time-stamp token of the shape that is allowed.
-        BrokenError: (`Fault.STAMP`) if it is over something else, or nobody who was pinned vouches for it.
+        FormatError, LimitExceededError: if `token` is no time-stamp token of the allowed shape.
+        BrokenError: (`Fault.STAMP`) if it is over something else, or no pinned authority has signed it.
     """
     if not roots:
         raise _broken("roots of authorities, pinned beforehand", "none: name at least one")
     signed = parse_token(token)  # 1
     with _as_ours():
-        # rfc3161-client takes a token as what it came in: a response that was granted.
+        # rfc3161-client reads a token only within a response.
         response = decode_timestamp_response(grant(token))
         info = response.tst_info
         _check_content(signed.content, info, note, policy)  # 2
@@ -160,7 +160,7 @@ def check_stamp(token: bytes, note: bytes, *, roots: Sequence[x509.Certificate],
 def _check_content(content: bytes, info: TimeStampTokenInfo, note: bytes, policy: str | None) -> None:
     extensions = decode(TstInfo, content, "TSTInfo").extensions
     if info.version != 1 or extensions is not None:
-        # An extension could take back what the rest says, and rfc3161-client does not show them.
+        # An extension could change the meaning of the rest, and rfc3161-client does not show them.
         raise _broken("version 1 and no extensions", f"version {info.version}, {len(extensions or [])} extensions")
     imprint, digest = info.message_imprint, hashlib.sha256(note).digest()
     if imprint.hash_algorithm != SHA256 or imprint.message != digest:
@@ -177,7 +177,7 @@ def _certificates(signed: SignedToken) -> list[x509.Certificate]:
 
 
 def _signer(signed: SignedToken, certificates: Sequence[x509.Certificate]) -> x509.Certificate:
-    """Return the certificate of the signer: the one that the signed attributes mean."""
+    """Return the certificate of the signer: the one whose hash is in the signed attributes."""
     attributes, digest = signed.attributes, hashlib.new(signed.digest, signed.content).digest()
     content_type, stated = attributes.get(CONTENT_TYPE), attributes.get(MESSAGE_DIGEST)
     if content_type is None or parse_value(x509.ObjectIdentifier, content_type, "signed content type") != TST_INFO:
@@ -215,7 +215,7 @@ def _check_path(
     """
     Check that certificates valid at that time, each signed by the next with a strong hash, lead to a pinned root.
 
-    That they may sign certificates at all is for OpenSSL to say, which builds its own chain of them.
+    OpenSSL builds its own chain and checks that they may sign certificates at all.
     """
     waiting, seen = [signer], {signer}
     while waiting:
@@ -254,7 +254,7 @@ def _broken(expected: object, found: object) -> BrokenError:
 
 @contextmanager
 def _as_ours() -> Iterator[None]:
-    """Turn what foreign parsers and verifiers raise into our errors."""
+    """Turn the errors of other libraries into ours."""
     try:
         yield
     except _FOREIGN as error:
@@ -268,9 +268,9 @@ def latest_time(content: bytes, gen_time: datetime) -> datetime:
     `gen_time` is the time in it, to the second.
 
     Raises:
-        FormatError: if time or accuracy is not of its form.
+        FormatError: if time or accuracy is malformed.
         BrokenError: (`Fault.STAMP`) if the accuracy is over `ACCURACY_MAX`.
-        OverflowError: if that is behind the year 9999.
+        OverflowError: if that is after the year 9999.
     """
     info = decode(TstInfo, content, "TSTInfo")
     late_ns = _fraction_ns(info.gen_time)

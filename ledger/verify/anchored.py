@@ -1,21 +1,21 @@
 """
-What others say of a verified log in a directory: the exported system log, witnesses, keys of ML-DSA-44. From files.
+What others say of a verified log in a directory: the exported system log, witnesses, ML-DSA-44 keys. Reads files only.
 
-The auditor has pinned a key, of any time, and holds an export of the system log beside that of the log in question:
+The auditor has pinned a key, of any time, and has an export of the system log next to that of the log in question:
 
-1. the entries of the system log tell which keys the pinned one vouches for (`format/key_history.py`);
+1. the entries of the system log say which keys the pinned one vouches for (`format/key_history.py`);
 2. the system log itself verifies, signed by keys that may have signed it at its size;
 3. so does the other log, by `verify_directory` with the same history;
-4. and each goes on from what it was when a key was retired: whoever finds an old key later cannot rewrite what lies
+4. and each continues from what it was when a key was retired: whoever finds an old key later cannot rewrite what lies
    before.
 
-Then what the system log says of the log is held against it. Witnesses and stamps are under the system log's checkpoint
-or, without that log, under this one's own. What that may be called is for `ledger.anchoring` to say.
+Then the log is compared with what the system log says of it. Witnesses and stamps are on the system log's checkpoint
+or, without that log, on this one's own. `ledger.anchoring` decides what that proves.
 
-A checkpoint is verified if a key that is trusted has signed it, and that may be one of Ed25519 alone (C2SP signed-note:
-"at least one"). Whoever pins an ML-DSA-44 key besides, since he will not always believe Ed25519, must learn where its
-line is missing (`with_ml_dsa`): it was signed before that key was added, after it was retired, or somebody has taken
-the line away.
+A checkpoint is accepted if one trusted key has signed it, which may be one of Ed25519 alone (C2SP signed-note: "at
+least one"). An auditor who also pins an ML-DSA-44 key, because Ed25519 may one day be broken, must learn where its line
+is missing (`with_ml_dsa`): the checkpoint was signed before that key was added or after it was retired, or somebody has
+removed the line.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ledger.format.signature import ML_DSA_44_COSIGNATURE
 from ledger.format.tiles import frontier_of
 from ledger.format.verification import ProgressCallback, VerificationReport
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
+from ledger.verify.workers import Effort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemExport:
-    """An export of the system log in the directory `path`, verified, and whom it makes an auditor trust."""
+    """A verified export of the system log in the directory `path`, and the keys that an auditor may trust by it."""
 
     path: Path
     report: VerificationReport
@@ -51,10 +51,10 @@ def verify_system_directory(
     path: Path, pinned: Sequence[VerifierKey], *, progress: ProgressCallback = lambda _done, _of: None
 ) -> tuple[VerificationReport, KeyHistory]:
     """
-    Verify the exported system log in `path`, and return with the report which keys `pinned` vouch for.
+    Verify the exported system log in `path`; return the report and which keys `pinned` vouch for.
 
     Raises:
-        BrokenError: at the first fault; also if the log tells of none of the keys that are pinned.
+        BrokenError: at the first fault; also if the log names none of the keys that are pinned.
         UnreadableError: if there is no exported log there, or a file cannot be read.
     """
     claimed = _claimed(path)
@@ -71,9 +71,9 @@ def verify_system_export(
     progress: ProgressCallback = lambda _done, _of: None,
 ) -> SystemExport:
     """
-    Verify the exported system log in `path`; if it tells of no keys at all, those that are pinned are trusted.
+    Verify the exported system log in `path`; if it names no keys at all, those that are pinned are trusted.
 
-    `held` are signed checkpoints of it that were kept elsewhere: it must go on from each of them.
+    `held` are signed checkpoints of it that were kept elsewhere: it must continue from each of them.
 
     Raises:
         BrokenError, UnreadableError: as `verify_system_directory`.
@@ -97,7 +97,7 @@ def entries_of(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _claimed(path: Path) -> Checkpoint:
-    """Return what the checkpoint of a directory says: it chooses the keys; if it lies, none of them has signed it."""
+    """Return what the checkpoint of a directory claims. It chooses the keys; if it lies, none of them has signed it."""
     try:
         return parse_checkpoint(parse_note(LogDirectory(path).read_checkpoint())[0])
     except FormatError as error:
@@ -117,13 +117,13 @@ def judge_directory(
     """
     Return `report`, of the log in the directory `path`, with how far it is anchored and witnessed.
 
-    `trusted` is whom the log was verified with. `system` is an export of the system log; without it only the log's own
-    note can vouch. `token` is a time stamp over the checkpoint of the one that vouches. `kept` are
-    checkpoints of either that lie outside, each with where; both logs were verified to go on from theirs.
+    `trusted` are the keys that the log was verified with. `system` is an export of the system log; without it only the
+    log's own note can be witnessed. `token` is a time stamp over the checkpoint of the log that is witnessed. `kept`
+    are checkpoints of either that lie outside, each with where; both logs were verified to continue from theirs.
 
     Raises:
         BrokenError: if what the system log says of this log is not so, or a line or stamp is bad.
-        FormatError: if a note or the token is not of its form.
+        FormatError: if a note or the token is malformed.
         UnreadableError: if a directory cannot be read.
         LedgerError: if the log is the system log itself.
     """
@@ -156,7 +156,7 @@ def judge_directory(
 
 
 def with_witnessing(report: VerificationReport, judged: Witnessing) -> VerificationReport:
-    """Return a report that says what was judged."""
+    """Return the report with how far the log is witnessed, and by whom."""
     if not judged.kinds:
         return report
     time = f", {judged.time:%Y-%m-%d %H:%M:%S} UTC" if judged.time else ""
@@ -168,7 +168,7 @@ def with_ml_dsa(report: VerificationReport, note: bytes, keys: Sequence[Verifier
     """
     Return `report` with whether those of `keys` that are ML-DSA-44 keys of a log have signed its checkpoint `note`.
 
-    Before: `note` was verified to be a checkpoint, of the log that is reported or of the one that vouches for it.
+    Precondition: `note` was verified to be a checkpoint of the reported log, or of the one that anchors it.
 
     Raises:
         FormatError: if `note` is no checkpoint.

@@ -1,12 +1,12 @@
 """
-How Python that numba understands is compiled: without the interpreter's lock, and without reference counts.
+Compiles Python with numba: without the interpreter's lock, and without reference counts.
 
-Those numba would keep, atomically, for every array at every call between compiled functions: four times as slow. So
-nothing that is compiled may make an array.
+numba would count references atomically, for every array at every call between compiled functions: four times as slow.
+So compiled code must not create arrays.
 
-numba keeps what it has compiled where `NUMBA_CACHE_DIR` says, else beside the function's file, else in the user's
-cache, and looks at nothing but the date and size of that one file. What compiled code calls must therefore stand in the
-same file, and what may change without it must come as an argument.
+numba stores compiled code where `NUMBA_CACHE_DIR` says, else beside the function's file, else in the user's cache. It
+compiles again only if the date or size of that one file has changed. So whatever compiled code calls must be in the
+same file, and whatever differs between processes must be an argument.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def compiled(function: _Function) -> _Function:
     return cast("_Function", _njit(nogil=True, _nrt=False)(function))
 
 
-def kept(function: _Function) -> _Function:
-    """Compile at the first call, and keep the result on disk where there is a place for it."""
+def cached(function: _Function) -> _Function:
+    """Compile at the first call, and store the result on disk if numba finds a folder for it."""
     try:
         return cast("_Function", _njit(nogil=True, _nrt=False, cache=True)(function))
-    except RuntimeError:  # numba found no directory that it may write to
+    except RuntimeError:  # no folder that it may write to
         return compiled(function)

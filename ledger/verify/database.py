@@ -1,16 +1,17 @@
 """
-Verifies a log as PostgreSQL holds it: the rules of `format/verification.py`, and that the derived columns agree.
+Verifies a log in PostgreSQL: the rules of `format/verification.py`, and that the database's own columns agree.
 
-Beyond the rules: the columns `leaf`, `type`, `key`, `is_control` and `group_id` are what the entry's bytes say, the
-head row is what the entries add up to, every stored checkpoint is signed by the log and has the tree's root at its
-size. Entries behind the newest checkpoint are chained and end at the head row, but nobody has signed them: whoever can
-write the database can rewrite those. All is read in one snapshot, so appends that go on meanwhile do no harm.
+Beyond the rules: the columns `leaf`, `type`, `key`, `is_control` and `group_id` say what the entry's bytes say, the
+head row is what the entries add up to, and every stored checkpoint is signed by the log and has the tree's root at its
+size.
+Entries after the newest checkpoint are chained and end at the head row, but nobody has signed them: whoever can write
+the database can rewrite those. Everything is read in one snapshot, so concurrent appends do no harm.
 
 Where the bytes of an entry and its `leaf` column disagree, the newest checkpoint that covers them decides which was
-changed (`Fault.ENTRY` or `Fault.DERIVED`), and behind the newest checkpoint the head row does.
+changed (`Fault.ENTRY` or `Fault.DERIVED`); after the newest checkpoint, the head row decides.
 
-With `since`, a checkpoint up to which the caller has verified the log before, only what is behind it is read: the tiles
-must prove that the log goes on from it (`starting.py`). Columns and checkpoints before it are not looked at then.
+With `since`, a checkpoint up to which the caller has verified the log before, only what follows it is read: the tiles
+must prove that the log continues from it (`starting.py`). Columns and checkpoints before it are not checked then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from ledger.verify.database_pages import (
     check_segment,
     read_sound_head,
 )
-from ledger.verify.effort import Checked, Effort, segments_checked
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
 from ledger.verify.starting import (
     SINCE,
@@ -52,11 +52,13 @@ from ledger.verify.starting import (
     read_prefix,
     start_behind,
 )
-from ledger.verify.tree import Page, TreeRules, check_roots
+from ledger.verify.tree import LeafPage, TreeRules, check_roots
+from ledger.verify.workers import Effort, SegmentResult, segments_checked
 
 R = TypeVar("R")
 
-_TOLD_ENTRIES: Final = 1_024
+_PROGRESS_ENTRIES: Final = 1_024
+"""Entries between two calls of `progress`."""
 _CHECKPOINTS_AHEAD: Final = 65_536
 """Entries for which the checkpoints are read at once."""
 
@@ -77,15 +79,15 @@ async def verify_database(
     """
     Verify a log in the database, and say what was verified.
 
-    `connection` works as the auditor, in autocommit mode; workers connect with `workers_dsn`, and without it there are
-    none. `trusted` are the keys that the caller trusts, `held` signed checkpoints of this log that were kept
-    elsewhere, `since` one more, up to which the caller has verified the log before. `keeper` keeps how far the work is,
-    so that it can be taken up again. Payload parts are for `parts.py`.
+    `connection` works as the auditor, in autocommit mode. Workers connect with `workers_dsn`, if it is given.
+    `trusted` are the keys that the caller trusts, `held` signed checkpoints of this log that were kept elsewhere,
+    `since` one more, up to which the caller has verified the log before. `keeper` saves progress, so that interrupted
+    work can be resumed. Payload parts are checked by `parts.py`.
 
     Raises:
         BrokenError: at the first fault; names its class, the table, and the entry's index where there is one.
         NoSuchLogError: if this role can see no such log.
-        FormatError: if what `keeper` has kept is of another log or not of its form.
+        FormatError: if the progress that `keeper` has saved is of another log or malformed.
     """
     started_s = clock()
     async with connection.transaction():
@@ -99,7 +101,7 @@ async def verify_database(
             await checks.check_behind()
             await checks.check_first()
         finally:
-            await checks.release()  # or the end of the transaction would wait for a stream that nobody reads
+            await checks.release()  # else the end of the transaction waits for a stream that nobody reads
     return VerificationReport(
         origin=log.origin,
         size=head.size,
@@ -115,7 +117,7 @@ async def verify_database(
 
 
 class _DatabasePass:
-    """One pass over a log in one snapshot. Owned by one call of `verify_database`, or one worker."""
+    """One pass over a log in one snapshot. Used by one call of `verify_database` alone, in one task."""
 
     def __init__(
         self, connection: Connection, log: Log, head: LogHead, trusted: Trusted, keeper: ProgressKeeper
@@ -139,7 +141,7 @@ class _DatabasePass:
         self._read_upto = self._checked_upto = -1
 
     async def begin(self, held: Sequence[bytes], since: bytes | None) -> None:
-        """Find where the log ends and where to begin, and check the checkpoints that were kept elsewhere."""
+        """Find the end of the log and where to begin; check the checkpoints that were kept elsewhere."""
         last = await self._one("last_row")
         self._end, self._last = (0, b"") if last is None else (last[0] + 1, bytes(last[1] or b""))
         self._size = size = min(self._end, self._head.size)
@@ -177,9 +179,9 @@ class _DatabasePass:
         pages = self._pages
         pages.load_fast_path(size - self.first, effort)
 
-        async def join(page: Page) -> None:
+        async def join(page: LeafPage) -> None:
             await self._join(page)
-            if self._tree.size % _TOLD_ENTRIES == 0 or self._tree.size == size:
+            if self._tree.size % _PROGRESS_ENTRIES == 0 or self._tree.size == size:
                 progress(self._tree.size, size)
 
         if workers_dsn is not None and effort.processes > 1:
@@ -205,12 +207,12 @@ class _DatabasePass:
         pages.rules.finish()
 
     async def check_first(self) -> None:
-        """Check that the log goes on from the one that its origin says, if its first entry was read."""
+        """Check that the log continues the one that its origin names, if its first entry was read."""
         if self.since is None and self._size:
             first = await read_entry(self._connection, self._log.log_id, 0)
             check_continued(first, self._trusted, origin=self._log.origin, where=ENTRIES)
 
-    def _adopt(self, checked: Checked) -> None:
+    def _adopt(self, checked: SegmentResult) -> None:
         self._pages.rules.adopt(checked.after)
         self._pages.rules.groups.extend(checked.groups)
         if checked.control_index != NO_CONTROL:
@@ -220,7 +222,7 @@ class _DatabasePass:
         start = Start(state=self._pages.rules.state, edge=self._tree.edge)
         self._keeper.save(start, self._pages.rules.groups, control_index=self._pages.control_index)
 
-    async def _join(self, page: Page) -> None:
+    async def _join(self, page: LeafPage) -> None:
         edge = self._tree.edge
         for tile in self._tree.add(page):
             await self._pages.release()
@@ -238,7 +240,7 @@ class _DatabasePass:
         return start_behind(since, edge, inclusion, entry=entry, where=ENTRIES)
 
     async def _check_earlier(self) -> None:
-        """Check that the log goes on from the held checkpoints whose size is not reached again."""
+        """Check that the log continues from the held checkpoints whose size is before what is read."""
         earlier = [
             checkpoint
             for checkpoint in self._held
@@ -255,7 +257,7 @@ class _DatabasePass:
         return self._head.size, self._head.frontier.root()
 
     async def _on_tiles(self, compute: Callable[[TileReader], R]) -> R:
-        """Compute on tiles as wide as they are in the largest tree, of which smaller ones' are prefixes."""
+        """Compute on tiles as wide as in the largest known tree; those of smaller trees are prefixes of them."""
         size = self._decisive()[0]
 
         def on_widest(read: TileReader) -> R:
@@ -275,13 +277,13 @@ class _DatabasePass:
             raise BrokenError(Fault.INDEX, where=ENTRIES, expected=expected, found=f"{end} entries", index=index)
 
     def check_head(self, recorded_at: str) -> None:
-        """Check that the head, whose time this is, says what the entries add up to."""
+        """Check that the head row, with this time, is what the entries add up to."""
         head, tree = self._head, frontier_of(self._tree.edge)
         if head.last != self._pages.rules.last:
             raise _wrong_head("last", expected=self._pages.rules.last.hex(), found=head.last.hex())
         if head.frontier != tree:
             raise _wrong_head("frontier", expected=tree.pack().hex(), found=head.frontier.pack().hex())
-        # Of a prefix that was not read again it is not known which of its entries was the last control entry.
+        # If the entries before `since` were not read, their last control entry is not known.
         is_known = self._pages.control_index != NO_CONTROL or self.since is None or head.control_index >= self.first
         if is_known and head.control_index != self._pages.control_index:
             raise _wrong_head("control_index", expected=self._pages.control_index, found=head.control_index)
@@ -289,7 +291,7 @@ class _DatabasePass:
             raise _wrong_head("recorded_at", expected=self._pages.rules.recorded_at.decode(), found=recorded_at)
 
     async def check_behind(self) -> None:
-        """Check that there is no tile and no checkpoint of a larger log: this one was not cut off. Ends the work."""
+        """Check that no tile and no checkpoint is of a larger log: this one was not cut off. Ends the work."""
         size = self._size
         if (surplus := await self._one("surplus_tile", size=size)) is not None:
             where = tile_path(*surplus)
@@ -302,7 +304,7 @@ class _DatabasePass:
         self._keeper.forget()
 
     async def _due_checkpoints(self, *, upto: int) -> list[Checkpoint]:
-        """Return the checkpoints, stored or held elsewhere, up to a size, opened, that were not returned before."""
+        """Return the checkpoints up to a size, stored or held elsewhere, that were not returned before; opened."""
         above = self._checked_upto
         if upto > self._read_upto:
             await self._pages.release()

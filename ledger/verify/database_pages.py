@@ -1,12 +1,12 @@
 """
-Checks the pages of a log in PostgreSQL: entries, their columns, the tiles over them. In a worker, segment by segment.
+Checks the pages of a log in PostgreSQL: entries, their columns, the tiles over them. Workers check segments.
 
-A page is 256 entries, in one value, with the tile that is stored over them: PostgreSQL puts it together, because a row
-at a time would cost more than verifying it. Streams use COPY, which nothing has to wait for but the next page.
+A page is up to 256 entries in one value, with the tile that is stored over them. PostgreSQL assembles it, because
+fetching row by row would cost more than verifying. Pages are streamed with COPY, ahead of what is being checked.
 
-Whoever owns a database can drop its constraints first: a head may be missing or of no form, a tile may be cut, a value
-may be NULL, rows may stand where no reader looks. The rows that bound a log are read so that all of that is said as
-what it is, a broken log, and is no failure to read.
+Whoever owns a database can drop its constraints: a head may be missing or malformed, a tile truncated, a value NULL, a
+row at an impossible index. The queries here read such rows, so that they are reported as faults of the log and not as
+failures to read it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection, AsyncCopy
 from psycopg.sql import SQL, Literal
@@ -33,13 +33,13 @@ from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_entries
 from ledger.store.session import Connection
 from ledger.store.stored_tree import compute_on_tiles
-from ledger.verify.effort import Checked, Effort, Segment, load_fast_path
-from ledger.verify.tree import Page, first_difference, tile_fault
+from ledger.verify.tree import LeafPage, first_difference, tile_fault
+from ledger.verify.workers import Effort, Segment, SegmentResult, load_fast_path
 
 QUERIES: Final = load_queries("ledger.store", "verify.sql")
 ENTRIES: Final = "ledger.entries"
 _STREAMED_PAGES: Final = 16
-"""Pages a statement: so many may have to be kept in memory when the connection is needed for something else."""
+"""Pages per statement; so many may wait in memory when the connection is needed for something else."""
 
 HEADS: Final = "ledger.heads"
 _STRAY: Final = {
@@ -50,7 +50,7 @@ _STRAY: Final = {
 
 
 class EntryRow(NamedTuple):
-    """A row of `ledger.entries`. NULL for bytes, which no schema of ours allows, is no bytes: no entry, and no hash."""
+    """A row of `ledger.entries`. NULL, which our schema forbids, is read as empty bytes: no entry, and no hash."""
 
     at: int
     entry: bytes
@@ -65,7 +65,7 @@ class StoredPage(NamedTuple):
     """
     The rows of up to 256 indices, as `kernel.row_spans` reads them, and the tile over them: its hashes, its root.
 
-    None is NULL, or no tile: an empty root is stored by who hopes that it is taken for one that was never kept.
+    None is NULL, or no tile. An empty root is not None: a forger may store one in the hope that it is taken for NULL.
     """
 
     rows: bytes
@@ -100,7 +100,7 @@ def check_derived(row: EntryRow, envelope: Envelope) -> None:
 
 
 def derived_fault(row: EntryRow, column: str, *, expected: object, found: object) -> BrokenError:
-    """Return the fault of a column that does not say what its entry does."""
+    """Return the fault of a column that does not agree with its entry."""
     where = f"{ENTRIES}.{column}"
     return BrokenError(Fault.DERIVED, where=where, expected=expected, found=found, index=row.at)
 
@@ -109,7 +109,7 @@ class PageStream:
     """
     The pages of a log of `size` entries from index `first` on, a multiple of 256, in order.
 
-    While a page is under way the connection can do nothing else: `release` it first.
+    While a statement streams, the connection can do nothing else: call `release` first.
     """
 
     def __init__(self, connection: Connection, log_id: int, *, first: int, size: int) -> None:
@@ -122,7 +122,7 @@ class PageStream:
         self._waiting: deque[StoredPage] = deque()
 
     async def read(self) -> StoredPage:
-        """Return the next page; its rows are those that exist."""
+        """Return the next page, with the rows that exist."""
         while not self._waiting:
             if self._copy is None:
                 self._copy = await self._open()
@@ -134,7 +134,7 @@ class PageStream:
         return self._waiting.popleft()
 
     async def release(self) -> None:
-        """Read into memory what is under way, so that the connection is free."""
+        """Read the rest of the statement into memory, so that the connection is free."""
         while self._copy is not None:
             row = await self._copy.read_row()
             if row is None:
@@ -163,7 +163,7 @@ def _page(row: tuple[Any, ...]) -> StoredPage:
 
 
 class StoredHead(NamedTuple):
-    """The end of a log, and its time as text, empty if it has none: PostgreSQL has dates that are no entry's time."""
+    """The head row; its time as text, empty if NULL, because PostgreSQL has dates that no entry can have."""
 
     head: LogHead
     recorded_at: str
@@ -171,7 +171,7 @@ class StoredHead(NamedTuple):
 
 async def read_sound_head(connection: Connection, log_id: int) -> StoredHead:
     """
-    Return the head of a log; its `recorded_at` is the text beside it.
+    Return the head of a log, with its `recorded_at` as text.
 
     Raises:
         BrokenError: (`Fault.HEAD`) if a log has none, several, or one of no form.
@@ -230,7 +230,7 @@ async def check_no_stray_row(connection: Connection, log_id: int) -> None:
 
 
 class DatabasePages:
-    """Checks pages in order, in one snapshot; `newest` is the newest checkpoint, which decides where two disagree."""
+    """Checks pages in order, in one snapshot. Where entry and tile disagree, the checkpoint `newest` decides."""
 
     def __init__(self, connection: Connection, log: Log, head: LogHead, newest: Checkpoint | None) -> None:
         self.rules = EntryRules(origin=log.origin, where=lambda _index: ENTRIES)
@@ -252,21 +252,21 @@ class DatabasePages:
         return self._fast is not None
 
     def load_fast_path(self, entries: int, effort: Effort) -> None:
-        """Load the fast path, if so many entries are worth it."""
+        """Load the fast path, if there are enough entries for it."""
         self._fast = load_fast_path(entries, effort)
 
     async def begin_at(self, first: int, *, end: int) -> None:
-        """Let the fast path read from `first`, a multiple of 256, up to `end`, not included."""
+        """Have the fast path read from `first`, a multiple of 256, up to `end`, not included."""
         await self._stream.release()
         self._stream = PageStream(self._connection, self._log.log_id, first=first, size=end)
 
-    async def check_page(self, size: int) -> Page:
+    async def check_page(self, size: int) -> LeafPage:
         """Check the next page of the log's first `size` entries, and the tile over it."""
         first = self.rules.size
         end = min(first + TILE_WIDTH, size)
         return await self._accepted(first, end) or await self._checked(first, end)
 
-    async def _accepted(self, first: int, end: int) -> Page | None:
+    async def _accepted(self, first: int, end: int) -> LeafPage | None:
         """Return the page that the fast path accepts, with its tile and its columns."""
         if self._fast is None:
             return None
@@ -281,8 +281,8 @@ class DatabasePages:
         await self._stream.release()
         return None
 
-    async def _checked(self, first: int, end: int) -> Page:
-        """Return the page of entries that keep the rules, each looked at by itself, with its columns and its tile."""
+    async def _checked(self, first: int, end: int) -> LeafPage:
+        """Return the page, its entries checked one by one against the rules, their columns and the tile."""
         rows = await read_rows(self._connection, self._log.log_id, first=first, end=end)
         leaves = [leaf_hash(row.entry) for row in rows]
         for number, (row, leaf) in enumerate(zip(rows, leaves, strict=True), start=1):
@@ -301,12 +301,12 @@ class DatabasePages:
             raise BrokenError(Fault.INDEX, where=ENTRIES, expected=f"entry {missing}", found="none", index=missing)
         if end - first == TILE_WIDTH:
             await self.check_tile(Tile(level=0, index=first // TILE_WIDTH, hashes=tuple(leaves)))
-        return Page.of(leaves)
+        return LeafPage.of(leaves)
 
     async def _leaf_fault(self, row: EntryRow, leaf: bytes, leaves: Sequence[bytes]) -> BrokenError:
-        """Return what is wrong with a row whose `leaf` is not the hash of its entry: the entry, or that column."""
+        """Return which is wrong in a row whose `leaf` is not the hash of its entry: the entry, or that column."""
         tile = Tile(level=0, index=row.at // TILE_WIDTH, hashes=tuple(leaves))
-        # What is no hash was never the leaf of any entry: the tree, of which it may be a part, need not be asked.
+        # What is not 32 bytes long was never the leaf of an entry: the tree need not decide.
         if len(row.leaf) != HASH_SIZE_BYTES or await self._is_genuine(tile, row.at):
             return derived_fault(row, "leaf", expected=leaf.hex(), found=row.leaf.hex())
         expected = f"bytes with the leaf hash {row.leaf.hex()}"
@@ -326,7 +326,7 @@ class DatabasePages:
             raise BrokenError(Fault.DERIVED, where=where, expected=computed.root().hex(), found=root.hex())
 
     async def _is_genuine(self, computed: Tile, index: int) -> bool:
-        """Tell whether a tile made from the entries leads to the root that speaks for the entry at `index`."""
+        """Tell whether a tile computed from the entries leads to the root that covers the entry at `index`."""
         size, root = self._head.size, self._head.frontier.root()
         if self.newest is not None and index < self.newest.size:
             size, root = self.newest.size, self.newest.root
@@ -341,7 +341,7 @@ class DatabasePages:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A log to verify: for workers, as the transaction of `snapshot` sees it."""
+    """A log to verify, for workers: they read it in the exported `snapshot`."""
 
     dsn: str
     snapshot: str
@@ -350,17 +350,16 @@ class Job:
     newest: Checkpoint | None
 
 
-_Place: TypeAlias = tuple[asyncio.Runner, Connection]
-_places: dict[tuple[str, str], _Place] = {}
-"""The one loop and connection of a worker; they end with it."""
+_connections: dict[tuple[str, str], tuple[asyncio.Runner, Connection]] = {}
+"""In a worker: its event loop and connection, by DSN and snapshot. One thread uses them; they end with the process."""
 
 
-def check_segment(job: Job, segment: Segment) -> Checked:
+def check_segment(job: Job, segment: Segment) -> SegmentResult:
     """Check a segment in a worker, from the state that the entry before it claims."""
-    if (job.dsn, job.snapshot) not in _places:
+    if (job.dsn, job.snapshot) not in _connections:
         runner = asyncio.Runner()
-        _places[job.dsn, job.snapshot] = runner, runner.run(_connect(job))
-    runner, connection = _places[job.dsn, job.snapshot]
+        _connections[job.dsn, job.snapshot] = runner, runner.run(_connect(job))
+    runner, connection = _connections[job.dsn, job.snapshot]
     return runner.run(_check_on(connection, job, segment))
 
 
@@ -371,9 +370,9 @@ async def _connect(job: Job) -> Connection:
     return connection
 
 
-async def _check_on(connection: Connection, job: Job, segment: Segment) -> Checked:
+async def _check_on(connection: Connection, job: Job, segment: Segment) -> SegmentResult:
     work = DatabasePages(connection, job.log, job.head, job.newest)
-    before, pages = ChainState(), list[Page]()
+    before, pages = ChainState(), list[LeafPage]()
     try:
         if segment.first:
             entries = await read_entries(
@@ -386,7 +385,7 @@ async def _check_on(connection: Connection, job: Job, segment: Segment) -> Check
         while work.rules.size < segment.end:
             pages.append(await work.check_page(segment.end))
         await work.release()
-    except LedgerError:  # the caller comes to the same place, and finds and names it itself
+    except LedgerError:  # the caller checks this segment itself, and names the fault
         await work.release()
-        return Checked(before, before, [], (b"", b""))
-    return Checked(before, work.rules.state, pages, work.rules.groups.pack(), work.control_index)
+        return SegmentResult(before, before, [], (b"", b""))
+    return SegmentResult(before, work.rules.state, pages, work.rules.groups.pack(), work.control_index)

@@ -3,17 +3,17 @@ Verifies an exported log from nothing but its files and the keys that the caller
 
 The steps, in order; the first that fails names the fault:
 
-1. the checkpoint is one, and the log that it speaks of has signed it with a key that is trusted for it;
-2. a checkpoint held elsewhere, or signed last by a key that is retired, is not of a larger log: nothing was cut off;
-3. no bundle and no tile is missing, and there is none too many;
+1. the checkpoint can be read, and its log has signed it with a trusted key;
+2. no checkpoint held elsewhere, or signed last by a retired key, is of a larger log: nothing was cut off;
+3. no bundle and no tile is missing, and none is surplus;
 4. every entry, in order, keeps the rules of `format/verification.py`, and its disclosed payload parts match its
    commitments;
 5. every tile holds the hashes of what lies below it;
-6. the tree has the signed root, and at the size of a checkpoint held elsewhere, that one's;
-7. a log that by its origin goes on from another begins with what that one's signer had signed last.
+6. the tree has the signed root, and at the size of each checkpoint held elsewhere that checkpoint's root;
+7. a log whose origin says that it continues another begins with what that log's signer had signed last.
 
-With `since`, a checkpoint up to which the caller has verified the log before, only what is behind it is read. Steps 3
-and 7 are left out then: instead the tiles must prove that the log goes on from that checkpoint (`starting.py`).
+With `since`, a checkpoint up to which the caller has verified the log before, only what follows it is read. Steps 3 and
+7 are left out then: instead the tiles must prove that the log continues from that checkpoint (`starting.py`).
 
 Bundles, tiles and parts are checked segment by segment, in workers (`check_segment`).
 """
@@ -54,7 +54,6 @@ from ledger.format.verification import (
     read_checkpoint,
     state_behind,
 )
-from ledger.verify.effort import Checked, Effort, Segment, load_fast_path, segments_checked
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
 from ledger.verify.starting import (
     SINCE,
@@ -66,7 +65,8 @@ from ledger.verify.starting import (
     read_prefix,
     start_behind,
 )
-from ledger.verify.tree import Page, TreeRules, check_roots, check_tile, first_difference
+from ledger.verify.tree import LeafPage, TreeRules, check_roots, check_tile, first_difference
+from ledger.verify.workers import Effort, Segment, SegmentResult, load_fast_path, segments_checked
 
 
 def verify_directory(
@@ -83,15 +83,15 @@ def verify_directory(
     """
     Verify the exported log in the directory `path`, and say what was verified.
 
-    `trusted` are the keys that the caller trusts, from elsewhere; `held` are signed checkpoints of this log that
-    were kept elsewhere: the log must go on from each of them. `since` is one more, up to which the caller has verified
-    the log before: what is before it is not read again. `keeper` keeps how far the work is, so that it can be taken up
-    again. `clock` counts seconds.
+    `trusted` are the keys that the caller trusts, from elsewhere. `held` are signed checkpoints of this log that were
+    kept elsewhere: the log must continue from each of them. `since` is one more, up to which the caller has verified
+    the log before: what is before it is not read again. `keeper` saves progress, so that interrupted work can be
+    resumed. `clock` counts seconds.
 
     Raises:
         BrokenError: at the first fault; names its class, the file, and the entry's index where there is one.
         UnreadableError: if there is no exported log there, or a file cannot be read.
-        FormatError: if what `keeper` has kept is of another log or not of its form.
+        FormatError: if the progress that `keeper` has saved is of another log or malformed.
     """
     started_s = clock()
     keeper, effort = keeper or NoProgressFile(), effort or Effort()
@@ -141,17 +141,17 @@ def verify_directory(
 
 def _check_files(files: set[str], size: int) -> None:
     """
-    Check that the bundles and tiles are exactly those of a log of `size`; names the first that is not.
+    Check that the bundles and tiles are exactly those of a log of `size`; names the first that is missing or surplus.
 
-    Ends at the first that is missing: a log may be signed as larger than any memory.
+    Ends at the first that is missing: the signed size may be larger than any memory.
     """
     expected: set[str] = set()
     for path in log_files(size):
         if path not in files:
             first = parse_bundle_path(path)[0] * TILE_WIDTH if is_bundle(path) else None
             fault = Fault.TILE if first is None else Fault.INDEX
-            wanted = f"a file, in a log of {size} entries"
-            raise BrokenError(fault, where=path, expected=wanted, found="none", index=first)
+            expected_file = f"a file, in a log of {size} entries"
+            raise BrokenError(fault, where=path, expected=expected_file, found="none", index=first)
         expected.add(path)
     surplus = sorted(path for path in files - expected if is_log_file(path))
     if surplus:
@@ -160,7 +160,7 @@ def _check_files(files: set[str], size: int) -> None:
 
 
 def _check_parts_of_other_entries(disclosed: set[int], size: int) -> None:
-    """Check that payload parts lie there only of entries that the log has."""
+    """Check that there are no payload parts of entries that the log does not have."""
     if disclosed and (index := max(disclosed)) >= size:
         expected = f"parts of entries below {size}"
         raise BrokenError(Fault.PART, where=parts_path(index), expected=expected, found=f"parts of entry {index}")
@@ -181,18 +181,18 @@ def _start_behind(directory: LogDirectory, since: Checkpoint, newest: Checkpoint
 
 
 def _check_earlier(directory: LogDirectory, earlier: Sequence[Checkpoint], newest: Checkpoint) -> None:
-    """Check that the log goes on from the checkpoints whose size is not reached again."""
+    """Check that the log continues from the checkpoints whose size is before what is read."""
     proofs = prove_earlier(_read_widest(directory, newest.size), earlier, size=newest.size)
     check_earlier(earlier, proofs, size=newest.size, root=newest.root)
 
 
 def _read_widest(directory: LogDirectory, size: int) -> TileReader:
-    """Read tiles as they are stored: as wide as they are in the newest tree, perhaps wider than is asked for."""
+    """Read tiles as they are stored: as wide as in the newest tree, perhaps wider than requested."""
     return lambda level, index, _: directory.read_tile(level, index, tile_width(level=level, index=index, size=size))
 
 
 class _DirectoryPass:
-    """One pass over the bundles of a directory, in order. Owned by one call of `verify_directory`, or one worker."""
+    """One pass over the bundles of a directory, in order. Used by one call of `verify_directory`, in one thread."""
 
     def __init__(self, job: DirectoryJob, start: Start) -> None:
         self._job = job
@@ -210,7 +210,7 @@ class _DirectoryPass:
         size, rules = self._newest.size, self.rules
         self._pages.load_fast_path(size - rules.size, effort)
 
-        def join(page: Page) -> None:
+        def join(page: LeafPage) -> None:
             self._join(page)
             progress(self._tree.size, size)
 
@@ -233,11 +233,11 @@ class _DirectoryPass:
             self._pages.check_tile(tile)
         check_roots(self._tree.edge, (), [known for known in self._checkpoints if known.size == size])
 
-    def _join(self, page: Page) -> None:
+    def _join(self, page: LeafPage) -> None:
         edge, start = self._tree.edge, self._tree.size
         for tile in self._tree.add(page):
             self._pages.check_tile(tile)
-        # The root at the end waits until the tiles of the edge were looked at: they can be named, a root cannot.
+        # The root at the end is checked after the tiles of the edge: a bad tile can be named, a bad root cannot.
         end = min(self._tree.size, self._newest.size - 1)
         if due := [known for known in self._checkpoints if start < known.size <= end]:
             check_roots(edge, page.split(), due)
@@ -245,7 +245,7 @@ class _DirectoryPass:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryJob:
-    """A directory to verify: its checkpoints, the newest last, and the indices of entries whose parts lie there."""
+    """A directory to verify: its checkpoints, the newest last, and the indices of entries with disclosed parts."""
 
     path: Path
     known: Sequence[Checkpoint]
@@ -253,7 +253,7 @@ class DirectoryJob:
 
 
 class DirectoryPages:
-    """Checks bundles in order, behind `state`."""
+    """Checks bundles in order, from `state` on."""
 
     def __init__(self, job: DirectoryJob, state: ChainState) -> None:
         self._directory = LogDirectory(job.path)
@@ -263,7 +263,7 @@ class DirectoryPages:
         self.load_fast_path(0, Effort())
 
     def load_fast_path(self, entries: int, effort: Effort) -> None:
-        """Load the fast path, if so many entries are worth it."""
+        """Load the fast path, if there are enough entries for it."""
         self._fast = load_fast_path(entries, effort)
 
     @property
@@ -271,17 +271,17 @@ class DirectoryPages:
         """Whether the fast path is loaded."""
         return self._fast is not None
 
-    def check_page(self) -> Page:
+    def check_page(self) -> LeafPage:
         """Check the next bundle and its tile."""
         index = self.rules.size // TILE_WIDTH
         width = tile_width(level=0, index=index, size=self._newest.size)
         return self._accepted(index, width) or self._checked(index, width)
 
-    def _accepted(self, index: int, width: int) -> Page | None:
+    def _accepted(self, index: int, width: int) -> LeafPage | None:
         """Return the page of a bundle that the fast path accepts, with its tile."""
         if self._fast is None:
             return None
-        size_bytes = self._directory.read_bundle_into(index, width, self._fast.room)
+        size_bytes = self._directory.read_bundle_into(index, width, self._fast.buffer)
         page = self._fast.bundle_page(size_bytes, width)
         if page is None or page.hashes != self._directory.read_tile_file(0, index, width):
             return None
@@ -295,12 +295,12 @@ class DirectoryPages:
                     self._check_parts(envelope)
         return self._fast.in_tree(page)
 
-    def _checked(self, index: int, width: int) -> Page:
-        """Return the page of a bundle whose entries keep the rules, each looked at by itself, and match its tile."""
+    def _checked(self, index: int, width: int) -> LeafPage:
+        """Return the page of a bundle, its entries checked one by one against the rules and the tile."""
         entries = self._directory.read_bundle(index, width)
         stored = self._directory.read_tile(0, index, width)
         leaves = [leaf_hash(entry) for entry in entries]
-        # What lies behind the first entry that is not in the tree is not looked at: that one, or one before it, is bad.
+        # Entries after the first that is not in the tree are not checked: that one, or one before it, is bad.
         differs = first_difference(leaves, stored.hashes)
         end = None if differs is None else differs + 1
         for position, (entry, leaf) in enumerate(zip(entries[:end], leaves, strict=False)):
@@ -310,7 +310,7 @@ class DirectoryPages:
         if differs is not None:
             self._check_count(index, width, found=len(entries), same=differs)
             self.check_tile(Tile(level=0, index=index, hashes=tuple(leaves[:width])))
-        return Page.of(leaves)
+        return LeafPage.of(leaves)
 
     def check_tile(self, computed: Tile) -> None:
         stored = self._directory.read_tile(computed.level, computed.index, len(computed.hashes))
@@ -323,7 +323,7 @@ class DirectoryPages:
         )
 
     def _check_count(self, index: int, width: int, *, found: int, same: int) -> None:
-        """Check that the bundle neither ends before its tile nor goes on behind it, if the two agree until then."""
+        """Check that bundle and tile have the same number of entries, if they agree as far as both go."""
         if same >= min(width, found):
             raise BrokenError(
                 Fault.INDEX,
@@ -349,9 +349,9 @@ class DirectoryPages:
         return bundle_path(bundle, tile_width(level=0, index=bundle, size=self._newest.size))
 
 
-def check_segment(job: DirectoryJob, segment: Segment) -> Checked:
+def check_segment(job: DirectoryJob, segment: Segment) -> SegmentResult:
     """Check a segment in a worker, from the state that the entry before it claims."""
-    before, done = ChainState(), list[Page]()
+    before, done = ChainState(), list[LeafPage]()
     directory = LogDirectory(job.path)
     try:
         if segment.first:
@@ -361,9 +361,9 @@ def check_segment(job: DirectoryJob, segment: Segment) -> Checked:
         work.load_fast_path(segment.end - segment.first, Effort())
         while work.rules.size < segment.end:
             done.append(work.check_page())
-    except LedgerError:  # the caller comes to the same place, and finds and names it itself
-        return Checked(before, before, [], (b"", b""))
-    return Checked(before, work.rules.state, done, work.rules.groups.pack())
+    except LedgerError:  # the caller checks this segment itself, and names the fault
+        return SegmentResult(before, before, [], (b"", b""))
+    return SegmentResult(before, work.rules.state, done, work.rules.groups.pack())
 
 
 def last_entry(directory: LogDirectory, bundle: int) -> bytes:

@@ -1,9 +1,9 @@
 """
-Accepts whole pages of entries at once: `hashing.py` hashes them, the compiled kernel checks the rules over their bytes.
+Accepts whole pages of entries: `hashing.py` hashes them, the compiled kernel checks the rules over their bytes.
 
-Guarantee: a page that is accepted here would be accepted by `EntryRules`, entry by entry, and leaves them in the same
-state. A page that is not accepted is in no way refused: the rules themselves look at it then, and they can say what is
-wrong, if anything is. Loading the kernel takes half a second, so small logs do without.
+Guarantee: `EntryRules` would accept, entry by entry, every page that is accepted here, and would be in the same state
+afterwards. A page that is not accepted here may still be sound: the caller passes it to the rules, which name what is
+wrong. Loading the kernel takes half a second, so small logs are verified without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ledger.format.tiles import TILE_WIDTH
 from ledger.format.verification import ChainState, EntryRules, binary_id
 from ledger.verify import kernel
 from ledger.verify.hashing import Bytes, Numbers, PageHashes, load_page_hashes
-from ledger.verify.tree import Page
+from ledger.verify.tree import LeafPage
 
 _FAMILY_BYTES: Final = 1 + max(map(len, CONTROL_FAMILIES))
 _FAMILIES: Final = np.array(
@@ -29,7 +29,7 @@ _FAMILIES: Final = np.array(
 
 
 class FastPage(NamedTuple):
-    """The bytes of a page of entries, where they lie in it, and their leaf hashes, joined."""
+    """The bytes of a page, where its entries (and columns) lie in them, and the joined leaf hashes."""
 
     data: Bytes
     spans: Numbers
@@ -48,39 +48,39 @@ class FastPage(NamedTuple):
 
 class FastPath:
     """
-    The compiled kernel with the room that it works in, over the entries of one log at a time.
+    The compiled kernel with its buffers. One log and one thread at a time: every page reuses the same buffers.
 
-    `hashes` hashes the entries: by default, whatever does it fastest here.
+    `hashes` hashes the entries; by default the fastest implementation here.
     """
 
     def __init__(self, hashes: PageHashes | None = None) -> None:
         self._ids = np.zeros(16 * (TILE_WIDTH + 1), dtype=np.uint8)
         self._firsts = np.zeros(TILE_WIDTH, dtype=np.int64)
         self._stack = np.zeros((kernel.LEVELS_MAX, 2), dtype=np.int64)
-        # One room for all pages: memory that is asked for anew costs more than reading into it.
-        self.room = memoryview(bytearray(BUNDLE_SIZE_BYTES_MAX + 1))
-        self._view = np.frombuffer(self.room.toreadonly(), dtype=np.uint8)
+        # One buffer for all bundles: allocating it for each costs more than reading into it.
+        self.buffer = memoryview(bytearray(BUNDLE_SIZE_BYTES_MAX + 1))
+        self._view = np.frombuffer(self.buffer.toreadonly(), dtype=np.uint8)
         self._hashes = hashes or load_page_hashes()
 
     def bundle_page(self, size_bytes: int, width: int) -> FastPage | None:
-        """Return the page that the bundle in `room` is, if it holds `width` entries; the next replaces it."""
+        """Return the page of the bundle in `buffer`, if it holds `width` entries; valid until the next one is read."""
         spans = np.zeros((width, kernel.SPANS), dtype=np.int64)
-        if size_bytes >= len(self.room) or kernel.bundle_spans(self._view, size_bytes, spans) != width:
+        if size_bytes >= len(self.buffer) or kernel.bundle_spans(self._view, size_bytes, spans) != width:
             return None
-        self.room[size_bytes] = 0
+        self.buffer[size_bytes] = 0
         return self._page(self._view, spans)
 
     def rows_page(self, data: bytes, width: int) -> FastPage | None:
-        """Return the page that rows are (see `kernel.row_spans`), if there are exactly `width`."""
+        """Return the page of these rows (see `kernel.row_spans`), if there are exactly `width`."""
         view, spans = np.frombuffer(data + b"\0", dtype=np.uint8), np.zeros((width, kernel.SPANS), dtype=np.int64)
         return self._page(view, spans) if kernel.row_spans(view, len(data), spans) == width else None
 
-    def in_tree(self, page: FastPage) -> Page:
-        """Return what the tree needs of a page."""
-        return Page(page.hashes, self._hashes.root(page.hashes))
+    def in_tree(self, page: FastPage) -> LeafPage:
+        """Return the leaf hashes of a page with their root."""
+        return LeafPage(page.hashes, self._hashes.root(page.hashes))
 
     def accept(self, page: FastPage, rules: EntryRules) -> bool:
-        """Tell whether the page's entries keep the rules, and if so bring `rules` behind them."""
+        """Tell whether the page's entries keep the rules; if so, advance `rules` past them."""
         accepted = self._check(page, rules)
         if accepted is not None:
             accepted.adopt(rules)
@@ -88,9 +88,9 @@ class FastPath:
 
     def accept_rows(self, page: FastPage, rules: EntryRules) -> int | None:
         """
-        Accept a page whose columns say what its entries do, and bring `rules` behind them; None if it is not accepted.
+        Accept a page whose columns agree with its entries, and advance `rules` past them; None if it is not accepted.
 
-        Returns the place in the page of its last control entry, -1 if it has none.
+        Returns the position in the page of its last control entry, -1 if it has none.
         """
         accepted = self._check(page, rules)
         if accepted is None:
@@ -111,25 +111,25 @@ class FastPath:
     def _check(self, page: FastPage, rules: EntryRules) -> _Accepted | None:
         before = rules.state
         leaves = np.frombuffer(before.last + page.hashes, dtype=np.uint8)
-        numbers = np.array([before.size, before.position, before.of, 0], dtype=np.int64)
+        counters = np.array([before.size, before.position, before.of, 0], dtype=np.int64)
         group_id = binary_id(before.group_id)
-        said = before.recorded_at.ljust(kernel.ID_AT, b"\0") + group_id.ljust(16, b"\0") + before.branch[:1]
-        carried = np.frombuffer(bytearray(said.ljust(kernel.CARRIED_BYTES, b"\0")), dtype=np.uint8)
+        packed = before.recorded_at.ljust(kernel.ID_AT, b"\0") + group_id.ljust(16, b"\0") + before.branch[:1]
+        entry_before = np.frombuffer(bytearray(packed.ljust(kernel.ENTRY_BEFORE_BYTES, b"\0")), dtype=np.uint8)
         members = np.zeros((len(page.spans), kernel.MEMBERS), dtype=np.int64)
         origin = np.frombuffer(rules.origin, dtype=np.uint8)
         found = kernel.check_entries(
-            page.data, page.spans, leaves, origin, numbers, carried, self._ids, self._firsts, members, self._stack
+            page.data, page.spans, leaves, origin, counters, entry_before, self._ids, self._firsts, members, self._stack
         )
         if found != len(page.spans):
             return None
-        size, position, of, groups = numbers.tolist()
-        said = carried.tobytes()
+        size, position, of, groups = counters.tolist()
+        packed = entry_before.tobytes()
         state = ChainState(
             size=size,
             last=page.hashes[-HASH_SIZE_BYTES:],
-            recorded_at=said[: kernel.ID_AT],
-            group_id=str(UUID(bytes=said[kernel.ID_AT : kernel.BRANCH_AT])).encode(),
-            branch=b"then" if said[kernel.BRANCH_AT :] == b"t" else b"else",
+            recorded_at=packed[: kernel.ID_AT],
+            group_id=str(UUID(bytes=packed[kernel.ID_AT : kernel.BRANCH_AT])).encode(),
+            branch=b"then" if packed[kernel.BRANCH_AT :] == b"t" else b"else",
             of=of,
             position=position,
         )

@@ -1,14 +1,14 @@
 """
-Compares the indexes of the log's tables with the rows that lie there: an index can lie, and readers believe it.
+Compares the indexes of the log's tables with their rows: a tampered index can hide rows from every reader.
 
 Verification reads through indexes like everybody else. Whoever owns the server can leave rows out of one (a policy that
-no gateway ever folds in) or keep rows that it does not lead to (another entry under an index that is taken, for who
-goes through the whole table). So the rows are counted once from each table's first page to its last. Entries and tiles
-must be as many as a log of its size has, and its head one; and what each index of a table leads to must be as many rows
-as there are, with the same sum of indices.
+no gateway then applies) or keep rows that it does not lead to (another entry at an index that is taken, found only by
+reading the whole table). So each table is read once from its first page to its last. There must be as many entries and
+tiles as a log of this size has, and one head; and each index must lead to as many rows as there are, with the same sum
+of indices.
 
-That reads whole tables, with the rows of all logs: it is work for who verifies a log, not for every round. One snapshot
-shows both sides, so a log may grow meanwhile.
+This reads whole tables, with the rows of all logs: it is for verifying a log, not for every round of the signer. Both
+sides are read in one snapshot, so the log may grow meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ENTRIES: Final = (
     ("entries_anchor", 5),
     ("entries_schema", 6),
 )
-"""Names of indexes, and which of the table's totals is theirs."""
+"""Names of indexes, and which of the table's totals each is compared with."""
 _CHECKPOINTS: Final = (("checkpoints_pkey", 0),)
 _PARTS: Final = (("parts_pkey", 0), ("parts_subject", 1))
 
@@ -46,8 +46,8 @@ async def check_indexes(connection: Connection, log: Log, *, size: int) -> str:
     """
     Check that no row of a log, of which `size` entries were verified, is hidden from readers; say what was compared.
 
-    `connection` works as the auditor, who may become the log's reader: payload parts are for nobody else. An index that
-    PostgreSQL would not use for its own rows is not compared; one that is not there is a fault of its table.
+    `connection` works as the auditor, who may take the log's reader role: no other role sees payload parts. An index
+    that PostgreSQL would not use for its own rows is not compared; a missing one is a fault of its table.
 
     Raises:
         BrokenError: for the first row too many or too few; `Fault.DERIVED` if an index on entries does not lead to one,
@@ -76,7 +76,7 @@ async def check_indexes(connection: Connection, log: Log, *, size: int) -> str:
 
 
 class _Comparison:
-    """The comparison of one log's rows with its indexes, in one transaction. Owned by one call of `check_indexes`."""
+    """Compares one log's rows with its indexes, in one transaction. Used by one call of `check_indexes` alone."""
 
     def __init__(self, connection: Connection, log: Log) -> None:
         self.compared = 0
@@ -109,7 +109,7 @@ class _Comparison:
 
     async def read(self, query: str, **bounds: int) -> list[tuple[Any, ...]]:
         """Return the rows of a query about the log."""
-        # The planner must know the numbers: a prepared statement would be planned for any.
+        # Not prepared: a generic plan might not use the index.
         parameters = {"log_id": self._log.log_id, **bounds}
         return await (await self._connection.execute(SQL(query), parameters, prepare=False)).fetchall()
 
@@ -118,7 +118,7 @@ class _Comparison:
         await self.read(_QUERIES["only_rows"])
         by_rows = Counter(await self.read(_QUERIES[name]))
         differing = [place for (place,) in (by_index - by_rows) + (by_rows - by_index) if place is not None]
-        index = None if fault is Fault.CHECKPOINT else min(differing, default=None)  # of checkpoints, these are sizes
+        index = None if fault is Fault.CHECKPOINT else min(differing, default=None)  # for checkpoints, these are sizes
         expected, found = f"{by_rows.total()} rows", f"{by_index.total()} rows"
         return BrokenError(fault, where=f"index ledger.{name}", expected=expected, found=found, index=index)
 

@@ -1,13 +1,17 @@
 """
-The rules of the entries as one pass over their bytes, compiled by numba: what is accepted here needs no other look.
+The rules of entries as one pass over their bytes, compiled by numba.
 
-Guarantee: whatever this accepts, `rules.EntryRules` accepts, and both then know the same of what comes next. The
-reverse does not hold: text outside the plain case (see `entry`) is left to the rules, and so is every fault, since they
-can name it. A test holds the two against each other.
+Guarantee: `EntryRules` accepts whatever this accepts, and both are then in the same state. The reverse does not hold:
+text outside the plain case (see `entry`) is left to the rules, and so is every fault, because only they can name it.
+A test compares the two.
+
+How to read it: a function takes `data`, the bytes of a page, and `at`, where something must begin. It returns where
+that ends, or -1 if it is not there; a negative `at` stays negative. So `skip(data, timestamp(data, at), _END)` means: a
+time, then `"}`.
 
 No loop runs beyond the bytes: a zero byte, which nothing here accepts, must follow the last entry, and each byte is
-looked at only behind bytes that were accepted. All that is compiled stands in this one file, and its tables with it
-(see `ledger/verify/compiling.py`).
+read only after the bytes before it were accepted. All compiled code and its tables are in this one file (see
+`compiling.py`).
 """
 
 from __future__ import annotations
@@ -16,21 +20,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from ledger.verify.compiling import compiled, kept
+from ledger.verify.compiling import cached, compiled
 
 SIZE, POSITION, OF, GROUPS = range(4)
-"""Places in `numbers`: of the log so far, and the groups that were begun."""
+"""Indices into `counters`: the log's size so far, position and size of its last group, groups begun in this page."""
 
 TIME_BYTES: Final = 27
-ID_AT, BRANCH_AT, CARRIED_BYTES = 27, 43, 44
-"""Places in `carried`: what the entry before said. Time as text, group id in binary, first letter of the branch."""
+ID_AT, BRANCH_AT, ENTRY_BEFORE_BYTES = 27, 43, 44
+"""Offsets in `entry_before`, what the last entry said: time as text, group id in binary, first letter of the branch."""
 
 KEY, KEY_END, TYPE, TYPE_END, IS_FIRST, MEMBERS = range(6)
-"""Places in a row of `members`: where an entry's key and type lie, and whether it begins its group."""
+"""Indices into a row of `members`: where an entry's key and type begin and end, and whether it begins its group."""
 
 INDEX, ENTRY, LEAF, KIND, NAME, CONTROL, GROUP = range(0, 14, 2)
 SPANS: Final = 14
-"""Places in a row of `spans`: where a column begins, -1 for NULL, and in the next place where it ends."""
+"""Indices into a row of `spans`: where a column begins (-1 for NULL); the next number says where it ends."""
 
 LEVELS_MAX: Final = 32
 ESCAPES: Final = b'"\\bfnrt'
@@ -65,7 +69,7 @@ _ESCAPED: Final = np.frombuffer(b"u00", dtype=np.uint8)
 _SHORT: Final = np.frombuffer(ESCAPES, dtype=np.uint8)
 _HEX_DIGITS: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _PLAIN: Final = np.array([32 <= c < 127 and c not in b'"\\' for c in range(256)])
-"""ASCII that JSON spells as itself."""
+"""ASCII that JSON writes as it is."""
 _VISIBLE: Final = _PLAIN & (np.arange(256) != 32)
 _LETTER: Final = np.array([c in b"abcdefghijklmnopqrstuvwxyz" for c in range(256)])
 _TYPE_BYTE: Final = np.array([c in b"abcdefghijklmnopqrstuvwxyz_" for c in range(256)])
@@ -75,9 +79,9 @@ _NIBBLE: Final = np.array([b"0123456789abcdef".find(c) for c in range(256)])
 _DAYS: Final = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
-@kept
+@cached
 def bundle_spans(data: Any, size_bytes: int, spans: Any) -> int:
-    """Note where the entries of a bundle lie; returns how many there are, -1 if they are too many or one is cut."""
+    """Write to `spans` where the entries of a bundle lie; return their number, -1 if too many or one is cut off."""
     at = found = 0
     while at < size_bytes:
         if found == len(spans) or at + 2 > size_bytes:
@@ -91,13 +95,13 @@ def bundle_spans(data: Any, size_bytes: int, spans: Any) -> int:
     return found
 
 
-@kept
+@cached
 def row_spans(data: Any, size_bytes: int, spans: Any) -> int:
     """
-    Note where the columns of rows lie; returns how many rows there are, -1 if too many, or one is cut or has no entry.
+    Write to `spans` where the columns of rows lie; return the number of rows, -1 if too many, or one is cut or empty.
 
-    `data` is rows as PostgreSQL sends records, in numbers of 32 bits: how many columns, then type, length (all ones for
-    NULL) and bytes of each.
+    `data` holds rows as PostgreSQL sends records: the number of columns, then type, length (all ones for NULL) and
+    bytes of each column; numbers have 32 bits.
     """
     at = found = 0
     while at < size_bytes:
@@ -120,33 +124,33 @@ def row_spans(data: Any, size_bytes: int, spans: Any) -> int:
     return found
 
 
-@kept
+@cached
 def check_columns(data: Any, spans: Any, members: Any, leaves: Any, ids: Any, families: Any, first: int) -> int:
     """
-    Return the place among the rows of the last control entry, -1 if there is none; -2 if a column is not as it must be.
+    Return the position of the last control entry among the rows, -1 if there is none; -2 if a column is wrong.
 
-    The columns must say what the entries do: indices go on from `first`, `leaves` and `members` are those of
-    `check_entries`, `ids` those of the groups that begin. `families` are the first words of the control types, each
-    filled up with zeros.
+    The columns must say what the entries do. Indices continue from `first`; `leaves` and `members` are those of
+    `check_entries`, `ids` those of the groups that begin. `families` are the first words of control types, each padded
+    with zeros.
     """
     group, control = 0, -1
     for i in range(len(spans)):
-        row, said = spans[i], members[i]
+        row, own = spans[i], members[i]
         if width(row, INDEX) != 8 or number(data, row[INDEX], 8) != first + i:
             return -2
-        if width(row, LEAF) != 32 or not same(data, row[LEAF], leaves, 32 * (i + 1), 32):
+        if width(row, LEAF) != 32 or not equals(data, row[LEAF], leaves, 32 * (i + 1), 32):
             return -2
-        if width(row, KIND) != width(said, TYPE) or not same(data, row[KIND], data, said[TYPE], width(said, TYPE)):
+        if width(row, KIND) != width(own, TYPE) or not equals(data, row[KIND], data, own[TYPE], width(own, TYPE)):
             return -2
-        if width(row, NAME) != width(said, KEY) or not same(data, row[NAME], data, said[KEY], width(said, KEY)):
+        if width(row, NAME) != width(own, KEY) or not equals(data, row[NAME], data, own[KEY], width(own, KEY)):
             return -2
-        is_control = in_family(data, said[TYPE], said[TYPE_END], families)
+        is_control = in_family(data, own[TYPE], own[TYPE_END], families)
         if width(row, CONTROL) != 1 or data[row[CONTROL]] != is_control:
             return -2
-        if width(row, GROUP) != (16 if said[IS_FIRST] else -1):
+        if width(row, GROUP) != (16 if own[IS_FIRST] else -1):
             return -2
-        if said[IS_FIRST]:
-            if not same(data, row[GROUP], ids, 16 * group, 16):
+        if own[IS_FIRST]:
+            if not equals(data, row[GROUP], ids, 16 * group, 16):
                 return -2
             group += 1
         if is_control:
@@ -154,101 +158,101 @@ def check_columns(data: Any, spans: Any, members: Any, leaves: Any, ids: Any, fa
     return control
 
 
-@kept
+@cached
 def check_entries(
-    data: Any, spans: Any, leaves: Any, origin: Any, numbers: Any, carried: Any, ids: Any, firsts: Any, members: Any,
-    stack: Any,
+    data: Any, spans: Any, leaves: Any, origin: Any, counters: Any, entry_before: Any, ids: Any, firsts: Any,
+    members: Any, stack: Any,
 ) -> int:  # fmt: skip
     """
     Return how many of the entries at `spans`, from the first on, keep rules 1 to 6 of `format/verification.py`.
 
-    `leaves` are hashes of 32 bytes: of the entry before the first, then theirs. `numbers` and `carried` say what came
-    before, and are brought up to the last entry that was accepted. Filled in: `ids` and `firsts` (ids in binary and
-    indices of groups that begin) and `members`. `stack` is room to work in.
+    `leaves` are hashes of 32 bytes: of the entry before the first, then theirs. `counters` and `entry_before` describe
+    what came before; they are updated to the last accepted entry. Output: `ids` and `firsts` (binary ids and first
+    indices of groups that begin), and `members`. `stack` is scratch memory for `value`.
     """
     if not names_log(origin):
         return 0
     for i in range(len(spans)):
-        if not entry(data, spans[i], leaves, 32 * i, origin, numbers, carried, ids, firsts, members[i], stack):
+        if not entry(data, spans[i], leaves, 32 * i, origin, counters, entry_before, ids, firsts, members[i], stack):
             return i
     return len(spans)
 
 
 @compiled
 def entry(
-    data: Any, span: Any, leaves: Any, leaf: int, origin: Any, numbers: Any, carried: Any, ids: Any, firsts: Any,
+    data: Any, span: Any, leaves: Any, leaf: int, origin: Any, counters: Any, entry_before: Any, ids: Any, firsts: Any,
     members: Any, stack: Any,
 ) -> bool:  # fmt: skip
     """
-    Tell whether one entry keeps rules 1 to 6, if it is of the plain case.
+    Tell whether an entry keeps rules 1 to 6, in the plain case.
 
-    Plain: outside `data` no text has an escape, numbers have at most 15 digits, and `data` is nested at most 32 levels.
+    Plain: no text outside `data` has an escape, numbers have at most 15 digits, `data` has at most 32 levels.
     """
     if width(span, ENTRY) > 65_535:
         return False
-    at = actor(data, behind(data, span[ENTRY], _ACTOR))
-    at = behind(data, at, _DATA)
+    at = actor(data, skip(data, span[ENTRY], _ACTOR))
+    at = skip(data, at, _DATA)
     if at < 0 or data[at] != OPEN:
         return False
-    at = behind(data, value(data, at, stack), _KEY)
+    at = skip(data, value(data, at, stack), _KEY)
     members[KEY] = at
     at = event_key(data, at)
     members[KEY_END] = at - 1
-    at = behind(data, timestamp(data, behind(data, at, _OCCURRED)), _PARTS)
-    at = behind(data, parts(data, at), _TYPE)
+    at = skip(data, timestamp(data, skip(data, at, _OCCURRED)), _PARTS)
+    at = skip(data, parts(data, at), _TYPE)
     members[TYPE] = at
     at = event_type(data, at)
     members[TYPE_END] = at - 1
-    version, at = decimal(data, behind(data, at, _VERSION))
-    at = behind(data, at, _BRANCH)
+    version, at = decimal(data, skip(data, at, _VERSION))
+    at = skip(data, at, _BRANCH)
     if at < 0 or version < 1:
         return False
     branch, start = data[at], at
-    at = behind(data, start, _THEN)
+    at = skip(data, start, _THEN)
     if at < 0:
-        at = behind(data, start, _ELSE)
+        at = skip(data, start, _ELSE)
     group_id = at
-    of, at = decimal(data, behind(data, uuid(data, at, ids, 16 * numbers[GROUPS]), _OF))
-    position, at = decimal(data, behind(data, at, _POSITION))
-    index, at = decimal(data, behind(data, at, _INDEX))
-    at = behind(data, behind(data, at, _LOG), origin)
-    at = behind(data, previous(data, behind(data, at, _PREVIOUS), leaves, leaf), _RECORDED)
+    of, at = decimal(data, skip(data, uuid(data, at, ids, 16 * counters[GROUPS]), _OF))
+    position, at = decimal(data, skip(data, at, _POSITION))
+    index, at = decimal(data, skip(data, at, _INDEX))
+    at = skip(data, skip(data, at, _LOG), origin)
+    at = skip(data, previous(data, skip(data, at, _PREVIOUS), leaves, leaf), _RECORDED)
     recorded_at = at
-    at = behind(data, timestamp(data, at), _END)
-    if at != span[ENTRY + 1] or index != numbers[SIZE] or position >= of or of > 1024 or group_id < 0:
+    at = skip(data, timestamp(data, at), _END)
+    if at != span[ENTRY + 1] or index != counters[SIZE] or position >= of or of > 1024 or group_id < 0:
         return False
-    if before(data, recorded_at, recorded_at + TIME_BYTES, carried, 0, TIME_BYTES):
+    if sorts_before(data, recorded_at, recorded_at + TIME_BYTES, entry_before, 0, TIME_BYTES):
         return False
-    if not follows_group(branch, of, position, numbers, carried, ids):
+    if not follows_group(branch, of, position, counters, entry_before, ids):
         return False
     if position == 0:
-        firsts[numbers[GROUPS]] = index
-        numbers[GROUPS] += 1
+        firsts[counters[GROUPS]] = index
+        counters[GROUPS] += 1
     members[IS_FIRST] = position == 0
-    numbers[POSITION] = position + 1
-    numbers[OF] = of
-    numbers[SIZE] += 1
+    counters[POSITION] = position + 1
+    counters[OF] = of
+    counters[SIZE] += 1
     for i in range(TIME_BYTES):
-        carried[i] = data[recorded_at + i]
+        entry_before[i] = data[recorded_at + i]
     return True
 
 
 @compiled
-def follows_group(branch: int, of: int, position: int, numbers: Any, carried: Any, ids: Any) -> bool:
-    """Tell whether an entry goes on with the group before it, or begins one; its id is the last in `ids`."""
-    at = 16 * numbers[GROUPS]
-    if numbers[POSITION] < numbers[OF]:
-        goes_on = position == numbers[POSITION] and of == numbers[OF] and branch == carried[BRANCH_AT]
-        return goes_on and same(ids, at, carried, ID_AT, 16)
+def follows_group(branch: int, of: int, position: int, counters: Any, entry_before: Any, ids: Any) -> bool:
+    """Tell whether an entry continues the group of the entry before, or begins one; its id is the last in `ids`."""
+    at = 16 * counters[GROUPS]
+    if counters[POSITION] < counters[OF]:
+        is_next = position == counters[POSITION] and of == counters[OF] and branch == entry_before[BRANCH_AT]
+        return is_next and equals(ids, at, entry_before, ID_AT, 16)
     for i in range(16):
-        carried[ID_AT + i] = ids[at + i]
-    carried[BRANCH_AT] = branch
+        entry_before[ID_AT + i] = ids[at + i]
+    entry_before[BRANCH_AT] = branch
     return position == 0
 
 
 @compiled
 def value(data: Any, at: int, stack: Any) -> Any:
-    """Return where the canonical JSON value that begins at `at` ends, -1 if there is none."""
+    """Return where the canonical JSON value at `at` ends, -1 if there is none."""
     level = 0
     while True:
         byte = data[at]
@@ -287,7 +291,7 @@ def value(data: Any, at: int, stack: Any) -> Any:
 
 @compiled
 def member(data: Any, at: int, last: Any) -> Any:
-    """Return where the value behind a member's name begins; `last` is where the name before it lies, -1 if none."""
+    """Return where the value after a member's name begins; `last` says where the name before it lies, -1 if none."""
     if data[at] != QUOTE:
         return -1
     start = end = at + 1
@@ -295,7 +299,7 @@ def member(data: Any, at: int, last: Any) -> Any:
         end += 1
     if data[end] != QUOTE or data[end + 1] != COLON:
         return -1
-    if last[0] >= 0 and not before(data, last[0], last[1], data, start, end):
+    if last[0] >= 0 and not sorts_before(data, last[0], last[1], data, start, end):
         return -1
     last[0], last[1] = start, end
     return end + 2
@@ -314,15 +318,15 @@ def leaf_value(data: Any, at: int) -> Any:
         found, end = decimal(data, at)
         return end
     if byte == _TRUE[0]:
-        return behind(data, at, _TRUE)
+        return skip(data, at, _TRUE)
     if byte == _FALSE[0]:
-        return behind(data, at, _FALSE)
-    return behind(data, at, _NULL)
+        return skip(data, at, _FALSE)
+    return skip(data, at, _NULL)
 
 
 @compiled
 def any_text(data: Any, at: int) -> int:
-    """Return the end of a string, behind its quote: UTF-8, escaped as RFC 8785 does it and not otherwise."""
+    """Return where a string ends, its quote included: UTF-8, escaped exactly as in RFC 8785."""
     while True:
         while _PLAIN[data[at]]:
             at += 1
@@ -343,15 +347,15 @@ def any_text(data: Any, at: int) -> int:
 
 @compiled
 def escape(data: Any, at: int) -> Any:
-    """Return where what follows a backslash ends."""
+    """Return where an escape ends; its backslash is before `at`."""
     for short in _SHORT:
         if data[at] == short:
             return at + 1
-    at = behind(data, at, _ESCAPED)
+    at = skip(data, at, _ESCAPED)
     if at < 0 or not (data[at] == ZERO or data[at] == ZERO + 1) or _NIBBLE[data[at + 1]] < 0:
         return -1
     code = 16 * _NIBBLE[data[at]] + _NIBBLE[data[at + 1]]
-    if code in (8, 9, 10, 12, 13):  # which have a short form
+    if code in (8, 9, 10, 12, 13):  # these have a short form
         return -1
     return at + 2
 
@@ -386,17 +390,17 @@ def character(data: Any, at: int) -> int:
 
 @compiled
 def parts(data: Any, at: int) -> int:
-    """Return where the list of parts ends, behind its opening bracket: names sorted, each with a hash."""
+    """Return where the list of parts ends; its opening bracket is before `at`. Names are sorted, each with a hash."""
     if at < 0:
         return -1
     if data[at] == CLOSE_LIST:
         return at + 1
     last = last_end = -1
     while True:
-        start = behind(data, at, _PART)
+        start = skip(data, at, _PART)
         end = word(data, start)
-        at = behind(data, hash_text(data, behind(data, end, _COMMITMENT)), _PART_END)
-        if at < 0 or (last >= 0 and not before(data, last, last_end, data, start, end)):
+        at = skip(data, hash_text(data, skip(data, end, _COMMITMENT)), _PART_END)
+        if at < 0 or (last >= 0 and not sorts_before(data, last, last_end, data, start, end)):
             return -1
         if data[at] == CLOSE_LIST:
             return at + 1
@@ -430,10 +434,10 @@ def hash_text(data: Any, at: int) -> int:
 
 @compiled
 def actor(data: Any, at: int) -> int:
-    """Return the end of an actor, behind its quote: 32 hex digits, or `system`."""
+    """Return where an actor ends, its quote included: 32 hex digits, or `system`."""
     if at < 0:
         return -1
-    end = behind(data, at, _SYSTEM)
+    end = skip(data, at, _SYSTEM)
     if end >= 0:
         return end
     for i in range(32):
@@ -444,7 +448,7 @@ def actor(data: Any, at: int) -> int:
 
 @compiled
 def event_key(data: Any, at: int) -> int:
-    """Return the end of an event key, behind its quote: 1 to 2,000 visible ASCII characters, none of them escaped."""
+    """Return where an event key ends, its quote included: 1 to 2,000 visible ASCII characters without escapes."""
     if at < 0:
         return -1
     start = at
@@ -455,7 +459,7 @@ def event_key(data: Any, at: int) -> int:
 
 @compiled
 def event_type(data: Any, at: int) -> int:
-    """Return the end of an event's type, behind its quote: two words of lower-case letters and underscores."""
+    """Return where an event's type ends, its quote included: two words of lower-case letters and underscores."""
     if at < 0:
         return -1
     for last in (DOT, QUOTE):
@@ -471,7 +475,7 @@ def event_type(data: Any, at: int) -> int:
 
 @compiled
 def names_log(origin: Any) -> bool:
-    """Tell whether a log can have this origin: 1 to 255 visible ASCII characters, no plus, and none that is escaped."""
+    """Tell whether this is an origin: 1 to 255 visible ASCII characters, without plus and without escapes."""
     for byte in origin:
         if not _VISIBLE[byte] or byte == PLUS:
             return False
@@ -495,7 +499,7 @@ def decimal(data: Any, at: int) -> Any:
 
 @compiled
 def timestamp(data: Any, at: int) -> int:
-    """Return the end of a time, its quote still to come: `YYYY-MM-DDTHH:MM:SS.ffffffZ`, of a day that exists."""
+    """Return where a time ends, without its quote: `YYYY-MM-DDTHH:MM:SS.ffffffZ`, of a day that exists."""
     if at < 0:
         return -1
     for i in range(TIME_BYTES):
@@ -533,7 +537,7 @@ def two(data: Any, at: int) -> Any:
 
 @compiled
 def uuid(data: Any, at: int, ids: Any, to: int) -> int:
-    """Return the end of a UUID, and write it in binary to `ids` at `to`."""
+    """Return where a UUID ends, and write it in binary to `ids` at `to`."""
     if at < 0:
         return -1
     for i in range(16):
@@ -554,7 +558,7 @@ def uuid(data: Any, at: int, ids: Any, to: int) -> int:
 
 @compiled
 def previous(data: Any, at: int, leaves: Any, leaf: int) -> int:
-    """Return the end of the hex digits of the leaf hash before."""
+    """Return where the leaf hash of the entry before ends, in hex digits."""
     if at < 0:
         return -1
     for i in range(32):
@@ -566,8 +570,8 @@ def previous(data: Any, at: int, leaves: Any, leaf: int) -> int:
 
 
 @compiled
-def behind(data: Any, at: int, literal: Any) -> int:
-    """Return where `literal` ends, which must begin at `at`; -1 if it does not, or `at` is negative."""
+def skip(data: Any, at: int, literal: Any) -> int:
+    """Return where `literal`, which must begin at `at`, ends; -1 if it does not, or `at` is negative."""
     if at < 0:
         return -1
     for i in range(len(literal)):
@@ -577,7 +581,7 @@ def behind(data: Any, at: int, literal: Any) -> int:
 
 
 @compiled
-def before(one: Any, at: int, end: int, other: Any, other_at: int, other_end: int) -> Any:
+def sorts_before(one: Any, at: int, end: int, other: Any, other_at: int, other_end: int) -> Any:
     """Tell whether the first bytes sort before the second."""
     while at < end and other_at < other_end:
         if one[at] != other[other_at]:
@@ -588,8 +592,8 @@ def before(one: Any, at: int, end: int, other: Any, other_at: int, other_end: in
 
 
 @compiled
-def same(one: Any, at: int, other: Any, other_at: int, length: int) -> bool:
-    """Tell whether `length` bytes are the same."""
+def equals(one: Any, at: int, other: Any, other_at: int, length: int) -> bool:
+    """Tell whether `length` bytes are equal."""
     for i in range(length):  # noqa: SIM110 - numba compiles no generators
         if one[at + i] != other[other_at + i]:
             return False
@@ -598,13 +602,13 @@ def same(one: Any, at: int, other: Any, other_at: int, length: int) -> bool:
 
 @compiled
 def width(row: Any, place: int) -> int:
-    """Return how many bytes lie between two places of a row, -1 for NULL."""
+    """Return the length of a span of a row in bytes, -1 for NULL."""
     return row[place + 1] - row[place] if row[place] >= 0 else -1
 
 
 @compiled
 def in_family(data: Any, at: int, end: int, families: Any) -> bool:
-    """Tell whether the first word of a type, up to a dot, is one of `families`."""
+    """Tell whether the first word of a type, before its dot, is one of `families`."""
     for family in families:
         i = 0
         while family[i] and at + i < end and data[at + i] == family[i]:

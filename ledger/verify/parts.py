@@ -1,7 +1,7 @@
 """
 Verifies the payload parts that PostgreSQL still holds against the commitments in their entries.
 
-Apart from `database.py` because it needs a role that may see parts, which the auditor's may not.
+Separate from `database.py` because it needs a role that may read payload parts; the auditor's role may not.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _PAGE: Final = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartsReport:
     """
-    How many payload parts, of how many entries, match. `sealed` ones are encrypted and could not be opened, though the
-    log does not say that they were erased: there were no keys at hand, or theirs is gone.
+    How many payload parts, of how many entries, match. `sealed` ones are encrypted and could not be opened, although
+    the log does not say that they were erased: no keys were given, or their key is gone.
     """
 
     checked: int
@@ -46,8 +46,8 @@ async def verify_parts(
     """
     Check every payload part that still exists, of entries from `first` on, against the commitment in its entry.
 
-    `connection` reads as a role that may see payload parts, `opener` has the keys of those that are sealed; without
-    keys these are counted. The entries are believed: see `verify_database`.
+    `connection` reads as a role that may see payload parts. `opener` has the keys of sealed parts; without it these are
+    only counted. The entries are not verified here: see `verify_database`.
 
     Raises:
         BrokenError: (`Fault.PART`) at the first that does not match; carries the index of its entry.

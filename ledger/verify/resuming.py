@@ -1,12 +1,13 @@
 """
-Keeps how far verification is, so that hours of work can be taken up again after they were cut off.
+Saves how far verification has come, so that hours of work can be resumed after an interruption.
 
-    FILE            canonical JSON: how many entries, the state of the chain and the edge of the tree behind them
-    FILE.groups     the ids of the groups so far, appended as the work goes on
+    FILE            canonical JSON: size, state of the chain and edge of the tree, up to which all was verified
+    FILE.groups     the ids of the groups so far, appended as the work proceeds
 
-Guarantee: what is taken up again was kept for the same log, and goes on to the same roots: the checkpoint that was the
-newest one then is held against the log like one that was kept elsewhere. Beyond its form nothing else is checked: the
-files are the auditor's own, and whoever can write them can pass over whatever they say is done. A report says so.
+Guarantee: progress is resumed only for the same log, and the log must continue from the checkpoint that was the newest
+when the work began; that checkpoint is checked like one held elsewhere. Beyond their form nothing else of the files is
+checked: they are the auditor's own, and whoever can write them can pretend that entries were verified. A report says
+where work was resumed.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _FIRST_BYTES: Final = 8
 _MEMBERS: Final = {"chunks", "control_index", "edge", "note", "origin", "state"}
 
 
-class Begun(NamedTuple):
-    """Work that was begun: where it goes on, and the newest note of the log at that time."""
+class SavedProgress(NamedTuple):
+    """Where to resume, and the newest note of the log when the work began."""
 
     start: Start
     groups: tuple[bytes, bytes]
@@ -47,22 +48,22 @@ class Begun(NamedTuple):
 
 
 class ProgressKeeper(Protocol):
-    """Keeps how far the work is."""
+    """Saves progress. Used by one verification at a time."""
 
-    def load(self, origin: str, note: bytes, /) -> Begun | None:
-        """Return what was begun on the log `origin`; from now on `note`, its newest one, is kept with it."""
+    def load(self, origin: str, note: bytes, /) -> SavedProgress | None:
+        """Return the saved progress on the log `origin`, if any; `note`, its newest one, is saved with new progress."""
 
     def save(self, start: Start, groups: GroupIds, /, *, control_index: int = ...) -> None:
-        """Keep that all entries before `start` were verified, now and then."""
+        """Save, now and then, that all entries before `start` were verified."""
 
     def forget(self) -> None:
-        """All is done."""
+        """Discard what was saved: the work is complete."""
 
 
 class NoProgressFile:
-    """Keeps nothing."""
+    """Saves nothing."""
 
-    def load(self, origin: str, note: bytes, /) -> Begun | None:  # noqa: ARG002 - as the protocol has it
+    def load(self, origin: str, note: bytes, /) -> SavedProgress | None:  # noqa: ARG002 - as the protocol has it
         """Return None."""
         return None
 
@@ -74,7 +75,7 @@ class NoProgressFile:
 
 
 class ProgressFile:
-    """Keeps how far the work is in a file and one beside it."""
+    """Saves progress in two files: `path`, and `.groups` next to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,9 +85,9 @@ class ProgressFile:
         self._chunks: list[int] = []
         self._saved = 0
 
-    def load(self, origin: str, note: bytes, /) -> Begun | None:
+    def load(self, origin: str, note: bytes, /) -> SavedProgress | None:
         """
-        Return what was begun, None if there is no such file.
+        Return the saved progress, None if there is no such file.
 
         Raises:
             FormatError: if the file is of another log, or not of its form.
@@ -108,7 +109,7 @@ class ProgressFile:
 
     def save(self, start: Start, groups: GroupIds, /, *, control_index: int = NO_CONTROL) -> None:
         """
-        Write the file, if enough was done since it was last written; one that is cut off here leaves the older one.
+        Save, if enough was verified since the last time. An interruption here leaves the older progress.
 
         Raises:
             LedgerError: if it cannot be written.
@@ -145,7 +146,7 @@ class ProgressFile:
         self._groups_path.unlink(missing_ok=True)
 
 
-def _parse(data: bytes, packed: bytes, origin: str) -> tuple[Begun, list[int]]:
+def _parse(data: bytes, packed: bytes, origin: str) -> tuple[SavedProgress, list[int]]:
     what = "file of progress"
     file = canonical.decode(data)
     if not isinstance(file, dict) or file.keys() != _MEMBERS:
@@ -164,7 +165,7 @@ def _parse(data: bytes, packed: bytes, origin: str) -> tuple[Begun, list[int]]:
     if any(chunk < 0 for chunk in chunks) or at > len(packed):
         raise FormatError(what, expected=f"{at} bytes of group ids", found=f"{len(packed)} bytes")
     note = parse_base64(file["note"] if isinstance(file["note"], str) else "", what="note")
-    return Begun(Start(state=state, edge=edge), (bytes(ids), bytes(firsts)), note, control_index), chunks
+    return SavedProgress(Start(state=state, edge=edge), (bytes(ids), bytes(firsts)), note, control_index), chunks
 
 
 def _state(value: Json) -> ChainState:

@@ -1,9 +1,8 @@
 """
 A second opinion on a tree: pymerkle, which shares no code with ours, computes its roots and proves its entries.
 
-This is the only place that imports pymerkle. It is GPL-3.0 and hence an extra, which whoever wants it installs.
-Its consistency proofs are of another construction than RFC 6962 and are not asked for: equal roots at two sizes of one
-list of leaves say the same.
+This is the only module that imports pymerkle. It is GPL-3.0, hence an optional extra. Its consistency proofs are built
+differently from RFC 6962 and are not used: equal roots at two sizes of one list of leaves prove the same.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def second_opinion(leaves: bytes, roots: Mapping[int, bytes]) -> str:
     """
     Check roots, by tree size, and inclusion proofs of up to 64 entries with pymerkle; say what was checked.
 
-    `leaves` are the leaf hashes, joined. The proofs that pymerkle makes must be ours too: `check_inclusion` takes them.
+    `leaves` are the leaf hashes, joined. Our `check_inclusion` must accept the proofs that pymerkle makes, too.
 
     Raises:
         BrokenError: (`Fault.ROOT`) if it finds another root, (`Fault.PROOF`) if one of its proofs does not lead there.
@@ -43,7 +42,7 @@ def second_opinion(leaves: bytes, roots: Mapping[int, bytes]) -> str:
             )
     indices = sorted({*range(0, size, max(size // SAMPLES_MAX, 1)), size - 1}) if size else []
     for index in indices:
-        proof = tree.prove_inclusion(index + 1, size)  # which counts from 1
+        proof = tree.prove_inclusion(index + 1, size)  # pymerkle counts from 1
         leaf, root = tree.get_leaf(index + 1), bytes(tree.get_root(size))
         # Its path begins with the leaf itself.
         check_inclusion(index=index, size=size, leaf=leaf, proof=[bytes(h) for h in proof.path[1:]], root=root)
@@ -58,10 +57,9 @@ def second_opinion(leaves: bytes, roots: Mapping[int, bytes]) -> str:
 
 class _Tree(pymerkle.BaseMerkleTree):  # type: ignore[misc]
     """
-    The leaves of a log as pymerkle asks for them.
+    The leaves of a log as pymerkle reads them.
 
-    Two of its five methods are for appending alone (`append_entry` calls the one, then the other): a second opinion
-    is about the leaves that are there, and appends nothing, so they are not reached.
+    Two of its five methods are for appending alone (`append_entry` calls one, then the other), which is not done here.
     """
 
     def __init__(self, leaves: bytes) -> None:
@@ -69,10 +67,10 @@ class _Tree(pymerkle.BaseMerkleTree):  # type: ignore[misc]
         super().__init__(algorithm="sha256")
 
     def _encode_entry(self, data: Any) -> bytes:
-        raise LedgerError(f"tree of a second opinion: expected to be read, found an entry to append: {data!r:.40}")
+        raise LedgerError(f"second opinion: expected only reads of the tree, found an entry to append: {data!r:.40}")
 
     def _store_leaf(self, data: Any, _digest: bytes) -> int:
-        raise LedgerError(f"tree of a second opinion: expected to be read, found a leaf to append: {data!r:.40}")
+        raise LedgerError(f"second opinion: expected only reads of the tree, found a leaf to append: {data!r:.40}")
 
     def _get_leaf(self, index: int) -> bytes:
         return self._leaves[(index - 1) * HASH_SIZE_BYTES : index * HASH_SIZE_BYTES]

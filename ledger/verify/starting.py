@@ -1,15 +1,14 @@
 """
-Where verification begins: behind a checkpoint that the auditor holds (`--since`), or at an entry that has to be first.
+Where verification begins: after a checkpoint that the auditor holds (`--since`), or at the log's first entry.
 
 Guarantee: the state and the edge that are returned are those of the tree that the held checkpoint has signed, and the
-newest tree begins with it. What the entries before it say was verified when that checkpoint was accepted, or was not:
-they are not read again. Pure; tiles and the one entry are read by the caller.
+newest tree begins with that tree. The entries before it are not read again: they were verified when that checkpoint was
+accepted, or never. Pure: the caller reads the tiles and the one entry.
 
 Verification works on whole tiles, so it begins at the last multiple of 256 before the checkpoint's size.
 
-A log which by its origin goes on from another must say so in its first entry, with what that one's signer had signed
-last (`check_continued`). That is looked at last, behind all other rules: what the first entry says counts once it is
-known to be the first entry.
+A log whose origin says that it continues another must begin with an entry that holds what that log's signer had signed
+last (`check_continued`). This is checked last, after all other rules: only then is it known to be the first entry.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ledger.format.tiles import (
 )
 from ledger.format.verification import ChainState, state_behind
 
-SINCE: Final = "checkpoint to go on from"
+SINCE: Final = "checkpoint to continue from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,21 +51,21 @@ def first_read(since: Checkpoint) -> int:
 
 def prove_earlier(read_tile: TileReader, earlier: Sequence[Checkpoint], *, size: int) -> list[list[bytes]]:
     """
-    Return the proof, for each of `earlier`, that the tree of `size`, which is not smaller, goes on from it.
+    Return for each of `earlier` the proof that the tree of `size`, which is not smaller, continues from it.
 
     Reads the same tiles whatever their hashes are.
     """
     read = tile_hash_reader(read_tile, size)
-    # Every tree begins with the empty one: there is nothing to prove.
+    # Every tree continues the empty one: there is nothing to prove.
     return [prove_consistency(size1=old.size, size2=size, read=read) if old.size else [] for old in earlier]
 
 
 def check_earlier(earlier: Sequence[Checkpoint], proofs: Sequence[Sequence[bytes]], *, size: int, root: bytes) -> None:
     """
-    Check that the tree of `size` and `root` goes on from each of `earlier`.
+    Check that the tree of `size` and `root` continues from each of `earlier`.
 
     Raises:
-        BrokenError: (`Fault.ROOT`) if from one it does not; no index can be named.
+        BrokenError: (`Fault.ROOT`) if it does not continue from one; no index can be named.
     """
     for old, proof in zip(earlier, proofs, strict=True):
         if old.size == 0:
@@ -74,7 +73,7 @@ def check_earlier(earlier: Sequence[Checkpoint], proofs: Sequence[Sequence[bytes
         try:
             check_consistency(size1=old.size, size2=size, root1=old.root, root2=root, proof=proof)
         except BrokenError as error:
-            expected = f"a log that goes on from the root {old.root.hex()}"
+            expected = f"a log that continues from the root {old.root.hex()}"
             raise BrokenError(
                 Fault.ROOT, where=f"checkpoint of size {old.size}", expected=expected, found=error
             ) from error
@@ -84,8 +83,8 @@ def read_prefix(read_tile: TileReader, *, since: Checkpoint) -> tuple[Pending, l
     """
     Return the edge of the tree at a held checkpoint's size, and the proof of the entry before the first that is read.
 
-    Reads the same tiles whatever their hashes are; they may be wider than that tree's. What is returned is for
-    `start_behind` to check.
+    Reads the same tiles whatever their hashes are; they may be wider than that tree's. `start_behind` checks what is
+    returned.
     """
     edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(since.size))
     for level, index, width in edge_addresses(since.size):
@@ -100,7 +99,7 @@ def start_behind(
     since: Checkpoint, edge: Pending, inclusion: Sequence[bytes], *, entry: bytes | None, where: str
 ) -> Start:
     """
-    Return the start behind a held checkpoint.
+    Return where verification begins after a held checkpoint.
 
     `entry` is the one before the first that is read, None if that is the log's first; `where` names what holds it.
 
@@ -123,7 +122,7 @@ def start_behind(
 
 def check_continued(first_entry: bytes, trusted: Trusted, *, origin: str, where: str) -> None:
     """
-    Check the first entry of the log `origin`: it names the log before, or there was none.
+    Check the first entry of the log `origin`: it names the log that this one continues, or there is none.
 
     Raises:
         BrokenError: if it does not, or no key that is trusted has signed the note that it carries; its index is 0.
@@ -131,9 +130,9 @@ def check_continued(first_entry: bytes, trusted: Trusted, *, origin: str, where:
     before = predecessor_origin(origin)
     try:
         found = check_continuation(first_entry, every_key(trusted, before or origin))
-        if found is not None and isinstance(trusted, KeyHistory):  # only now is it known at which size
+        if found is not None and isinstance(trusted, KeyHistory):  # only now is the size known
             check_continuation(first_entry, trusted.keys_for(found.signed.origin, found.signed.size))
     except (BrokenError, FormatError) as error:
         fault = error.fault if isinstance(error, BrokenError) else Fault.ENTRY
-        expected = f"what {before} had signed last" if before else "the first entry of a log that goes on from none"
+        expected = f"what {before} had signed last" if before else "the first entry of a log that continues no other"
         raise BrokenError(fault, where=where, expected=expected, found=error, index=0) from error

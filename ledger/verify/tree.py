@@ -1,7 +1,7 @@
 """
-The rules of the tree over a log's entries: it is made again from them and compared with tiles and signed roots. Pure.
+The rules of the tree over a log's entries: it is computed from them and compared with tiles and signed roots. Pure.
 
-Where an entry and a tile disagree, or two tiles, both cannot be genuine, and the signed root decides (`leads_to_root`).
+Where an entry and a tile disagree, or two tiles, one of them was changed; the signed root decides (`leads_to_root`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ledger.format.tiles import (
 )
 
 
-class Page(NamedTuple):
-    """What the tree needs of a tile's width of entries that were checked: their leaf hashes, joined, and the root."""
+class LeafPage(NamedTuple):
+    """The leaf hashes of up to 256 checked entries, joined, and the root over them."""
 
     leaves: bytes
     root: bytes
 
     @staticmethod
-    def of(leaves: Sequence[bytes]) -> Page:
-        """Return the page with these leaf hashes, 256 of them or, at the end of a log, fewer."""
-        return Page(b"".join(leaves), root_of(leaves))
+    def of(leaves: Sequence[bytes]) -> LeafPage:
+        """Return the page of these leaf hashes: 256, or fewer at the end of a log."""
+        return LeafPage(b"".join(leaves), root_of(leaves))
 
     def split(self) -> list[bytes]:
         """Return the leaf hashes."""
@@ -45,20 +45,20 @@ class Page(NamedTuple):
 
 class TreeRules:
     """
-    The tree over a log's leaf hashes, page by page; `edge` is its incomplete tiles, lowest level first.
+    The tree over a log's leaf hashes, page by page; `edge` holds its incomplete tiles, lowest level first.
 
-    It begins empty, or with the edge that the tree of `size` had, a multiple of 256.
+    It begins empty, or with the edge of the tree of `size` entries, a multiple of 256. Owned by one pass over a log.
     """
 
     def __init__(self, *, size: int = 0, edge: Pending = ()) -> None:
         self.size = size
         self.edge = edge
 
-    def add(self, page: Page) -> list[Tile]:
+    def add(self, page: LeafPage) -> list[Tile]:
         """
-        Append a page, and return the tiles above it that it completes, lowest level first: the stored ones must be so.
+        Append a page; return the tiles above it that it completes, lowest level first. The stored ones must be equal.
 
-        Behind a page that is not complete there can be no other.
+        No page can follow one that is not complete.
         """
         width = len(page.leaves) // HASH_SIZE_BYTES
         above: list[Tile] = []
@@ -108,7 +108,7 @@ def check_tile(computed: Tile, stored: Tile, *, size: int, root: bytes, read_til
     """
     Check that a stored tile is the one that the entries lead to.
 
-    `size` and `root` are those of a signed checkpoint that covers the tile; they decide who is wrong.
+    `size` and `root` are those of a signed checkpoint that covers the tile; they decide which of the two is wrong.
 
     Raises:
         BrokenError: what `tile_fault` says.
@@ -123,8 +123,8 @@ def tile_fault(computed: Tile, stored: Tile, *, entries_are_genuine: bool, entri
     """
     Return what is wrong where a stored tile differs from the one computed from below.
 
-    If the signed root follows from the entries, that is the stored tile. If not, it is the first thing below the tile
-    that differs: an entry, with its index, in what `entries` names, or a tile.
+    If the signed root follows from the entries, the stored tile is wrong. If not, the first thing below it that differs
+    is: an entry, with its index, in what `entries` names, or a tile.
     """
     position = first_difference(computed.hashes, stored.hashes) or 0
     path = tile_path(computed.level, computed.index, len(computed.hashes))
@@ -141,7 +141,7 @@ def tile_fault(computed: Tile, stored: Tile, *, entries_are_genuine: bool, entri
 
 def first_difference(hashes: Sequence[bytes], others: Sequence[bytes]) -> int | None:
     """
-    Return the first position at which the two differ, be it that one has ended, or None.
+    Return the first position at which the two differ (also where one has ended), or None.
     """
     if tuple(hashes) == tuple(others):
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ledger.verify.compiling import compiled, kept
+from ledger.verify.compiling import cached, compiled
 
 DIGIT, UPPER, LOWER, JOINT, LOCAL, DOMAIN = 1, 2, 4, 8, 16, 32
 """Classes of bytes; `_` counts as a lower letter."""
@@ -38,7 +38,7 @@ is its rearranged characters read in base 36.
 """
 
 
-@kept
+@cached
 def count(
     data: Any, spans: Any, validity: Any, first: int, weights: Any, tables: Any, number: Any, cell: Any, rows: Any
 ) -> None:

@@ -62,8 +62,8 @@ from ledger.store.session import Connection
 from ledger.store.stored_tree import read_tiles
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
 from ledger.verify.fast import FastPath
+from ledger.verify.workers import Effort
 from ledger.witness.rules import AddCheckpoint, Refusal, RefusedError, check_growth, format_request, open_request
 from testkit.ledger.appending import confirm
 from testkit.ledger.logs import KEY, ORIGIN, SIGNER, START, TENANT, append, change, event, groups, noise, sequenced
@@ -465,7 +465,7 @@ def test_the_compiled_kernel_accepts_a_page_of_a_large_log_and_no_changed_one(ba
     before = state_behind(made.entry(base - 1), index=base - 1, where="here")
 
     def accepts(bundle: bytes) -> EntryRules | None:
-        fast.room[: len(bundle)] = bundle
+        fast.buffer[: len(bundle)] = bundle
         page, rules = (
             fast.bundle_page(len(bundle), 256),
             EntryRules(origin=ORIGIN, where=lambda _: "here", state=before),

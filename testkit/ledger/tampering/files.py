@@ -19,7 +19,7 @@ from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, tile_path
 from ledger.store.read import Log
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
+from ledger.verify.workers import Effort
 from testkit.ledger.logs import KEY, ORIGIN, OTHER_ORIGIN, SIGNER, rows_of, signed, write_directory
 from testkit.ledger.standalone import standalone
 from testkit.ledger.tampering.columns import fault_of, flipped, place

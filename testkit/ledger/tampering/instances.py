@@ -27,7 +27,7 @@ from ledger.format.verification import VerificationReport
 from ledger.signing.key_directory import KeyDirectory
 from ledger.store.read import Log
 from ledger.store.session import Connection
-from ledger.verify.effort import Effort
+from ledger.verify.workers import Effort
 from testkit.ledger.tampering.kernel import counted_pages
 
 EXACT, FAST = Effort(kernel_entries_min=2**62), Effort(kernel_entries_min=0)

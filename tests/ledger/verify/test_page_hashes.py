@@ -68,7 +68,7 @@ def test_trees_of_any_width_have_their_roots(hashes: PageHashes) -> None:
 @pytest.mark.skipif(isinstance(FASTEST, HashlibHashes), reason="this Python has no OpenSSL that can be called")
 @pytest.mark.parametrize("place", [(-1, 3), (-1, -1), (2, 1), (0, 9), (9, 9), (2**62, 2**62 + 1)])
 def test_entries_that_do_not_lie_in_their_page_are_not_hashed(place: tuple[int, int]) -> None:
-    with pytest.raises(LedgerError, match="expected entries within it"):
+    with pytest.raises(LedgerError, match="expected entries inside the page"):
         FASTEST.leaves(array(b"12345678"), np.array([(0, 8), place], dtype=np.int64))
 
 
@@ -110,7 +110,7 @@ def test_a_log_is_verified_by_the_kernel_without_openssl(tmp_path: Path, without
         "from pathlib import Path\n"
         "from ledger.format.note import VerifierKey\n"
         "from ledger.verify.directory import verify_directory\n"
-        "from ledger.verify.effort import Effort\n"
+        "from ledger.verify.workers import Effort\n"
         "from ledger.verify.hashing import load_page_hashes\n"
         f"keys = [VerifierKey.parse({KEY.format()!r})]\n"
         f"done = verify_directory(Path({str(path)!r}), keys, effort=Effort(kernel_entries_min=0))\n"
@@ -127,7 +127,7 @@ def test_the_fast_path_finds_the_same_whoever_hashes(width: int) -> None:
     for hashes in (FASTEST, HashlibHashes()):
         fast, rules = FastPath(hashes), new_rules()
         bundle = format_bundle(entries)
-        fast.room[: len(bundle)] = bundle
+        fast.buffer[: len(bundle)] = bundle
         page = fast.bundle_page(len(bundle), width)
         assert page is not None
         assert fast.accept(page, rules)

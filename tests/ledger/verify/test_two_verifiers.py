@@ -21,7 +21,7 @@ from ledger.format.note import Ed25519Signer, VerifierKey
 from ledger.format.sequence import SequencedEntry
 from ledger.proving.evidence.gather import DecisionAt
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
+from ledger.verify.workers import Effort
 from testkit.ledger.evidence_logs import evidence, group_id, story_directory
 from testkit.ledger.logs import KEY, ORIGIN, rows_of, write_directory
 from testkit.ledger.standalone import MODULE, standalone

@@ -27,7 +27,7 @@ from ledger.format.note import Ed25519Signer, sign_note
 from ledger.format.sequence import Group, SequencedEntry
 from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
+from ledger.verify.workers import Effort
 from testkit.ledger.logs import (
     KEY,
     ORIGIN,

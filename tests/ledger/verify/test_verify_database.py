@@ -23,8 +23,8 @@ from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log, read_logs
 from ledger.store.session import Connection
 from ledger.verify.database import verify_database
-from ledger.verify.effort import Effort
 from ledger.verify.parts import verify_parts
+from ledger.verify.workers import Effort
 from testkit.ledger.logs import TENANT, append, change, groups, head_of, put, rows_of, sequenced
 
 EXACT, FAST = Effort(kernel_entries_min=2**62), Effort(kernel_entries_min=0)

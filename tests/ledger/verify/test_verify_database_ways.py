@@ -24,8 +24,8 @@ from ledger.store.session import Connection
 from ledger.verify import database_pages, resuming
 from ledger.verify.database import verify_database
 from ledger.verify.database_pages import EntryRow, Job, _check_on, read_rows, read_sound_head
-from ledger.verify.effort import Effort, Segment
 from ledger.verify.resuming import ProgressFile, ProgressKeeper
+from ledger.verify.workers import Effort, Segment
 from testkit.ledger.logs import TENANT, change, head_of, noise, plain_rows, put, rows_of
 
 SIZE = 2_300

@@ -51,7 +51,7 @@ def after(entries: Sequence[bytes]) -> EntryRules:
 
 
 def bundle_page(bundle: bytes, width: int) -> FastPage | None:
-    FAST.room[: len(bundle)] = bundle
+    FAST.buffer[: len(bundle)] = bundle
     return FAST.bundle_page(len(bundle), width)
 
 
@@ -358,7 +358,7 @@ def test_what_comes_behind_a_step_that_has_failed_fails_too() -> None:
     room, hashes = np.zeros(64, dtype=np.uint8), np.zeros(64, dtype=np.uint8)
     for step in (kernel.actor, kernel.event_key, kernel.event_type, kernel.hash_text, kernel.parts, kernel.word):
         assert as_python(step)(room, -1) == -1
-    assert as_python(kernel.behind)(room, -1, hashes[:1]) == -1
+    assert as_python(kernel.skip)(room, -1, hashes[:1]) == -1
     assert as_python(kernel.decimal)(room, -1) == (-1, -1)
     assert as_python(kernel.timestamp)(room, -1) == -1
     assert as_python(kernel.uuid)(room, -1, hashes, 0) == -1
@@ -502,7 +502,7 @@ def test_small_logs_are_verified_without_the_kernel_and_large_ones_if_numba_is_n
         "from pathlib import Path\n"
         "from ledger.format.note import VerifierKey\n"
         "from ledger.verify.directory import verify_directory\n"
-        "from ledger.verify.effort import Effort\n"
+        "from ledger.verify.workers import Effort\n"
         f"keys = [VerifierKey.parse({KEY.format()!r})]\n"
         f"path = Path({str(path)!r})\n"
         "print(verify_directory(path, keys).size, 'numpy' in sys.modules)\n"

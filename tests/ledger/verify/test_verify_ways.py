@@ -23,9 +23,9 @@ from ledger.format.verification import ChainState, GroupIds
 from ledger.verify import resuming
 from ledger.verify.anchored import judge_directory, with_witnessing
 from ledger.verify.directory import DirectoryJob, check_segment, verify_directory
-from ledger.verify.effort import Checked, Effort, Segment, segments_checked
 from ledger.verify.resuming import ProgressFile
 from ledger.verify.second_opinion import _Tree, second_opinion
+from ledger.verify.workers import Effort, Segment, SegmentResult, segments_checked
 from testkit.ledger.logs import KEY, ORIGIN, SIGNER, head_of, noise, rows_of, signed, write_directory
 
 SIZE = 2_300  # eight complete tiles, and 252 entries
@@ -112,10 +112,10 @@ def test_the_caller_has_its_share_of_the_segments_and_workers_have_the_others(pr
     assert own == [*range(start), *range(start + processes - 1, 40, processes)]
 
 
-def echo(segment: Segment) -> Checked:
+def echo(segment: Segment) -> SegmentResult:
     """Say which segment a worker was given."""
     state = ChainState(size=segment.first)
-    return Checked(state, state, [], (b"", b""))
+    return SegmentResult(state, state, [], (b"", b""))
 
 
 def test_one_process_and_few_entries_have_no_workers() -> None:

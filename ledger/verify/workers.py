@@ -1,11 +1,10 @@
 """
-How verification does its work: with the compiled kernel, in several processes. What it finds depends on neither.
+How verification shares its work: with the compiled kernel, and among processes. The result depends on neither.
 
-The caller's process is one of them and begins at once; the others, the workers, are started afresh meanwhile. Each
-checks segments of the log, from the state that the entry before a segment claims. Nothing a worker says is believed
-further than it was checked here: where the claimed state is not the one that the segment before has led to, or a worker
-has stopped for any reason, the caller checks from there on itself, so that every fault is found, and named, by the same
-code as without workers.
+The caller checks segments of the log and starts at once; workers are started meanwhile and check other segments, each
+from the state that the entry before it claims. The caller believes a worker only if that claimed state is the one that
+the segment before has led to. If it is not, or if a worker stopped for any reason, the caller checks that segment
+itself: so every fault is found and named by the same code as without workers.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from ledger.format.sequence import NO_CONTROL
 from ledger.format.tiles import TILE_WIDTH
 from ledger.format.verification import ChainState
-from ledger.verify.tree import Page
+from ledger.verify.tree import LeafPage
 
 if TYPE_CHECKING:  # at run time only large logs load it
     from ledger.verify.fast import FastPath
 
 
 _HEAD_START: Final = {True: 6, False: 1}
-"""Segments that take the caller about as long as workers take to start, with the kernel and without."""
+"""Segments that the caller checks while workers start, with the kernel and without."""
 _AHEAD: Final = 3
-"""Segments for each worker that are checked or wait to be: it has work while the caller checks one of its own."""
+"""Segments per worker that are being checked or wait: it has work while the caller checks its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """
-    From how many entries on the kernel is worth loading, and `processes` worth starting; each takes about a second.
+    How many `processes` to use, and from how many entries on the kernel and the processes are worth their start.
 
-    `segment_pages` times 256 entries are one turn of a process.
+    Loading the kernel takes half a second, starting processes about one. A segment has 256 entries per page.
     """
 
     processes: int = 1
@@ -55,27 +54,28 @@ class Segment(NamedTuple):
     end: int
 
 
-class Checked(NamedTuple):
+class SegmentResult(NamedTuple):
     """
-    What a worker has checked of a segment, from the claimed state `before` on: all, or as far as nothing was wrong.
+    What a worker found in a segment, from the claimed state `before` to the state `after`; no pages if it was broken.
 
-    `groups` are the ids of the groups that begin there (`GroupIds.pack`), `control_index` is of the last control entry.
+    `groups` are the ids of the groups that begin there (`GroupIds.pack`), `control_index` is that of the last control
+    entry.
     """
 
     before: ChainState
     after: ChainState
-    pages: list[Page]
+    pages: list[LeafPage]
     groups: tuple[bytes, bytes]
     control_index: int = NO_CONTROL
 
 
-Check: TypeAlias = Callable[[Segment], Checked]
-"""Checks a segment in a worker, so it must be one that can be pickled; it raises nothing that is worth knowing."""
+Check: TypeAlias = Callable[[Segment], SegmentResult]
+"""Checks a segment in a worker: it must be picklable, and returns no pages where it finds a fault."""
 
 
 def load_fast_path(entries: int, effort: Effort) -> FastPath | None:
     """
-    Return the fast path over so many entries; None if they are too few for it, or numba is not there.
+    Return the fast path; None if there are too few entries for it, or numba is not installed.
     """
     if entries < effort.kernel_entries_min:
         return None
@@ -89,12 +89,12 @@ def load_fast_path(entries: int, effort: Effort) -> FastPath | None:
 @contextmanager
 def segments_checked(
     check: Check, first: int, end: int, effort: Effort, *, is_fast: bool
-) -> Iterator[Iterator[tuple[Segment, Future[Checked] | None]]]:
+) -> Iterator[Iterator[tuple[Segment, Future[SegmentResult] | None]]]:
     """
-    Yield the segments of the entries from `first` up to `end` in order, each with what a worker says, if there are any.
+    Yield the segments of the entries from `first` up to `end` in order, each with the result of a worker, or None.
 
-    None stands beside those that the caller is to check: the first few, while workers start, and one of every
-    `effort.processes` behind them. `is_fast` tells whether it checks them with the kernel.
+    The caller checks those with None: the first few, while workers start, then one of every `effort.processes`.
+    `is_fast` says whether it checks them with the kernel. Without workers nothing is yielded.
     """
     if effort.processes < 2 or end - first < effort.processes_entries_min:
         yield iter(())
@@ -105,7 +105,7 @@ def segments_checked(
     context = multiprocessing.get_context("spawn")  # a fork would share the caller's connections
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_caller)
 
-    def submitted() -> Iterator[tuple[Segment, Future[Checked] | None]]:
+    def submitted() -> Iterator[tuple[Segment, Future[SegmentResult] | None]]:
         for number, segment in enumerate(segments, start=1):
             is_own = number <= head_start or (number - head_start) % effort.processes == 0
             yield segment, None if is_own else pool.submit(check, segment)
@@ -117,10 +117,10 @@ def segments_checked(
 
 
 def _in_order(
-    submitted: Iterator[tuple[Segment, Future[Checked] | None]], *, at_once: int
-) -> Iterator[tuple[Segment, Future[Checked] | None]]:
-    """Keep `at_once` segments under way, so that what waits to be joined stays small."""
-    waiting: deque[tuple[Segment, Future[Checked] | None]] = deque()
+    submitted: Iterator[tuple[Segment, Future[SegmentResult] | None]], *, at_once: int
+) -> Iterator[tuple[Segment, Future[SegmentResult] | None]]:
+    """Keep at most `at_once` segments with workers, so that few results wait in memory."""
+    waiting: deque[tuple[Segment, Future[SegmentResult] | None]] = deque()
     under_way = 0
     for item in submitted:
         waiting.append(item)
