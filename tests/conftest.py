@@ -42,6 +42,7 @@ from testkit.databases import (
     provision_template,
 )
 from testkit.environment import PROJECT, SHARED_DATA, missing
+from testkit.servers.cloud import start_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.judging import close_shared_engine
 
@@ -54,8 +55,12 @@ LONGEST: Final = (
     "tests/system/test_readme.py",
     "tests/system/test_crash.py",
     "tests/ledger/append/test_append_stress.py",
+    "tests/lakeproof/test_cli.py",
+    "tests/streams/handlers/test_observe.py",
+    "tests/streams/sources/test_kafka.py",
+    "tests/gateway/http/test_schemathesis.py",
 )
-"""Files of few tests that take long: begun first, they do not end last while other processes have nothing to do."""
+"""Files that take long: begun first, they do not end last while other processes have nothing to do."""
 
 _numbers = count()
 
@@ -102,6 +107,13 @@ def _connect_quickly(server: EmbeddedServer) -> None:
     for statement in ("ALTER ROLE CURRENT_USER SET scram_iterations = 1", "ALTER ROLE CURRENT_USER PASSWORD {}"):
         with psycopg.connect(server.admin_dsn, autocommit=True) as owner:
             owner.execute(sql.SQL(statement).format(sql.Literal(password)))
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """The URL of a server of S3, SNS and SQS; each test has a bucket and a queue of its own (`fresh_cloud`)."""
+    with start_cloud() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ A warehouse on S3: the built-in catalog stores its metadata there; engines get i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from lakeproof.services import Services, engine_properties, storage_properties
 from lakeproof.settings import load_settings
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
 from testkit.gateway.story import live_rows, replay, tell
-from testkit.servers.cloud import fresh_cloud, start_cloud
+from testkit.servers.cloud import fresh_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.loopback import serve_gateway
 from tests.gateway.http.test_foreign_pyiceberg import SCHEMA, rows
@@ -30,15 +30,9 @@ from tests.gateway.http.test_foreign_pyiceberg import SCHEMA, rows
 METADATA: dict[str, Any] = {"table-uuid": "u"}
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with start_cloud() as endpoint:
-        yield endpoint
-
-
 @pytest.fixture
-def cloud(endpoint: str) -> Cloud:
-    return fresh_cloud(endpoint)
+def cloud(moto: str) -> Cloud:
+    return fresh_cloud(moto)
 
 
 def s3_settings(cloud: Cloud) -> dict[str, str]:

@@ -5,7 +5,6 @@ A task whose files are on S3: opened with what the catalog's options say, its se
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -22,24 +21,17 @@ from projections.relational.catalogs import CatalogRow
 from spark_detect.files.parquet_scan import run_task
 from spark_detect.room import Lake
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
-from testkit.servers.cloud import fresh_cloud, put, start_cloud
+from testkit.servers.cloud import fresh_cloud, put
 from testkit.servers.loopback import LOOPBACK
 from testkit.servers.traps import set_trap
 
 TENANT = UUID(int=7)
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """A server for the tests of this module."""
-    with start_cloud() as endpoint:
-        yield endpoint
-
-
 @pytest.fixture
-def cloud(endpoint: str) -> Cloud:
+def cloud(moto: str) -> Cloud:
     """A bucket."""
-    return fresh_cloud(endpoint)
+    return fresh_cloud(moto)
 
 
 @pytest.fixture
@@ -55,7 +47,7 @@ def parquet(count: int) -> bytes:
     return stream.getvalue()
 
 
-def task(endpoint: str, location: str, *, below: str | None = None) -> Task:
+def task(moto: str, location: str, *, below: str | None = None) -> Task:
     """Return a task that reads the row groups 0 and 2 of the file at `location`."""
     columns = tuple(
         ScannedColumn(field_id=number, path=name) for number, name in enumerate(PERSON_SCHEMA.names, start=1)
@@ -80,7 +72,7 @@ def task(endpoint: str, location: str, *, below: str | None = None) -> Task:
     )
     options = {
         "location": below or location.rpartition("/")[0],
-        "s3.endpoint": endpoint,
+        "s3.endpoint": moto,
         "s3.region": "us-east-1",
         "s3.access-key-id": "key",
         "s3.secret-access-key": "secret:s3",
@@ -91,29 +83,29 @@ def task(endpoint: str, location: str, *, below: str | None = None) -> Task:
     return Task(scan=scan, catalog=row, slices=(FileSlice(location=location, row_groups=(0, 2)),), columns=columns)
 
 
-def test_row_groups_of_a_file_on_s3_are_counted(endpoint: str, cloud: Cloud, lake: Lake) -> None:
+def test_row_groups_of_a_file_on_s3_are_counted(moto: str, cloud: Cloud, lake: Lake) -> None:
     location = put(cloud, "t/data/a.parquet", parquet(250))
-    result = run_task(task(endpoint, location), lake)
+    result = run_task(task(moto, location), lake)
     assert (result.fault, result.is_postponed, result.rows) == (None, False, 150)
     assert len(result.field_ids) == len(PERSON_SCHEMA.names)
     assert 0 < result.bytes_read < len(parquet(250))
 
 
-def test_what_is_wrong_on_s3_is_told_apart(endpoint: str, cloud: Cloud, lake: Lake) -> None:
+def test_what_is_wrong_on_s3_is_told_apart(moto: str, cloud: Cloud, lake: Lake) -> None:
     good = put(cloud, "t/data/a.parquet", parquet(250))
     cut = put(cloud, "t/data/cut.parquet", parquet(250)[:500])
     one = put(cloud, "t/data/one.parquet", parquet(50))
     missing = good.replace("a.parquet", "none.parquet")
-    assert run_task(task(endpoint, missing), lake).fault is ScanFault.FILE_MISSING
-    assert run_task(task(endpoint, cut), lake).fault is ScanFault.FILE_UNREADABLE
-    assert run_task(task(endpoint, one), lake).fault is ScanFault.FILE_UNREADABLE, "it has one row group"
-    outside = run_task(task(endpoint, good, below=f"s3://{cloud.bucket}/other"), lake)
+    assert run_task(task(moto, missing), lake).fault is ScanFault.FILE_MISSING
+    assert run_task(task(moto, cut), lake).fault is ScanFault.FILE_UNREADABLE
+    assert run_task(task(moto, one), lake).fault is ScanFault.FILE_UNREADABLE, "it has one row group"
+    outside = run_task(task(moto, good, below=f"s3://{cloud.bucket}/other"), lake)
     assert outside.fault is ScanFault.FILE_UNREADABLE
-    assert run_task(task(endpoint, good, below=f"s3://{cloud.bucket}/t"), lake).fault is None
+    assert run_task(task(moto, good, below=f"s3://{cloud.bucket}/t"), lake).fault is None
 
 
-def test_a_secret_that_is_not_there_puts_the_scan_off(endpoint: str, cloud: Cloud, lake: Lake) -> None:
-    wanted = task(endpoint, put(cloud, "t/data/a.parquet", parquet(250)))
+def test_a_secret_that_is_not_there_puts_the_scan_off(moto: str, cloud: Cloud, lake: Lake) -> None:
+    wanted = task(moto, put(cloud, "t/data/a.parquet", parquet(250)))
     assert run_task(wanted, replace(lake, secrets=f"{lake.secrets}/none")).is_postponed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,13 +60,6 @@ OTHER_UUID = "00000000-0000-4000-8000-000000000000"
 ORDERS = Identifier(alias=ALIAS, namespace=("sales",), name="orders")
 ORDERS_KEY = f"table:{ALIAS}/sales/orders"
 SNAPSHOT, EARLIER = 3051729675574597004, 3055729675574597004
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    """A server for the tests of this module; each has a bucket of its own."""
-    with start_cloud() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

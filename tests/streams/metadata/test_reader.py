@@ -8,7 +8,7 @@ import asyncio
 import gzip
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +20,11 @@ from projections.lake.storage import Storage
 from streams.errors import PoisonError, UnansweredError
 from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, Snapshot
 from streams.metadata.reader import MetadataReaderPool
-from testkit.servers.cloud import fresh_cloud, put, start_cloud
+from testkit.servers.cloud import fresh_cloud, put
 from testkit.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
 from tests.streams.handlers.test_observe import TABLE_UUID, metadata
 
 LOCATION = "s3://lake/wh/orders/metadata/1.metadata.json"
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    """A server for the tests of this module; each has a bucket of its own."""
-    with start_cloud() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

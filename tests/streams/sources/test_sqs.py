@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,6 @@ from testkit.streams.world import World, until
 BACK_OFF_S = (0.01,)
 TRIGGER = "trigger.received"
 WAREHOUSE = "file:///wh"
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    """A server for the tests of this module; each has a bucket and a queue of its own."""
-    with start_cloud() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture
