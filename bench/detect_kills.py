@@ -35,7 +35,7 @@ from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
 from bench.waiting import NotSeenError, wait_for
 from lakeproof.demo.personal_data import PERSON_SCHEMA, PERSONAL, person_rows
-from lakeproof.detecting import open_room
+from lakeproof.detecting import open_job_folder
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving
@@ -74,13 +74,13 @@ def make_table(url: str, key: str) -> Table:
     return table
 
 
-def kill(word: str, room: Path) -> int:
+def kill(word: str, job: Path) -> int:
     """Kill the processes of this bench whose command line contains `word`; return how many they were."""
     killed = 0
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if word in line and f"{MARKER}={room}".encode() in (folder / "environ").read_bytes():
+            if word in line and f"{MARKER}={job}".encode() in (folder / "environ").read_bytes():
                 os.kill(int(folder.name), signal.SIGKILL)
                 killed += 1
     return killed
@@ -92,8 +92,8 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
     values = {"HOME": str(directory / "home"), "PORT": "0", "DETECT": "0", "STREAMS": "0"}
     settings = load_settings({f"LAKEPROOF_{name}": value for name, value in values.items()}, directory=PROJECT)
     began = time.monotonic()
-    with open_installation(settings, print) as installation, open_room(installation) as room:
-        os.environ[MARKER] = str(room.folder)
+    with open_installation(settings, print) as installation, open_job_folder(installation) as job:
+        os.environ[MARKER] = str(job.folder)
         async with open_services(installation) as services, serving(services) as served:
             writers = []
             for name in ("one", "two"):
@@ -101,7 +101,7 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
                 table = await asyncio.to_thread(make_table, served.url, tenant.key.secret)
                 writers.append(Writer(tenant=tenant, table=table))
             stop = asyncio.Event()
-            running = supervise(room, log=directory / "detect.log", stop=stop, say=print, pause_s_max=PAUSE_S_MAX)
+            running = supervise(job, log=directory / "detect.log", stop=stop, say=print, pause_s_max=PAUSE_S_MAX)
             detection = asyncio.create_task(running)
             killed: Counter[str] = Counter()
             deleted = commits = 0
@@ -113,11 +113,11 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
                             commits += 1
                     await asyncio.sleep(chance.uniform(0.0, 12.0))
                     victim = chance.choice(sorted(VICTIMS))
-                    if await asyncio.to_thread(kill, VICTIMS[victim], room.folder):
+                    if await asyncio.to_thread(kill, VICTIMS[victim], job.folder):
                         killed[victim] += 1
                         print(f"{killed.total()} of {kills}: {victim} killed after {commits} commits")
                     if chance.random() < 0.3 and victim != "workers":
-                        shutil.rmtree(room.checkpoint, ignore_errors=True)
+                        shutil.rmtree(job.checkpoint, ignore_errors=True)
                         deleted += 1
                 found = await settle(writers, installation.as_role(installation.roles.auditor))
             finally:

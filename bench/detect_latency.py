@@ -33,7 +33,7 @@ from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
 from bench.waiting import wait_for
 from lakeproof.demo.personal_data import PERSON_SCHEMA, person_rows
-from lakeproof.detecting import open_room
+from lakeproof.detecting import open_job_folder
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving
@@ -46,7 +46,7 @@ from projections.relational.catalogs import BUILTIN, CatalogRow
 from spark_detect.classify.columns import warm_up
 from spark_detect.driver.supervise import supervise
 from spark_detect.files.parquet_scan import run_task
-from spark_detect.room import Lake
+from spark_detect.job_folder import Lake
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
 from testkit.environment import PROJECT
 
@@ -67,11 +67,11 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
         },
         directory=PROJECT,
     )
-    with open_installation(settings, print) as installation, open_room(installation) as room:
+    with open_installation(settings, print) as installation, open_job_folder(installation) as job:
         async with open_services(installation) as services, serving(services) as served:
             roles = installation.roles
             stop = asyncio.Event()
-            detection = asyncio.create_task(supervise(room, log=directory / "detect.log", stop=stop, say=print))
+            detection = asyncio.create_task(supervise(job, log=directory / "detect.log", stop=stop, say=print))
             try:
                 tenant = await found_tenant(services, name="bench", identity="bench@example.com", alias="lake")
                 auditor = installation.as_role(roles.auditor)
@@ -89,7 +89,7 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
                             took.append(1_000 * (found.recorded_at - settled.recorded_at).total_seconds())
                             seen.append(pause_ms)
                 file = await asyncio.to_thread(lambda: next(iter(table.refresh().scan().plan_files())).file.file_path)
-                bare = _bare(room.lake(), tenant.tenant, tenant.origin, file)
+                bare = _bare(job.lake(), tenant.tenant, tenant.origin, file)
             finally:
                 stop.set()
                 await detection

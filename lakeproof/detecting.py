@@ -33,7 +33,7 @@ from spark_detect.classify import RULESET
 from spark_detect.driver.java import find_java
 from spark_detect.driver.supervise import DetectionState, supervise
 from spark_detect.errors import DetectionError, JavaError, PackageMissingError
-from spark_detect.room import Driver, Lake, Room
+from spark_detect.job_folder import Driver, JobFolder, Lake
 
 FOLDER: Final = "detect"
 LOG: Final = Path("log") / "detect.log"
@@ -51,8 +51,8 @@ async def keep_detecting(services: Services, stop: asyncio.Event, say: Say, cond
     log = services.installation.settings.home / LOG
     try:
         find_spark(services.installation.settings)
-        with open_room(services.installation) as room:
-            await supervise(room, log=log, stop=stop, say=say, condition=condition)
+        with open_job_folder(services.installation) as job:
+            await supervise(job, log=log, stop=stop, say=say, condition=condition)
     except (PackageMissingError, JavaError) as error:
         condition.absent = str(error)
         say(f"detection does not run: {error}")
@@ -80,8 +80,8 @@ async def detect_until_signal(installation: Installation, say: Say) -> None:
         DetectionError: if the home cannot be written.
     """
     stop = asyncio.Event()
-    with stop_on_signals(stop), open_room(installation) as room:
-        await supervise(room, log=installation.settings.home / LOG, stop=stop, say=say)
+    with stop_on_signals(stop), open_job_folder(installation) as job:
+        await supervise(job, log=installation.settings.home / LOG, stop=stop, say=say)
 
 
 async def request_scan(installation: Installation, tenant: str, table: str, snapshot: str | None) -> int:
@@ -122,9 +122,9 @@ async def request_scan(installation: Installation, tenant: str, table: str, snap
 
 
 @contextmanager
-def open_room(installation: Installation) -> Iterator[Room]:
+def open_job_folder(installation: Installation) -> Iterator[JobFolder]:
     """
-    Yield a furnished room of this process's own, which is removed afterwards.
+    Yield a folder with the files of a job of this process, which is removed afterwards.
 
     Raises:
         JavaError: if there is no Java that Spark runs on.
@@ -132,9 +132,9 @@ def open_room(installation: Installation) -> Iterator[Room]:
     """
     settings = installation.settings
     java_home = find_java(settings.java_home, os.environ)
-    rooms = settings.home / FOLDER
-    _remove_abandoned(rooms)
-    room = Room(rooms / str(os.getpid()))
+    jobs = settings.home / FOLDER
+    _remove_abandoned(jobs)
+    job = JobFolder(jobs / str(os.getpid()))
     driver = Driver(
         detector_dsn=installation.as_role(installation.roles.detector),
         appender_dsn=installation.as_role(installation.roles.appender),
@@ -149,14 +149,14 @@ def open_room(installation: Installation) -> Iterator[Room]:
         upstreams_allowed=settings.upstreams_allowed.text,
     )
     try:
-        room.furnish(driver, lake)
-        yield room
+        job.write(driver, lake)
+        yield job
     finally:
-        shutil.rmtree(room.folder, ignore_errors=True)
+        shutil.rmtree(job.folder, ignore_errors=True)
 
 
-def _remove_abandoned(rooms: Path) -> None:
-    """Remove the rooms of processes that are gone without having done so."""
-    for folder in rooms.glob("[0-9]*"):
+def _remove_abandoned(jobs: Path) -> None:
+    """Remove the folders of processes that are gone without having done so."""
+    for folder in jobs.glob("[0-9]*"):
         if not Path("/proc", folder.name).exists() and Path("/proc").exists():
             shutil.rmtree(folder, ignore_errors=True)

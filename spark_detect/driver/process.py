@@ -27,10 +27,10 @@ from pyspark.sql import SparkSession
 from spark_detect.driver.query import running_query
 from spark_detect.driver.session import start_session
 from spark_detect.driver.supervise import ENDED
+from spark_detect.job_folder import JobFolder
 from spark_detect.planning.batches import Batches
 from spark_detect.recording.appender_thread import AppenderThread
 from spark_detect.recording.recorder import RecordedCounts, Recorder
-from spark_detect.room import Room
 
 ENDED_WELL, FAILED = 0, 1
 WAIT_S: Final = 0.5
@@ -44,25 +44,25 @@ QUERY_STORY: Final = "=== Streaming Query ==="
 Say = Callable[[str], None]
 
 
-def run(room: Room, stop: threading.Event, say: Say) -> RecordedCounts:
+def run(job: JobFolder, stop: threading.Event, say: Say) -> RecordedCounts:
     """
     Run the query until `stop` is set; return what was recorded.
 
     Raises:
         PySparkException, Py4JError: if the query or Spark itself has ended.
-        DetectionError: if the room is not furnished.
+        DetectionError: if its files are not there.
         LedgerError, psycopg.Error: if the log or the database cannot be used.
     """
-    driver = room.driver()
-    shutil.rmtree(room.spark, ignore_errors=True)  # of a process that was killed
-    session = start_session(master=driver.master, java_home=Path(driver.java_home), folder=room.spark)
+    driver = job.driver()
+    shutil.rmtree(job.spark, ignore_errors=True)  # of a process that was killed
+    session = start_session(master=driver.master, java_home=Path(driver.java_home), folder=job.spark)
     try:
         batches = Batches(driver.detector_dsn, bytes_max=driver.batch_bytes_max)
         with AppenderThread(driver.appender_dsn) as appender:
             recorder = Recorder(batches, appender, clock=lambda: datetime.now(UTC))
             say(f"detection runs on Spark {session.version} ({driver.master})")
             for late_times in range(LATE_TIMES_MAX + 1):
-                error = _run_query(session, room, recorder, stop)
+                error = _run_query(session, job, recorder, stop)
                 if error is None:
                     break
                 if LATE not in str(error) or late_times == LATE_TIMES_MAX:
@@ -74,9 +74,9 @@ def run(room: Room, stop: threading.Event, say: Say) -> RecordedCounts:
         session.stop()
 
 
-def _run_query(session: SparkSession, room: Room, recorder: Recorder, stop: threading.Event) -> Exception | None:
+def _run_query(session: SparkSession, job: JobFolder, recorder: Recorder, stop: threading.Event) -> Exception | None:
     """Run the query until `stop` is set, or it ends; return what has ended it."""
-    with running_query(session, room.folder, room.checkpoint, recorder) as query:
+    with running_query(session, job.folder, job.checkpoint, recorder) as query:
         while query.isActive and not stop.wait(WAIT_S):
             pass
         error: Exception | None = query.exception()
@@ -84,7 +84,7 @@ def _run_query(session: SparkSession, room: Room, recorder: Recorder, stop: thre
 
 
 def main() -> int:
-    """Run in the room that the first argument names; return the exit code."""
+    """Run the job whose folder the first argument names; return the exit code."""
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -92,16 +92,16 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    room = Room(Path(sys.argv[1]))
+    job = JobFolder(Path(sys.argv[1]))
     try:
-        done = run(room, stop, _say)
+        done = run(job, stop, _say)
     except Exception as error:  # noqa: BLE001 - the top of the process: whatever ends it is told in one line
         traceback.print_exc()  # stderr is a file
         if stop.is_set():
             return ENDED_WELL
         _say(f"{ENDED}{reason_of(error)}")
         # A checkpoint that Spark cannot read would end it again, and nothing depends on it.
-        shutil.rmtree(room.checkpoint, ignore_errors=True)
+        shutil.rmtree(job.checkpoint, ignore_errors=True)
         return FAILED
     _say(
         f"detection recorded {done.scans} scans ({done.failed} failed) and {done.findings} findings "

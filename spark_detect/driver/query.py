@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ledger.format.events import ScanFault
-from spark_detect.driver.source import NAME, ROOM_OPTION, ScanSource
+from spark_detect.driver.source import FOLDER_OPTION, NAME, ScanSource
 from spark_detect.recording.recorder import Recorder
 from spark_detect.tasks import TaskResult
 
 
 @contextmanager
-def running_query(session: SparkSession, room: Path, checkpoint: Path, recorder: Recorder) -> Iterator[StreamingQuery]:
+def running_query(session: SparkSession, job: Path, checkpoint: Path, recorder: Recorder) -> Iterator[StreamingQuery]:
     """
     Run the query while the context is open.
 
@@ -31,7 +31,7 @@ def running_query(session: SparkSession, room: Path, checkpoint: Path, recorder:
         recorder.record(from_rows(results))
 
     session.dataSource.register(ScanSource)
-    stream = session.readStream.format(NAME).option(ROOM_OPTION, str(room)).load()
+    stream = session.readStream.format(NAME).option(FOLDER_OPTION, str(job)).load()
     writing = stream.writeStream.foreachBatch(record).option("checkpointLocation", str(checkpoint))
     query = writing.trigger(processingTime="0 seconds").start()
     try:

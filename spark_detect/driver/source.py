@@ -19,14 +19,14 @@ from pyspark.sql.types import StructType
 
 from spark_detect.errors import DetectionError
 from spark_detect.files.parquet_scan import run_task
+from spark_detect.job_folder import JobFolder
 from spark_detect.planning.batches import Batches
 from spark_detect.planning.planner import Planner
-from spark_detect.room import Room
 from spark_detect.tasks import RESULT_SCHEMA, Task, TaskResult
 
 NAME: Final = "lakeproof_scans"
-ROOM_OPTION: Final = "room"
-"""The folder with the files of `room.py`: the only option there is."""
+FOLDER_OPTION: Final = "folder"
+"""The folder with the files of `job_folder.py`: the only option there is."""
 IDLE_S: Final = 0.25
 """How long an empty trigger waits for a notification; a query that is to stop waits as long."""
 
@@ -45,7 +45,7 @@ class ScanSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
         """Return the reader."""
-        return ScanReader(Path(self.options[ROOM_OPTION]))
+        return ScanReader(Path(self.options[FOLDER_OPTION]))
 
 
 @dataclass
@@ -53,20 +53,20 @@ class TaskPartition(InputPartition):
     """One task, and the folder that says how its files are opened. Pickled into Spark's plan: no secret is in it."""
 
     task: Task
-    room: str
+    job: str
 
 
 class ScanReader(DataSourceStreamReader):
     """Asks for batches and plans them, in Spark's own thread; `read` alone runs elsewhere."""
 
     def __init__(self, folder: Path) -> None:
-        self._room = Room(folder)
+        self._job = JobFolder(folder)
         self._opened: tuple[Batches, Planner] | None = None
         self._last: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors get a copy: connections stay here.
-        return {"_room": self._room, "_opened": None, "_last": None}
+        return {"_job": self._job, "_opened": None, "_last": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
         """Return the batch up to which everything is done with."""
@@ -88,13 +88,13 @@ class ScanReader(DataSourceStreamReader):
         if start == end:
             return []
         tasks = self._open()[1].plan(end["batch"])
-        return [TaskPartition(task=task, room=str(self._room.folder)) for task in tasks]
+        return [TaskPartition(task=task, job=str(self._job.folder)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Run one task; yields its result."""
         if not isinstance(partition, TaskPartition):
             raise DetectionError(f"expected a partition of this source, found {type(partition).__name__}")
-        yield to_row(run_task(partition.task, Room(Path(partition.room)).lake()))
+        yield to_row(run_task(partition.task, JobFolder(Path(partition.job)).lake()))
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing: a batch is finished by whoever has recorded it."""
@@ -109,7 +109,7 @@ class ScanReader(DataSourceStreamReader):
 
     def _open(self) -> tuple[Batches, Planner]:
         if self._opened is None:
-            driver, lake = self._room.driver(), self._room.lake()
+            driver, lake = self._job.driver(), self._job.lake()
             batches = Batches(driver.detector_dsn, bytes_max=driver.batch_bytes_max)
             self._opened = batches, Planner(batches, lake, bytes_max=driver.batch_bytes_max)
         return self._opened

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spark_detect.room import Room
+from spark_detect.job_folder import JobFolder
 
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 60.0
@@ -50,7 +50,7 @@ class DetectionState:
 
 
 async def supervise(
-    room: Room,
+    job: JobFolder,
     *,
     log: Path,
     stop: asyncio.Event,
@@ -73,7 +73,7 @@ async def supervise(
     pause_s = PAUSE_S
     while not stop.is_set():
         began = loop.time()
-        reason = await _run(room, log, stop, tell, condition)
+        reason = await _run(job, log, stop, tell, condition)
         if stop.is_set():
             return
         condition.ended, condition.reason = condition.ended + 1, reason
@@ -84,7 +84,7 @@ async def supervise(
         pause_s = min(2 * pause_s, pause_s_max)
 
 
-async def _run(room: Room, log: Path, stop: asyncio.Event, say: Say, condition: DetectionState) -> str:
+async def _run(job: JobFolder, log: Path, stop: asyncio.Event, say: Say, condition: DetectionState) -> str:
     """Run the process once; return why it has ended."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("ab") as errors:
@@ -92,7 +92,7 @@ async def _run(room: Room, log: Path, stop: asyncio.Event, say: Say, condition: 
             sys.executable,
             "-m",
             "spark_detect.driver.process",
-            str(room.folder),
+            str(job.folder),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

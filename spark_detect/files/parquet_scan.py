@@ -22,7 +22,7 @@ from projections.lake.storage import S3_SCHEMES, Storage, classify_error
 from spark_detect.classify import ColumnCounts
 from spark_detect.classify.columns import as_texts, leaves, scan_array
 from spark_detect.errors import ScanError
-from spark_detect.room import Lake
+from spark_detect.job_folder import Lake
 from spark_detect.tasks import FileSlice, ScannedColumn, Task, TaskResult
 
 BATCH_ROWS: Final = 65_536

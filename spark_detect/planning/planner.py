@@ -17,11 +17,11 @@ from uuid import UUID
 from ledger.format.events import CatalogCreated, ScanFault
 from ledger.store.read import Log
 from projections.errors import SecretMissingError, StorageUnavailableError
+from spark_detect.job_folder import Lake
 from spark_detect.marks import scan_group_id
 from spark_detect.planning.batches import Batches, OpenRange
 from spark_detect.planning.tables import TablePlanner, TableTargets
 from spark_detect.planning.targets import ScanTarget, without_twins
-from spark_detect.room import Lake
 from spark_detect.tasks import Range, Task
 
 PLAN_TIMEOUT_S: Final = 15.0

@@ -30,11 +30,11 @@ from spark_detect.files.iceberg_metadata import (
     read_live,
     read_table,
 )
+from spark_detect.job_folder import Lake
 from spark_detect.marks import scan_group_id
 from spark_detect.planning.batches import Batches
 from spark_detect.planning.snapshots import Due, Slices, adds_nothing, due_snapshots, lost_adders, split
 from spark_detect.planning.targets import ScanRequest, ScanTarget, catalog_of
-from spark_detect.room import Lake
 from spark_detect.tasks import UNREAD_MAX, Range, Scan, Task
 
 NEWEST_MAX: Final = 100

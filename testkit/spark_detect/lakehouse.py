@@ -28,8 +28,8 @@ from lakeproof.tenants import found_tenant
 from ledger.format.events import EVENTS, DetectionFound, EventData, ScanCompleted, ScanFailed, from_data
 from ledger.store.read import read_entries, read_head
 from projections.entries import read_log_entry
+from spark_detect.job_folder import Driver, Lake
 from spark_detect.recording.recorder import RecordedCounts
-from spark_detect.room import Driver, Lake
 from testkit.servers.gateways import open_gateway
 from testkit.servers.loopback import serve_gateway
 from testkit.spark_detect.sparkless import scan_once

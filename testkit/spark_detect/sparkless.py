@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import datetime
 
 from spark_detect.files.parquet_scan import run_task
+from spark_detect.job_folder import Driver, Lake
 from spark_detect.planning.batches import Batches
 from spark_detect.planning.planner import Planner
 from spark_detect.recording.appender_thread import AppenderThread
 from spark_detect.recording.recorder import RecordedCounts, Recorder
-from spark_detect.room import Driver, Lake
 
 
 def scan_once(driver: Driver, lake: Lake, *, clock: Callable[[], datetime]) -> RecordedCounts:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spark_detect.driver.supervise import supervise
-from spark_detect.room import Room
+from spark_detect.job_folder import JobFolder
 from testkit.servers.java import find_java
 from testkit.spark_detect.lakehouse import Lakehouse
 
@@ -29,7 +29,7 @@ def java_home() -> str:
 class Sparks:
     """Detection that runs; `said` is what it has said."""
 
-    room: Room
+    job: JobFolder
     log: Path
     said: list[str] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class Sparks:
                 variables = (folder / "environ").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if word in line and f"LP_ROOM={self.room.folder}" in variables:
+            if word in line and f"LP_JOB={self.job.folder}" in variables:
                 found.append(int(folder.name))
         return found
 
@@ -59,17 +59,17 @@ class Sparks:
 async def detecting(lakehouse: Lakehouse, folder: Path) -> AsyncIterator[Sparks]:
     """Run detection over the logs of `lakehouse` while the context is open."""
     lakehouse.java_home = java_home()
-    sparks = Sparks(room=Room(folder / "detect"), log=folder / "detect.log")
-    sparks.room.furnish(lakehouse.driver, lakehouse.lake)
+    sparks = Sparks(job=JobFolder(folder / "detect"), log=folder / "detect.log")
+    sparks.job.write(lakehouse.driver, lakehouse.lake)
     stop = asyncio.Event()
-    os.environ["LP_ROOM"] = str(sparks.room.folder)
-    running = asyncio.create_task(supervise(sparks.room, log=sparks.log, stop=stop, say=sparks.said.append))
+    os.environ["LP_JOB"] = str(sparks.job.folder)
+    running = asyncio.create_task(supervise(sparks.job, log=sparks.log, stop=stop, say=sparks.said.append))
     try:
         yield sparks
     finally:
         stop.set()
         await running
-        del os.environ["LP_ROOM"]
+        del os.environ["LP_JOB"]
 
 
 async def until(condition: Callable[[], object], sparks: Sparks) -> None:

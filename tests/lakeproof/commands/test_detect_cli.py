@@ -25,7 +25,7 @@ from projections.relational.commits import CommitsProjection
 from spark_detect.driver.process import LATE, reason_of
 from spark_detect.driver.supervise import DetectionState, supervise
 from spark_detect.errors import DetectionError, PackageMissingError
-from spark_detect.room import Room
+from spark_detect.job_folder import JobFolder
 from spark_detect.status import read_status, status_metrics
 from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people
 
@@ -102,7 +102,7 @@ async def test_a_process_that_ends_is_started_again_after_growing_pauses(tmp_pat
             stop.set()
 
     await supervise(
-        Room(tmp_path / "unfurnished"), log=tmp_path / "log" / "detect.log", stop=stop, say=say, condition=condition
+        JobFolder(tmp_path / "empty"), log=tmp_path / "log" / "detect.log", stop=stop, say=say, condition=condition
     )
     first, second = said
     assert re.fullmatch(

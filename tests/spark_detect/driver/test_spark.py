@@ -45,7 +45,7 @@ async def test_commits_of_all_tenants_become_findings_and_kills_lose_and_repeat_
         await until(lambda: (scans(lakehouse), scans(other)) == (2, 1), sparks)
         # The driver dies with everything it has started; its checkpoint is what the next one finds.
         assert sparks.kill("-m spark_detect.driver.process") >= 1
-        assert sparks.room.checkpoint.is_dir()
+        assert sparks.job.checkpoint.is_dir()
         await lakehouse.play(lambda catalog: catalog.load_table(PEOPLE).append(some_people(300, 40)))
         await until(lambda: scans(lakehouse) == 3, sparks)
         # Spark's own virtual machine dies; the driver deletes the checkpoint as it ends, and the next one begins anew.

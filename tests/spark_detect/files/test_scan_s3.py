@@ -19,7 +19,7 @@ from ledger.store.read import Log
 from projections.lake.secrets import SecretDirectory
 from projections.relational.catalogs import CatalogRow
 from spark_detect.files.parquet_scan import run_task
-from spark_detect.room import Lake
+from spark_detect.job_folder import Lake
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
 from testkit.servers.cloud import fresh_cloud, put
 from testkit.servers.loopback import LOOPBACK

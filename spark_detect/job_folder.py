@@ -1,5 +1,5 @@
 """
-What the processes of detection are handed: not in Spark's options, which land in plans, logs and pages, but in files.
+What the processes of detection are given, in files: Spark shows its options in plans, logs and pages.
 
 Two files of mode 0600 in one folder. `driver.json` holds the connection strings, for the driver's processes alone;
 `lake.json` says how files are opened, for executors as well, and names the folder with the tenants' secrets. On a
@@ -73,12 +73,12 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The folder with both files."""
+class JobFolder:
+    """The folder with both files of one detection job."""
 
     folder: Path
 
-    def furnish(self, driver: Driver, lake: Lake) -> None:
+    def write(self, driver: Driver, lake: Lake) -> None:
         """
         Write both files, each whole or not at all.
 
