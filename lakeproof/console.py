@@ -2,7 +2,7 @@
 What the commands print, and where: results on stdout, everything else on stderr.
 
 A pipe gets results and nothing else: progress is shown on a terminal only. Errors are one line each, whatever they were
-made of. The packages' commands are handed this module, as the part of it that they name in a Protocol of their own.
+made of.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def show_json(value: object) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line on stdout: of a command that serves, what it says is its result."""
+    """Print a line on stdout: of a command that serves, its lines are its result."""
     typer.echo(text)
 
 

@@ -1,8 +1,7 @@
 """
-Erases people and payload parts of this installation, and runs again what was cut off or a restored database has
-forgotten.
+Erases people and payload parts, and repeats erasures that were interrupted or that a restored database has lost.
 
-Works beside a running `lakeproof up`, or alone: then it confirms the logs first, as an `up` would have done.
+Works beside a running `lakeproof up`, or alone: then it confirms the logs first, as `lakeproof up` does.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from streams.state.dead_letters import TABLE as DEAD_LETTERS
 from streams.state.dead_letters import delete_older
 
 AGAIN_S: Final = 20.0
-"""How soon an erasure is gone on with whose process has died. Where nothing is to be done a look costs milliseconds."""
+"""Period of the check for erasures whose process died. A check that finds nothing costs milliseconds."""
 
 _log = logging.getLogger(__name__)
 

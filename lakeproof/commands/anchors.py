@@ -39,7 +39,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
 
     @app.command()
     def anchors(*, as_json: AsJson = False) -> None:
-        """Show how far each log is anchored in the system log, and who has vouched for that one."""
+        """Show how far each log is anchored in the system log, and who has witnessed that one."""
         with failure():
             overview = run_with_auditor(open_installation, read_overview)
             if as_json:
@@ -123,7 +123,7 @@ def age_s(state: AnchoringState, *, now: datetime) -> int | None:
 
 async def read_overview(installation: Installation, auditor: Connection) -> Overview:
     """
-    Return how far the logs of an installation are anchored, and the system log vouched for.
+    Return how far the logs of an installation are anchored, and who has witnessed the system log.
 
     Raises:
         BrokenError: if a checkpoint or an anchor of the system log is not as it must be.

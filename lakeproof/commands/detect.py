@@ -37,7 +37,7 @@ def detect_app(open_installation: OpenInstallation = open_home) -> typer.Typer:
     @app.command()
     def run() -> None:
         """Run detection on Spark until Ctrl-C."""
-        find_spark(home_settings())  # before a database is started, and before anybody is told that it starts
+        find_spark(home_settings())  # before a database is started, and before it is announced
 
         async def work() -> None:
             async with open_installation() as installation:
@@ -57,11 +57,11 @@ def detect_app(open_installation: OpenInstallation = open_home) -> typer.Typer:
     ) -> None:
         """Ask for a scan of what was scanned before, or was there before detection."""
 
-        async def ask() -> int:
+        async def append() -> int:
             async with open_installation() as installation:
                 return await request_scan(installation, tenant, table, snapshot)
 
-        console.say(f"asked for in entry {asyncio.run(ask())}")
+        console.say(f"requested in entry {asyncio.run(append())}")
 
     @app.command()
     def status(*, as_json: AsJson = False) -> None:

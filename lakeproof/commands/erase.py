@@ -45,7 +45,7 @@ _PART: Final = re.compile(rf"([0-9]{{1,18}})/({PART_NAME_FORM.pattern})")
 _AGE: Final = re.compile(r"([0-9]{1,6})([dh])")
 
 Reclaim = Annotated[
-    bool, typer.Option("--reclaim", help="Write the tables that held it anew; they are locked for that time.")
+    bool, typer.Option("--reclaim", help="Rewrite the tables that held it; they are locked for that time.")
 ]
 
 
@@ -81,7 +81,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         """Erase payload parts for ever, and every sealed copy of them; all proofs stay valid."""
         if sum(given is not None for given in (subject, part, replay)) != 1:
             raise typer.BadParameter("expected one of --subject, --part and --replay")
-        with failure(), progress("entries verified") as told:
+        with failure(), progress("entries verified") as show_progress:
 
             async def work(installation: Installation, auditor: Connection) -> str:
                 if subject is not None:
@@ -93,7 +93,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
                     )
                 assert replay is not None  # noqa: S101  (for the type checker: one of the three was given)
                 return await erase_as_exported(
-                    installation, auditor, log, replay, keys=parsed_keys(key), reclaim=reclaim, progress=told
+                    installation, auditor, log, replay, keys=parsed_keys(key), reclaim=reclaim, progress=show_progress
                 )
 
             typer.echo(run_with_auditor(open_installation, work))
@@ -140,10 +140,10 @@ _QUERIES: Final = load_queries("ledger.store", "search.sql")
 _SUBJECT: Final = re.compile(r"[0-9a-f]{32}")
 _REMAINS: Final = (
     "sealed copies in backups, replicas and archived WAL cannot be read any more; who it was, and what read models had "
-    "of it, remains in WAL segments and free pages until they are written over (--reclaim writes those tables anew)"
+    "of it, remains in WAL segments and free pages until they are written over (--reclaim rewrites those tables)"
 )
 _RECLAIMED: Final = (
-    "the tables that held it were written anew; WAL segments from before go with the next checkpoints and archives, "
+    "the tables that held it were rewritten; WAL segments from before go with the next checkpoints and archives, "
     "and backups from before say who it was until they expire"
 )
 
@@ -221,17 +221,17 @@ async def erase_older(
 
     async with open_eraser(installation, auditor) as eraser:
         log = await find_named_log(installation, auditor, name)
-        asked, since = _request(ErasureReason.RETENTION), datetime.now(UTC) - retained.older_than
-        told = []
+        request, since = _request(ErasureReason.RETENTION), datetime.now(UTC) - retained.older_than
+        lines = []
         size = (await read_head(auditor, log.log_id)).size
         if before := await first_index_since(auditor, log.log_id, since, size=size):
-            erased = await eraser.erase_before(log, before, asked, name=retained.name, type=retained.type)
-            told.append(await _finish(installation, log, [erased], reclaim=reclaim))
+            erased = await eraser.erase_before(log, before, request, name=retained.name, type=retained.type)
+            lines.append(await _finish(installation, log, [erased], reclaim=reclaim))
         if retained.is_everything and (deleted := await delete_dead_letters(installation, log, since)):
-            told.append(f"{deleted:,} dead letters deleted: messages that could not be handled, as they came")
+            lines.append(f"{deleted:,} dead letters deleted: messages that could not be handled, as they came")
             if reclaim:
                 await reclaim_dead_letters(installation)
-        return "\n".join(told) or "nothing was erased: nothing is as old as that"
+        return "\n".join(lines) or "nothing was erased: nothing is as old as that"
 
 
 async def erase_as_exported(
@@ -247,8 +247,8 @@ async def erase_as_exported(
     """
     Erase what an export of the log knows to be erased and the log itself, set back to a backup, does not.
 
-    The log may have gone on another way since (with this very erasure, say): what an erasure names by its place is
-    erased only among the entries that it shares with the export.
+    The log may have diverged since, for example by this very erasure. So an erasure that names an index applies only to
+    the entries that both the log and the export begin with.
 
     Raises:
         BrokenError: if the export does not verify.
@@ -263,11 +263,11 @@ async def erase_as_exported(
         shared = await count_shared(auditor, log, files, origin=report.origin, size=report.size)
         erasures = list(exported_erasures(directory, size=report.size))
         known = [await _erase_again(eraser, log, each, shared=shared) for each in erasures]
-        told = await _finish(installation, log, [each for each in known if each is not None], reclaim=reclaim)
+        said = await _finish(installation, log, [each for each in known if each is not None], reclaim=reclaim)
         elsewhere = sum(each.index is not None and each.index >= shared for each in erasures)
         if elsewhere:
-            told += f"\n{elsewhere:,} more name entries that only the export has: both share those below {shared:,}"
-        return told
+            said += f"\n{elsewhere:,} more name entries that only the export has: both share those below {shared:,}"
+        return said
 
 
 def _signing_keys(installation: Installation, log: Log, directory: Path) -> Sequence[VerifierKey]:
@@ -284,17 +284,17 @@ async def _erase_again(eraser: Eraser, log: Log, erased: PayloadErased, *, share
     Entries from `shared` on are others than the exported ones, even those that are appended only now. A person is the
     same in both: nobody else is ever given those 128 random bits.
     """
-    asked = _request(erased.reason)
+    request = _request(erased.reason)
     try:
         if erased.subject is not None:
-            return await eraser.erase_subject(log, erased.subject, asked)
+            return await eraser.erase_subject(log, erased.subject, request)
         if erased.index is not None and erased.index < shared:
-            return await eraser.erase_part(log, erased.index, erased.name or "", asked)
+            return await eraser.erase_part(log, erased.index, erased.name or "", request)
     except NoSuchSubjectError:
         return None
     if not (before := min(erased.before or 0, shared)):
         return None
-    return await eraser.erase_before(log, before, asked, name=erased.name, type=erased.type)
+    return await eraser.erase_before(log, before, request, name=erased.name, type=erased.type)
 
 
 async def _finish(installation: Installation, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> str:

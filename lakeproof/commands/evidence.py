@@ -108,14 +108,14 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         """Write evidence of a decision, of a table or of a period as one file, for `check`."""
         with failure():
             rules = Rules.INCLUDED if with_policies else Rules.OMITTED
-            wanted = _wanted(decision, table, _period(utc(since), utc(until)), rules)
+            request = _request(decision, table, _period(utc(since), utc(until)), rules)
             disclosed = ALL_PARTS if all_parts else PartNames(names=tuple(part or ()))
             keys = parsed_keys(key)
             if log is not None and directory is None:
-                gathering = partial(gather_from_log, name=log, wanted=wanted, out=out, parts=disclosed, keys=keys)
+                gathering = partial(gather_from_log, name=log, request=request, out=out, parts=disclosed, keys=keys)
                 typer.echo(run_with_auditor(open_installation, gathering))
             elif directory is not None and log is None:
-                typer.echo(_gather_from_directory(directory, wanted, out, disclosed, keys))
+                typer.echo(_gather_from_directory(directory, request, out, disclosed, keys))
             else:
                 raise LedgerError("name either a log in the database, or --directory and an exported log")
 
@@ -152,7 +152,7 @@ def show_evidence(file: Path, keys: Sequence[VerifierKey], pinned: Pinned, *, as
         typer.echo(evidence_page(evidence))
 
 
-def _wanted(decision: str | None, table: str | None, period: Period | None, rules: Rules) -> EvidenceRequest:
+def _request(decision: str | None, table: str | None, period: Period | None, rules: Rules) -> EvidenceRequest:
     """Return what the options ask for: a decision, or a table, or a period, or a table in a period."""
     if decision is not None and table is None and period is None:
         if decision.isascii() and decision.isdigit() and len(decision) <= len(str(2**53)):
@@ -189,11 +189,11 @@ def _period(since: datetime | None, until: datetime | None) -> Period | None:
 
 
 def _gather_from_directory(
-    directory: Path, wanted: EvidenceRequest, out: Path, parts: PartNames, keys: list[VerifierKey]
+    directory: Path, request: EvidenceRequest, out: Path, parts: PartNames, keys: list[VerifierKey]
 ) -> str:
     if not keys:
         raise LedgerError(NOT_PINNED)
-    data = asyncio.run(gather(DirectorySource(directory, keys), wanted, keys=keys, parts=parts))
+    data = asyncio.run(gather(DirectorySource(directory, keys), request, keys=keys, parts=parts))
     return write_bundle(out, data, keys)
 
 
@@ -201,14 +201,14 @@ async def gather_from_log(
     installation: Installation,
     auditor: Connection,
     name: str,
-    wanted: EvidenceRequest,
+    request: EvidenceRequest,
     out: Path,
     *,
     parts: PartNames,
     keys: list[VerifierKey],
 ) -> str:
     """
-    Write the evidence of what is wanted to the file `out`, and return how to check it.
+    Write the evidence that `request` names to the file `out`, and return how to check it.
 
     Without `keys`, those of this installation are used, for the log and for the system log that anchors it.
 
@@ -230,12 +230,12 @@ async def gather_from_log(
         for origin in dict.fromkeys((log.origin, system.origin))
         for key in installation.open_keys().verifier_keys(origin)
     ]
-    wanted_anchor = system if any(key.name == system.origin for key in trusted) else None
+    anchoring = system if any(key.name == system.origin for key in trusted) else None
     opener = installation.opener if parts == NO_PARTS else await open_checked_opener(installation)
     source = await open_source(
-        auditor, log, wanted_anchor, keys=trusted, policy=load_policy(installation.settings), opener=opener
+        auditor, log, anchoring, keys=trusted, policy=load_policy(installation.settings), opener=opener
     )
-    data = await gather(source, wanted, keys=trusted, parts=parts)
+    data = await gather(source, request, keys=trusted, parts=parts)
     signed = keys or _signing_keys(installation, parse_bundle(data))
     return write_bundle(out, data, signed)
 

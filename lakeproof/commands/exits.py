@@ -1,5 +1,5 @@
 """
-How the commands `lakeproof ledger …` speak: exit codes, what is said of an error, progress, text that cannot misbehave.
+How the commands `lakeproof ledger …` end and report: exit codes, errors, progress, text that cannot move the cursor.
 
 Exit codes of commands that verify: 0 verified, 1 broken, 2 could not tell (nothing there, cannot be read, wrong usage,
 no key). Of the others: 0 done, 1 failed, 2 called wrongly. Of all: 130 interrupted. Results go to stdout, everything

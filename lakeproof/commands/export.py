@@ -50,8 +50,8 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
                 "only the system log is stamped, and its parts are not given out: name one of both"
             )
         run = export_log_and_parts if parts else export_only_stamped_log if stamped else export_only_log
-        with failure(), progress("entries exported") as told:
-            exporting = partial(run, name=log, directory=directory, keys=parsed_keys(key), progress=told)
+        with failure(), progress("entries exported") as show_progress:
+            exporting = partial(run, name=log, directory=directory, keys=parsed_keys(key), progress=show_progress)
             typer.echo(run_with_auditor(open_installation, exporting))
 
     @app.command()
@@ -95,7 +95,7 @@ async def export_only_log(
         LedgerError: if there is no such log, nothing of it is signed, or the directory cannot take it.
     """
     log = await find_named_log(installation, auditor, name)
-    return _told(await _export(installation, auditor, log, directory, keys, progress), directory)
+    return _how_to_verify(await _export(installation, auditor, log, directory, keys, progress), directory)
 
 
 async def export_only_stamped_log(
@@ -117,7 +117,7 @@ async def export_only_stamped_log(
     exported = await export_stamped_log(
         auditor, log, directory, keys=_trusted(installation, keys), policy=policy, progress=progress
     )
-    return f"{_told(exported, directory)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
+    return f"{_how_to_verify(exported, directory)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
 
 
 async def export_log_and_parts(
@@ -145,7 +145,7 @@ async def export_log_and_parts(
     exported = await _export(installation, auditor, log, directory, keys, progress)
     async with as_reader(auditor, log):
         disclosed = await export_parts(auditor, log, directory, opener=opener, progress=progress)
-    return f"{_told(exported, directory)}\ndisclosed: payload parts of {disclosed:,} entries"
+    return f"{_how_to_verify(exported, directory)}\ndisclosed: payload parts of {disclosed:,} entries"
 
 
 async def write_proof(
@@ -211,7 +211,7 @@ def _write(path: Path, data: bytes) -> None:
         raise LedgerError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _told(exported: Exported, directory: Path) -> str:
+def _how_to_verify(exported: Exported, directory: Path) -> str:
     return (
         f"{exported.checkpoint.size:,} entries of {exported.checkpoint.origin} in {directory}\n"
         f"lakeproof ledger verify {directory} --key {exported.key.format()}"

@@ -113,7 +113,7 @@ def _print(lineage: Lineage, *, as_json: bool) -> None:
         ("made of it", _EDGES, [_edge(edge) for edge in lineage.downstream]),
         ("columns", _COLUMNS, [_column(asdict(column)) for column in lineage.columns]),
         ("not drawn: it would be made from itself", _CYCLES, [_cycle(cycle) for cycle in lineage.cycles]),
-        ("omitted: told of these, and not drawn", _OMITTED, _omitted(lineage)),
+        ("omitted: reported, and not drawn", _OMITTED, _omitted(lineage)),
     ):
         console.say(f"\n{title}")
         console.show_rows(columns, rows, as_json=False)

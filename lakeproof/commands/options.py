@@ -2,8 +2,8 @@
 The arguments and options that several commands have, and how what they name is read.
 
 An option that means the same is called the same everywhere, and a file that one names is read here, bounded: of one
-that is too large, only so much is read that it is refused as too large. `Wanted` is what somebody wants verified, and
-how: the options of `verify`, read.
+that is too large, only so much is read that it is refused as too large. `VerifyOptions` are the options of
+`verify`, read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RoleNames = Annotated[
 ]
 
 Opinion: TypeAlias = Callable[[bytes, Mapping[int, bytes]], str]
-"""What is asked a second time: leaf hashes, joined, and roots by size; says what it has checked."""
+"""A second implementation: takes leaf hashes, joined, and roots by size; returns what it has checked."""
 
 
 def parsed_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
@@ -81,7 +81,7 @@ def pinned_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
 
 def pinned_anchors(policy: Path | None, tsa_root: Path | None) -> Pinned:
     """
-    Return whose vouching for the system log counts: the witnesses of a policy's file, authorities of a file of roots.
+    Return who may witness the system log: the witnesses of a policy file, the authorities of a file of roots.
 
     Raises:
         FormatError: if a file is not what it should be.
@@ -119,12 +119,12 @@ def utc(time: datetime | None) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class VerifyOptions:
     """
-    See `verify_database` and `verify_directory`; `opinion` is asked behind them.
+    See `verify_database` and `verify_directory`; `opinion` checks again after them.
 
-    `kept` are checkpoints that lie outside, of whichever log: each log must go on from its own. `places` are asked for
-    those of the system log before any log is read.
+    `kept` are checkpoints that lie outside, of whichever log: each log must go on from its own. `places` are read for
+    those of the system log before any log is.
     """
 
     keys: Sequence[VerifierKey] = ()

@@ -1,9 +1,9 @@
 """
-The commands `lakeproof projections …`: how far the read models are, building them again from the log, and asking the
-graph.
+The commands `lakeproof projections …`: how far the read models are, rebuilding them from the log, and
+querying the graph.
 
 They work on the database of the home, also beside a running `lakeproof up`: rebuilds take their locks in the database.
-The graph is asked as the tenant's reader, who sees nothing else.
+Queries of the graph run as the tenant's reader, who sees nothing else.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def projections_app(
     ) -> None:
         """Answer for a table: who wrote it, made from what, allowed by which policy, what was found, who reads it."""
         which, key = Which(tenant=tenant, origin=log), key_of_table(table)
-        answers, lag = asyncio.run(_ask(open_services, projections, which, lambda graph: graph.answers(key)))
+        answers, lag = asyncio.run(_query(open_services, projections, which, lambda graph: graph.answers(key)))
         if svg is not None:
             _write_picture(svg, draw_answers(answers))
         _show(answers, format_answers(answers), lag=lag, as_json=as_json)
@@ -133,12 +133,12 @@ def projections_app(
         match preset:
             case Traversal.IMPACT_ANALYSIS:
                 impact, lag = asyncio.run(
-                    _ask(open_services, projections, which, lambda graph: impact_analysis(graph, key, hops=hops))
+                    _query(open_services, projections, which, lambda graph: impact_analysis(graph, key, hops=hops))
                 )
                 _show(impact, format_impact(impact), lag=lag, as_json=as_json)
             case Traversal.PII_PROPAGATION:
                 gone, lag = asyncio.run(
-                    _ask(open_services, projections, which, lambda graph: pii_propagation(graph, key, hops=hops))
+                    _query(open_services, projections, which, lambda graph: pii_propagation(graph, key, hops=hops))
                 )
                 _show(gone, format_propagation(gone), lag=lag, as_json=as_json)
 
@@ -194,7 +194,7 @@ async def _prune(open_services: OpenServices, projections: Sequence[Projection],
     console.say(f"{dropped} generations dropped")
 
 
-async def _ask(
+async def _query(
     open_services: OpenServices,
     projections: Sequence[Projection],
     which: Which,

@@ -46,14 +46,14 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         *,
         yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was looked at before.")] = False,
     ) -> None:
-        """Let the signer go on from stored checkpoints of which its key directory knows nothing."""
+        """Let the signer continue from stored checkpoints that its key directory does not know."""
 
         def agree(shown: str) -> bool:
             typer.echo(shown)
             return yes or typer.confirm("Let the signer go on from this?", err=True)
 
-        with failure(), progress("entries verified") as told:
-            adopting = partial(adopt_log, name=log, agree=agree, progress=told)
+        with failure(), progress("entries verified") as show_progress:
+            adopting = partial(adopt_log, name=log, agree=agree, progress=show_progress)
             typer.echo(run_with_auditor(open_installation, adopting))
 
     @app.command()
@@ -73,15 +73,15 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         ] = None,
         key: TrustedKeys = None,
     ) -> None:
-        """Bring back what the database has lost of a log, or go on from it under another origin."""
+        """Bring back what the database has lost of a log, or continue it under another origin."""
         if (directory is None) != new_origin or new_origin != (identity is not None):
             raise typer.BadParameter("expected --from DIRECTORY, perhaps with --key, or --new-origin with --identity")
         if key and directory is None:
             raise typer.BadParameter("--key is whom you trust to have signed the export: it goes with --from")
-        with failure(), progress("entries") as told:
+        with failure(), progress("entries") as show_progress:
             if directory is not None:
                 recovering = partial(
-                    recover_from_export, name=log, directory=directory, keys=parsed_keys(key), progress=told
+                    recover_from_export, name=log, directory=directory, keys=parsed_keys(key), progress=show_progress
                 )
                 typer.echo(run_with_auditor(open_installation, recovering))
             elif identity is not None:
@@ -129,7 +129,7 @@ async def recover_from_export(
     Replay what the database has lost of a log from an exported directory, signed by one of `keys`, if there are some.
 
     Raises:
-        LedgerError: if the export cannot be used; what was replayed stays and is gone on with.
+        LedgerError: if the export cannot be used; what was replayed stays, and the same command continues from there.
     """
     from lakeproof.recovering import erase_again, make_signed_log, open_replay
     from lakeproof.sealing import open_checked_keys, sealer

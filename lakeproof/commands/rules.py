@@ -28,7 +28,7 @@ PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows 
 RuleId = Annotated[str, typer.Argument(help="Its id, as `access-rules list` shows it.", show_default=False)]
 NewId = Annotated[str, typer.Option("--id", help="Its id, for ever.", show_default=False)]
 Condition = Annotated[str, typer.Option("--expression", help="CEL; commits pass where it is true.", show_default=False)]
-Message = Annotated[str, typer.Option("--message", help="What a refused client is told.", show_default=False)]
+Message = Annotated[str, typer.Option("--message", help="What a refused client reads.", show_default=False)]
 
 R = TypeVar("R")
 

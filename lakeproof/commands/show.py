@@ -83,14 +83,14 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         follow: Follow = False,
     ) -> None:
         """Show the newest entries of a log that match, a line each; or one entry, whole."""
-        asked = Asked(
+        query = EntryQuery(
             type=kind, key=about, actor=actor, after=utc(after), before=utc(before), number=number, follow=follow
         )
-        with failure(), progress("entries searched") as told:
+        with failure(), progress("entries searched") as show_progress:
             if index is not None:
                 typer.echo(run_with_auditor(open_installation, partial(show_entry, name=log, index=index)))
             else:
-                searching = partial(show_entries, name=log, asked=asked, show=_show_line, progress=told)
+                searching = partial(show_entries, name=log, query=query, show=_show_line, progress=show_progress)
                 run_with_auditor(open_installation, searching)
 
     @app.command()
@@ -108,9 +108,9 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="The entries as stored, a line each.")] = False,
     ) -> None:
         """Write the end of a log, and with -f what comes: for people, or with --json for programs."""
-        asked = Asked(type=kind, key=about, actor=actor, from_index=from_index, number=number, follow=follow)
+        query = EntryQuery(type=kind, key=about, actor=actor, from_index=from_index, number=number, follow=follow)
         with failure():
-            searching = partial(show_entries, name=log, asked=asked, show=_show_stored if as_json else _show_line)
+            searching = partial(show_entries, name=log, query=query, show=_show_stored if as_json else _show_line)
             run_with_auditor(open_installation, searching)
 
     @app.command()
@@ -124,7 +124,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
                 typer.echo(statistics_page(figures))
 
 
-TOLD: Final[Mapping[str, tuple[str, ...]]] = {
+SUMMARY_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "access.refused": ("operation", "reason", "count"),
     "alert.delivered": ("sink", "attempt"),
     "alert.raised": ("column", "kind", "confidence_percent"),
@@ -141,7 +141,7 @@ SUMMARY_LENGTH_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EntryQuery:
     """Which entries are to be shown: an `EntryFilter` whose actor may be given by name; the newest `number` of them."""
 
     type: str | None = None
@@ -166,32 +166,32 @@ async def show_entries(
     installation: Installation,
     auditor: Connection,
     name: str,
-    asked: Asked,
+    query: EntryQuery,
     *,
     show: Callable[[FoundEntry], None],
     progress: ProgressCallback = lambda _done, _of: None,
 ) -> None:
     """
-    Say the newest entries that are asked for, oldest first; with `asked.follow`, go on as the log grows.
+    Show the newest entries that match, oldest first; with `query.follow`, continue as the log grows.
 
     Raises:
         LedgerError: if there is no such log, or nobody of that name in it.
     """
     log = await find_named_log(installation, auditor, name)
     wanted = EntryFilter(
-        type=asked.type,
-        key=asked.key,
-        actors=None if asked.actor is None else await _actors(auditor, log, asked.actor),
-        after=asked.after,
-        before=asked.before,
+        type=query.type,
+        key=query.key,
+        actors=None if query.actor is None else await _actors(auditor, log, query.actor),
+        after=query.after,
+        before=query.before,
     )
     newest, size = await find_newest(
-        auditor, log, wanted, count_max=asked.number, from_index=asked.from_index, progress=progress
+        auditor, log, wanted, count_max=query.number, from_index=query.from_index, progress=progress
     )
     for found in newest:
         show(found)
-    if asked.follow:
-        async for found in follow(auditor, log, wanted, from_index=max(size, asked.from_index)):
+    if query.follow:
+        async for found in follow(auditor, log, wanted, from_index=max(size, query.from_index)):
             show(found)
 
 
@@ -237,8 +237,8 @@ async def _actors(connection: Connection, log: Log, name: str) -> tuple[str, ...
     if log.reader is None:
         raise LedgerError(f"actor {name!r:.100}: expected 32 hex digits or 'system' in a log without a tenant")
     async with as_reader(connection, log):
-        query = {"log_id": log.log_id, "identity": name}
-        rows = await (await connection.execute(QUERIES["actors_of_identity"], query)).fetchall()
+        bounds = {"log_id": log.log_id, "identity": name}
+        rows = await (await connection.execute(QUERIES["actors_of_identity"], bounds)).fetchall()
     if not rows:
         raise LedgerError(f"actor {name!r:.100}: expected 32 hex digits, 'system', or an identity known to the log")
     return tuple(str(row[0]) for row in rows)
@@ -350,11 +350,11 @@ def _time(time: datetime | None) -> str | None:
 
 
 def _summary(entry: Entry) -> str:
-    told = TOLD.get(entry.type)
-    if told is None:
+    members = SUMMARY_MEMBERS.get(entry.type)
+    if members is None:
         values = [value for value in entry.data.values() if not isinstance(value, list | dict)]
     else:
-        values = [entry.data[name] for name in told if name in entry.data]
+        values = [entry.data[name] for name in members if name in entry.data]
     text = " ".join(word for value in values if (word := _word(value)))
     return text if len(text) <= SUMMARY_LENGTH_MAX else f"{text[: SUMMARY_LENGTH_MAX - 1]}…"
 

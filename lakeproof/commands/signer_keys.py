@@ -84,12 +84,12 @@ def _add_following(keys: typer.Typer) -> None:
 
         with verdict(as_json=as_json):
             pinned = pinned_keys(key)
-            with progress("entries verified") as told:
-                report, history = verify_system_directory(system, pinned, progress=told)
+            with progress("entries verified") as show_progress:
+                report, history = verify_system_directory(system, pinned, progress=show_progress)
             reports = [report]
             if log is not None:
-                with progress("entries verified") as told:
-                    reports.append(verify_directory(log, history, progress=told))
+                with progress("entries verified") as show_progress:
+                    reports.append(verify_directory(log, history, progress=show_progress))
             if as_json:
                 show_json(_followed(history, reports))
                 return

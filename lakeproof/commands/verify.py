@@ -25,7 +25,7 @@ from lakeproof.commands.options import (
     NOT_PINNED,
     AsJson,
     TrustedKeys,
-    Wanted,
+    VerifyOptions,
     parsed_keys,
     pinned_anchors,
     pinned_keys,
@@ -133,7 +133,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         Exit code 0: verified, 1: broken, 2: unknown.
         """
         with verdict(as_json=as_json):
-            wanted = Wanted(
+            options = VerifyOptions(
                 keys=parsed_keys(key),
                 kept=[
                     ArchivedNotes(where=one, notes=(read_note(Path(one)),))
@@ -149,18 +149,18 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
             if second_opinion:
                 from ledger.verify import second_opinion as other  # an extra: it may not be there
 
-                wanted = replace(wanted, opinion=other.second_opinion)
+                options = replace(options, opinion=other.second_opinion)
             beside = (checkpoint, since, resume, processes, anchored_in, stamp)
             if path is not None and path.is_file() and not (log or deep or second_opinion or any(beside)):
-                show_evidence(path, pinned_keys(key), wanted.pinned, as_json=as_json)
+                show_evidence(path, pinned_keys(key), options.pinned, as_json=as_json)
                 return
             if path is not None and log is None and not deep:
-                report = _verify_offline(path, wanted, anchored_in, read_note(stamp) if stamp else None)
+                report = _verify_offline(path, options, anchored_in, read_note(stamp) if stamp else None)
                 show_report(report, as_json=as_json)
             elif path is None and log is not None and anchored_in is None and stamp is None:
-                show_report(_verify_in_database(open_installation, log, wanted, deep=deep), as_json=as_json)
+                show_report(_verify_in_database(open_installation, log, options, deep=deep), as_json=as_json)
             elif path is None and not any((anchored_in, stamp, since, resume)):
-                show_verdicts(_verify_every(open_installation, wanted, deep=deep), as_json=as_json)
+                show_verdicts(_verify_every(open_installation, options, deep=deep), as_json=as_json)
             else:
                 raise LedgerError(
                     "name either the directory of an exported log, perhaps with --anchored-in and --stamp, or the file "
@@ -181,54 +181,62 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
 
 
 def _verify_in_database(
-    open_installation: OpenInstallation, log: str, wanted: Wanted, *, deep: bool
+    open_installation: OpenInstallation, log: str, options: VerifyOptions, *, deep: bool
 ) -> VerificationReport:
     from lakeproof.commands.verify_database import verify_log, verify_log_deeply
 
-    with progress("entries verified") as told:
-        verifying = partial(verify_log_deeply if deep else verify_log, name=log, wanted=wanted, progress=told)
+    with progress("entries verified") as show_progress:
+        verifying = partial(
+            verify_log_deeply if deep else verify_log, name=log, options=options, progress=show_progress
+        )
         return run_with_auditor(open_installation, verifying)
 
 
-def _verify_every(open_installation: OpenInstallation, wanted: Wanted, *, deep: bool) -> Sequence[LogVerdict]:
+def _verify_every(open_installation: OpenInstallation, options: VerifyOptions, *, deep: bool) -> Sequence[LogVerdict]:
     from lakeproof.commands.verify_database import verify_every_log, verify_every_log_deeply
 
-    with progress("entries verified") as told:
-        verifying = partial(verify_every_log_deeply if deep else verify_every_log, wanted=wanted, progress=told)
+    with progress("entries verified") as show_progress:
+        verifying = partial(
+            verify_every_log_deeply if deep else verify_every_log, options=options, progress=show_progress
+        )
         return run_with_auditor(open_installation, verifying)
 
 
-def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token: bytes | None) -> VerificationReport:
-    if not wanted.keys:
+def _verify_offline(
+    directory: Path, options: VerifyOptions, system: Path | None, token: bytes | None
+) -> VerificationReport:
+    if not options.keys:
         raise LedgerError(NOT_PINNED)
-    kept, own, of_system = _kept_outside(directory, wanted)
+    kept, own, of_system = _kept_outside(directory, options)
     if of_system and system is None:
         raise LedgerError(
             f"{of_system[0][0]} holds a checkpoint of the system log: name an export of that one with --anchored-in"
         )
-    trusted: Trusted = wanted.keys
-    vouching: SystemExport | None = None
+    trusted: Trusted = options.keys
+    system_export: SystemExport | None = None
     if system is not None:
-        with progress("entries of the system log verified") as told:
+        with progress("entries of the system log verified") as show_progress:
             held = [note for _, note in of_system]
-            vouching = verify_system_export(system, wanted.keys, held=held, effort=wanted.effort, progress=told)
-        trusted = vouching.trusted
-    with progress("entries verified") as told:
+            system_export = verify_system_export(
+                system, options.keys, held=held, effort=options.effort, progress=show_progress
+            )
+        trusted = system_export.trusted
+    with progress("entries verified") as show_progress:
         report = verify_directory(
             directory,
             trusted,
             held=[note for _, note in own],
-            since=wanted.since,
-            keeper=wanted.keeper,
-            effort=wanted.effort,
-            progress=told,
+            since=options.since,
+            keeper=options.keeper,
+            effort=options.effort,
+            progress=show_progress,
         )
-    if wanted.opinion is not None:
-        said = wanted.opinion(read_tile_leaves(directory, report.size), {report.size: report.root})
+    if options.opinion is not None:
+        said = options.opinion(read_tile_leaves(directory, report.size), {report.size: report.root})
         report = replace(report, checked=(*report.checked, said))
     for path in (directory, system):
         if path is not None:
-            report = with_ml_dsa(report, LogDirectory(path).read_checkpoint(), wanted.keys)
+            report = with_ml_dsa(report, LogDirectory(path).read_checkpoint(), options.keys)
     report = replace(
         report,
         checked=(*report.checked, *(f"{len(one.notes):,} checkpoints kept in {one.where}" for one in kept)),
@@ -238,25 +246,25 @@ def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token:
         directory,
         report,
         trusted=trusted,
-        pinned=wanted.pinned,
-        system=vouching,
+        pinned=options.pinned,
+        system=system_export,
         token=token,
         kept=[(where, parse_checkpoint(parse_note(note)[0])) for where, note in (*own, *of_system)],
     )
 
 
 def _kept_outside(
-    directory: Path, wanted: Wanted
+    directory: Path, options: VerifyOptions
 ) -> tuple[Sequence[ArchivedNotes], Sequence[tuple[str, bytes]], Sequence[tuple[str, bytes]]]:
     """Return what is kept outside; of that, with where, the notes for the log in a directory and for its system log."""
-    if not wanted.kept and not wanted.places:
+    if not options.kept and not options.places:
         return (), (), ()
     try:
         origin = claimed_origin(LogDirectory(directory).read_checkpoint())
     except BrokenError:  # there is none: for the verification to say
         return (), (), ()
     system = system_origin_of(origin)
-    kept = [*wanted.kept, *read_archives(wanted.places, system)]
+    kept = [*options.kept, *read_archives(options.places, system)]
     notes = [(one.where, note) for one in kept for note in one.notes]
     of_system = [one for one in notes if claimed_origin(one[1]) == system != origin]
     return kept, [one for one in notes if one not in of_system], of_system

@@ -1,12 +1,14 @@
 """
-`verify` of a log in the database: what `verifying.py` needs an installation for.
+`verify` of a log in the database, which needs an installation.
 
-Whom it trusts: without a pinned key, the history of keys in the signer's own directory, which is outside the database.
-With one, what the system log tells of the keys that this one vouches for; then the system log is always verified too.
+Whose signatures it trusts: without a pinned key, the history of keys in the signer's own directory, which is outside
+the database. With one, the keys that the system log records, beginning with the pinned one; then the system log is
+always verified, too.
 
-Which log is the system log, and whose a log is, its own name tells, never a column beside it. The notes that the signer
-keeps outside the database are held against both logs: nobody who has the database alone can set one back. So are the
-checkpoints in places outside: nobody who has the installation alone can set that back.
+Which log is the system log, and whose a log is, follows from its origin, never from a column of the database. Both logs
+are compared with the notes that the signer keeps outside the database: nobody who controls the database alone can set
+one back. They are also compared with the checkpoints in archives: nobody who controls the installation alone can set
+those back.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lakeproof.anchor_settings import load_places, load_policy
-from lakeproof.commands.options import Wanted
+from lakeproof.commands.options import VerifyOptions
 from lakeproof.log_names import find_named_log
 from ledger.anchoring import (
     Anchor,
@@ -59,9 +61,9 @@ _PAGE: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Beside:
+class _References:
     """
-    What logs are held against, read before any of them: one that grows meanwhile still goes on from it.
+    What logs are compared with, read before any of them: a log that grows meanwhile still extends it.
 
     `notes` are those that the signer keeps outside the database, by origin; `kept` lie outside the installation.
     `system_size` is that of the system log: an anchor behind it may be of what a log became after it was read.
@@ -100,7 +102,7 @@ class _SystemView:
 
 
 async def verify_log(
-    installation: Installation, auditor: Connection, name: str, wanted: Wanted, *, progress: ProgressCallback
+    installation: Installation, auditor: Connection, name: str, options: VerifyOptions, *, progress: ProgressCallback
 ) -> VerificationReport:
     """
     Verify a log in the database and its payload parts; without pinned keys, with those of this installation.
@@ -112,12 +114,12 @@ async def verify_log(
         LedgerError: if there is no such log, or no key, or a place that was named cannot be read.
     """
     return await _verify_alone(
-        installation, auditor, await find_named_log(installation, auditor, name), wanted, progress
+        installation, auditor, await find_named_log(installation, auditor, name), options, progress
     )
 
 
 async def verify_log_deeply(
-    installation: Installation, auditor: Connection, name: str, wanted: Wanted, *, progress: ProgressCallback
+    installation: Installation, auditor: Connection, name: str, options: VerifyOptions, *, progress: ProgressCallback
 ) -> VerificationReport:
     """
     Verify a log as `verify_log` does, and that what the installation keeps beside it is what the log says.
@@ -127,12 +129,12 @@ async def verify_log_deeply(
         LedgerError: as `verify_log`.
     """
     log = await find_named_log(installation, auditor, name)
-    report = await _verify_alone(installation, auditor, log, wanted, progress)
+    report = await _verify_alone(installation, auditor, log, options, progress)
     return replace(report, checked=(*report.checked, *await check_log_deeply(installation, auditor, log)))
 
 
 async def verify_every_log(
-    installation: Installation, auditor: Connection, wanted: Wanted, *, progress: ProgressCallback
+    installation: Installation, auditor: Connection, options: VerifyOptions, *, progress: ProgressCallback
 ) -> Sequence[LogVerdict]:
     """
     Verify every log of the installation as `verify_log` does, the system log first, and that none is missing.
@@ -140,14 +142,14 @@ async def verify_every_log(
     A fault in one keeps the others from nothing: each has its verdict, and so has a log that is known and not there.
 
     Raises:
-        BrokenError: if it cannot be told which logs there are.
+        BrokenError: if the logs cannot be listed.
         LedgerError: as `verify_log`.
     """
-    return await _verify_every(installation, auditor, wanted, progress, _nothing_deeper)
+    return await _verify_every(installation, auditor, options, progress, _nothing_deeper)
 
 
 async def verify_every_log_deeply(
-    installation: Installation, auditor: Connection, wanted: Wanted, *, progress: ProgressCallback
+    installation: Installation, auditor: Connection, options: VerifyOptions, *, progress: ProgressCallback
 ) -> Sequence[LogVerdict]:
     """
     Verify every log as `verify_every_log` does, and that what the installation keeps beside each is what it says.
@@ -156,7 +158,7 @@ async def verify_every_log_deeply(
         BrokenError, LedgerError: as `verify_every_log`.
     """
     return await _verify_every(
-        installation, auditor, wanted, progress, partial(check_log_deeply, installation, auditor)
+        installation, auditor, options, progress, partial(check_log_deeply, installation, auditor)
     )
 
 
@@ -187,66 +189,71 @@ async def _nothing_deeper(_log: Log) -> Sequence[str]:
 
 
 async def _verify_alone(
-    installation: Installation, auditor: Connection, log: Log, wanted: Wanted, progress: ProgressCallback
+    installation: Installation, auditor: Connection, log: Log, options: VerifyOptions, progress: ProgressCallback
 ) -> VerificationReport:
-    beside = await _read_beside(installation, auditor, await _system_beside(auditor, log), wanted)
-    foreign = [note for kept in beside.kept for note in kept.notes]
-    foreign = [note for note in foreign if claimed_origin(note) not in {log.origin, beside.system.origin}]
+    references = await _read_references(installation, auditor, await _system_log_of(auditor, log), options)
+    foreign = [note for kept in references.kept for note in kept.notes]
+    foreign = [note for note in foreign if claimed_origin(note) not in {log.origin, references.system.origin}]
     report = await _verify(
-        installation, auditor, log, wanted, beside, progress, also_held=foreign
+        installation, auditor, log, options, references, progress, also_held=foreign
     )  # which are refused there
     if report.since is not None:
-        if wanted.keys:  # the system log told whom to trust with the new entries: all of it must be sound
-            await _verify_system(installation, auditor, wanted, beside)
+        if options.keys:  # the system log says whom to trust with the new entries: all of it must be sound
+            await _verify_system(installation, auditor, options, references)
         return replace(report, unchecked=(*report.unchecked, "anchors in the system log"))
-    if log == beside.system:
+    if log == references.system:
         view = await _view_of(
-            installation, auditor, report, await _trusted(installation, auditor, log, wanted), wanted, size=report.size
+            installation,
+            auditor,
+            report,
+            await _trusted(installation, auditor, log, options),
+            options,
+            size=report.size,
         )
         report = replace(report, checked=(*report.checked, await _all_present(auditor, view)))
     else:
-        verified, trusted = await _verify_system(installation, auditor, wanted, beside)
-        view = await _view_of(installation, auditor, verified, trusted, wanted, size=beside.system_size)
-    return _with_kept(await _with_anchors(auditor, log, report, view, beside), beside)
+        verified, trusted = await _verify_system(installation, auditor, options, references)
+        view = await _view_of(installation, auditor, verified, trusted, options, size=references.system_size)
+    return _with_kept(await _with_anchors(auditor, log, report, view, references), references)
 
 
 async def _verify_every(
     installation: Installation,
     auditor: Connection,
-    wanted: Wanted,
+    options: VerifyOptions,
     progress: ProgressCallback,
     check_deeply: Callable[[Log], Awaitable[Sequence[str]]],
 ) -> Sequence[LogVerdict]:
     system = await _system_of(installation, auditor)
     logs = sorted(await read_logs(auditor), key=lambda log: (log != system, log.origin))
-    beside = await _read_beside(installation, auditor, system, wanted)
+    references = await _read_references(installation, auditor, system, options)
     view: _SystemView | None = None
     verdicts = []
     for log in logs:
         try:
-            await _system_beside(auditor, log)
-            report = await _verify(installation, auditor, log, wanted, beside, progress)
+            await _system_log_of(auditor, log)
+            report = await _verify(installation, auditor, log, options, references, progress)
             if log == system:
                 view = await _view_of(
                     installation,
                     auditor,
                     report,
-                    await _trusted(installation, auditor, log, wanted),
-                    wanted,
+                    await _trusted(installation, auditor, log, options),
+                    options,
                     size=report.size,
                 )
-                report = _with_kept(report, beside)
+                report = _with_kept(report, references)
             if view is None:
                 lost = "anchors in the system log, which is broken itself"
                 report = replace(report, unchecked=(*report.unchecked, lost))
             else:
-                report = await _with_anchors(auditor, log, report, view, beside)
+                report = await _with_anchors(auditor, log, report, view, references)
             report = replace(report, checked=(*report.checked, *await check_deeply(log)))
             verdicts.append(LogVerdict(origin=log.origin, result=report))
         except BrokenError as error:
             verdicts.append(LogVerdict(origin=log.origin, result=error))
     there = {log.origin for log in logs}
-    return [*verdicts, *await _missing(installation, auditor, wanted, beside, view, there=there)]
+    return [*verdicts, *await _missing(installation, auditor, options, references, view, there=there)]
 
 
 async def _system_of(installation: Installation, auditor: Connection) -> Log:
@@ -259,17 +266,17 @@ async def _system_of(installation: Installation, auditor: Connection) -> Log:
 async def _missing(
     installation: Installation,
     auditor: Connection,
-    wanted: Wanted,
-    beside: _Beside,
+    options: VerifyOptions,
+    references: _References,
     view: _SystemView | None,
     *,
     there: Collection[str],
 ) -> Sequence[LogVerdict]:
     """Return a fault for each log that is known from elsewhere and not in the database."""
     errors: dict[str, BrokenError] = {}
-    trusted = await _trusted(installation, auditor, beside.system, wanted) if view is None else view.trusted
-    outside = [("note that the signer keeps", note) for note in beside.notes.values()]
-    outside += [(f"checkpoint in {kept.where}", note) for kept in beside.kept for note in kept.notes]
+    trusted = await _trusted(installation, auditor, references.system, options) if view is None else view.trusted
+    outside = [("note that the signer keeps", note) for note in references.notes.values()]
+    outside += [(f"checkpoint in {kept.where}", note) for kept in references.kept for note in kept.notes]
     for where, note in outside:
         origin = claimed_origin(note)
         if origin in there or origin in errors:
@@ -277,7 +284,7 @@ async def _missing(
         try:
             checkpoint = open_signed(note, trusted, origin=origin)
         except (BrokenError, FormatError) as error:
-            expected = f"a checkpoint of one of the logs of {beside.system.origin}"
+            expected = f"a checkpoint of one of the logs of {references.system.origin}"
             errors[origin] = BrokenError(Fault.SIGNATURE, where=where, expected=expected, found=error)
             continue
         if checkpoint.size:
@@ -291,21 +298,23 @@ async def _missing(
     return [LogVerdict(origin=origin, result=errors[origin]) for origin in sorted(errors)]
 
 
-async def _read_beside(installation: Installation, auditor: Connection, system: Log, wanted: Wanted) -> _Beside:
+async def _read_references(
+    installation: Installation, auditor: Connection, system: Log, options: VerifyOptions
+) -> _References:
     """
     Read what logs are held against; of places that this installation publishes to, those that can be read.
 
     Raises:
         ArchiveError: if a place that was named cannot be read.
     """
-    kept, unread = [*wanted.kept, *await asyncio.to_thread(read_archives, wanted.places, system.origin)], []
-    for place in load_places(installation.settings) if wanted.since is None else ():
+    kept, unread = [*options.kept, *await asyncio.to_thread(read_archives, options.places, system.origin)], []
+    for place in load_places(installation.settings) if options.since is None else ():
         try:
             kept.append(await asyncio.to_thread(place.read, system.origin))
         except ArchiveError as error:
             unread.append(f"checkpoints that are kept outside: {error}")
     unread += unread_notes(kept)
-    return _Beside(
+    return _References(
         system=system,
         system_size=(await read_sound_head(auditor, system.log_id)).head.size,
         notes=installation.signed_notes(),
@@ -314,18 +323,18 @@ async def _read_beside(installation: Installation, auditor: Connection, system: 
     )
 
 
-def _with_kept(report: VerificationReport, beside: _Beside) -> VerificationReport:
+def _with_kept(report: VerificationReport, references: _References) -> VerificationReport:
     """Say what was read outside, and what could not be."""
-    told = tuple(f"{len(kept.notes):,} checkpoints kept in {kept.where}" for kept in beside.kept)
-    return replace(report, checked=(*report.checked, *told), unchecked=(*report.unchecked, *beside.unread))
+    read = tuple(f"{len(kept.notes):,} checkpoints kept in {kept.where}" for kept in references.kept)
+    return replace(report, checked=(*report.checked, *read), unchecked=(*report.unchecked, *references.unread))
 
 
 async def _verify(
     installation: Installation,
     auditor: Connection,
     log: Log,
-    wanted: Wanted,
-    beside: _Beside,
+    options: VerifyOptions,
+    references: _References,
     progress: ProgressCallback,
     *,
     also_held: Sequence[bytes] = (),
@@ -334,21 +343,21 @@ async def _verify(
     report = await verify_database(
         auditor,
         log,
-        await _trusted(installation, auditor, beside.system, wanted),
-        held=[*beside.held(log.origin), *also_held],
-        since=wanted.since,
-        keeper=wanted.keeper,
-        effort=wanted.effort,
-        workers_dsn=installation.as_role(installation.roles.auditor) if wanted.effort.processes > 1 else None,
+        await _trusted(installation, auditor, references.system, options),
+        held=[*references.held(log.origin), *also_held],
+        since=options.since,
+        keeper=options.keeper,
+        effort=options.effort,
+        workers_dsn=installation.as_role(installation.roles.auditor) if options.effort.processes > 1 else None,
         progress=progress,
     )
-    report = await _with_ml_dsa(installation, auditor, log, report, wanted)
-    if log.origin in beside.notes:
+    report = await _with_ml_dsa(installation, auditor, log, report, options)
+    if log.origin in references.notes:
         report = replace(report, checked=(*report.checked, "the note that the signer keeps outside the database"))
     else:
         unknown = "what the signer has signed of it last: no note of this log is kept here, outside the database"
         report = replace(report, unchecked=(*report.unchecked, unknown))
-    report = replace(report, is_pinned=bool(wanted.keys))
+    report = replace(report, is_pinned=bool(options.keys))
     if report.since is None:
         compared = await check_indexes(auditor, log, size=report.size)
         report = replace(report, checked=(*report.checked, compared))
@@ -362,14 +371,14 @@ async def _verify(
             parts = await verify_parts(auditor, log, opener=installation.opener, first=first)
         sealed = (f"{parts.sealed:,} sealed payload parts whose keys are not here",) if parts.sealed else ()
         report = replace(report, parts=parts.entries, unchecked=(*report.unchecked, *sealed))
-    if wanted.opinion is not None:
+    if options.opinion is not None:
         leaves = await _leaves(auditor, log, report.size)
-        said = wanted.opinion(leaves, {report.size: report.root})
+        said = options.opinion(leaves, {report.size: report.root})
         report = replace(report, checked=(*report.checked, said))
     return report
 
 
-async def _system_beside(connection: Connection, log: Log) -> Log:
+async def _system_log_of(connection: Connection, log: Log) -> Log:
     """
     Return the system log of the installation that has this log, by its name.
 
@@ -391,42 +400,42 @@ async def _system_beside(connection: Connection, log: Log) -> Log:
     return named[origin]
 
 
-async def _trusted(installation: Installation, auditor: Connection, system: Log, wanted: Wanted) -> Trusted:
+async def _trusted(installation: Installation, auditor: Connection, system: Log, options: VerifyOptions) -> Trusted:
     """
-    Return whom to trust with a log that is read next: keys may change while a log is verified, so it is asked again.
+    Return whom to trust with a log that is read next: keys may change while a log is verified, so they are read again.
 
     Of a key that joins between here and the log's snapshot nothing is known, and need not be: the older one signs too.
     """
-    if not wanted.keys:
+    if not options.keys:
         return installation.open_keys().keys.history
-    told: list[bytes] = []
+    key_events: list[bytes] = []
     size = (await read_sound_head(auditor, system.log_id)).head.size
     async for entries in iterate_entries(auditor, system.log_id, from_index=0, to_index=size):
-        told += filter(is_key_event, entries)
-    return follow_recorded_keys(told, wanted.keys, origin=system.origin)
+        key_events += filter(is_key_event, entries)
+    return follow_recorded_keys(key_events, options.keys, origin=system.origin)
 
 
 async def _verify_system(
-    installation: Installation, auditor: Connection, wanted: Wanted, beside: _Beside
+    installation: Installation, auditor: Connection, options: VerifyOptions, references: _References
 ) -> tuple[VerificationReport, Trusted]:
     """Verify the system log, and return with the report whom it was verified with."""
-    system = beside.system
-    trusted = await _trusted(installation, auditor, system, wanted)
+    system = references.system
+    trusted = await _trusted(installation, auditor, system, options)
     if not isinstance(trusted, KeyHistory):  # it tells of no keys, and those that are pinned may be of another log
         trusted = [*installation.open_keys().verifier_keys(system.origin), *trusted]
-    held = beside.held(system.origin)
-    return await verify_database(auditor, system, trusted, held=held, effort=wanted.effort), trusted
+    held = references.held(system.origin)
+    return await verify_database(auditor, system, trusted, held=held, effort=options.effort), trusted
 
 
 async def _with_ml_dsa(
-    installation: Installation, auditor: Connection, log: Log, report: VerificationReport, wanted: Wanted
+    installation: Installation, auditor: Connection, log: Log, report: VerificationReport, options: VerifyOptions
 ) -> VerificationReport:
     """Say which ML-DSA-44 keys have signed the newest checkpoint: of those that are pinned, or else of ours."""
     query, bounds = QUERIES["latest_checkpoint_within"], {"log_id": log.log_id, "size": report.signed_size}
     row = await (await auditor.execute(query, bounds)).fetchone()
     if row is None:
         return report
-    return with_ml_dsa(report, bytes(row[1]), wanted.keys or installation.open_keys().ml_dsa_verifier_keys(log.origin))
+    return with_ml_dsa(report, bytes(row[1]), options.keys or installation.open_keys().ml_dsa_verifier_keys(log.origin))
 
 
 async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
@@ -442,13 +451,13 @@ async def _view_of(
     auditor: Connection,
     report: VerificationReport,
     trusted: Trusted,
-    wanted: Wanted,
+    options: VerifyOptions,
     *,
     size: int,
 ) -> _SystemView:
     """Return what the verified system log says of the others in its first `size` entries, and who has witnessed it."""
     system = await find_log(auditor, report.origin)
-    pinned = wanted.pinned
+    pinned = options.pinned
     if pinned.policy is None and not pinned.stamp_roots:
         pinned = Pinned(policy=load_policy(installation.settings))
     anchors: dict[str, list[Anchor]] = {}
@@ -463,10 +472,10 @@ async def _view_of(
 
 
 async def _with_anchors(
-    connection: Connection, log: Log, report: VerificationReport, view: _SystemView, beside: _Beside
+    connection: Connection, log: Log, report: VerificationReport, view: _SystemView, references: _References
 ) -> VerificationReport:
     """Check what the system log says of a log, and judge who has witnessed that."""
-    system, anchors = beside.system, view.anchors.get(log.origin, ())
+    system, anchors = references.system, view.anchors.get(log.origin, ())
     if log != system:
         if not view.report.is_signed:
             unsigned = f"who wrote {system.origin}, whose anchors were compared: nothing of it is signed"
@@ -477,7 +486,7 @@ async def _with_anchors(
         newest = check_anchors(anchors, origin=log.origin, size=report.size, root_at=roots.__getitem__)
         checked = (*report.checked, f"{len(anchors):,} anchors in {system.origin}")
         report = replace(report, checked=checked, anchored_size=newest.size if newest else 0)
-    judged = judge_archived(beside.kept_of(log.origin, system.origin), origin=log.origin, anchors=anchors)
+    judged = judge_archived(references.kept_of(log.origin, system.origin), origin=log.origin, anchors=anchors)
     if view.published is not None:
         by_others = judge_witnessing(
             view.published.note,
@@ -492,6 +501,6 @@ async def _with_anchors(
 
 
 async def _all_present(connection: Connection, view: _SystemView) -> str:
-    """Check that every log that the system log has anchored is there, and say so: one that was removed is not asked."""
+    """Check that every log that the system log has anchored is there: one that was removed is not compared."""
     check_all_present(view.anchors, origins={log.origin for log in await read_logs(connection)})
     return f"{len(view.anchors):,} anchored logs are there"

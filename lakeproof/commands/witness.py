@@ -2,7 +2,7 @@
 The commands `lakeproof ledger witness …`: run a witness for logs, ours or others'.
 
 They need a directory of the witness's own and nothing else: no installation, no database. A third party runs a witness
-from this distribution alone, on a machine of its own; a witness beside its log would vouch for nothing.
+from this distribution alone, on a machine of its own; a witness on the machine of its log would prove nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def add_commands(app: typer.Typer, _open_installation: OpenInstallation) -> None
         host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
         port: Annotated[int, typer.Option("--port", help="The port to listen on.", min=1, max=65535)] = 8383,
     ) -> None:
-        """Serve the witness over HTTP until told to end; put TLS in front where others are to reach it."""
+        """Serve the witness over HTTP until SIGINT or SIGTERM; put TLS in front where others are to reach it."""
         from ledger.witness.server import serve as serve_witness
         from ledger.witness.witness import open_witness
 

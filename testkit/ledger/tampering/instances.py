@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from psycopg.sql import SQL, Composed, Identifier
 
-from lakeproof.commands.options import Wanted
+from lakeproof.commands.options import VerifyOptions
 from lakeproof.commands.verify_database import verify_log
 from lakeproof.installation import Installation
 from ledger.anchoring.archive import ArchivedNotes
@@ -117,9 +117,9 @@ class World:
 
     async def verify(self, log: str, *, held: tuple[bytes, ...] = (), effort: Effort = EXACT) -> VerificationReport:
         """Verify a log as `lakeproof ledger verify --log` does."""
-        wanted = Wanted(kept=[ArchivedNotes(where="a file", notes=held)] if held else (), effort=effort)
+        options = VerifyOptions(kept=[ArchivedNotes(where="a file", notes=held)] if held else (), effort=effort)
         name = self.logs[log].log.origin
-        return await verify_log(self.installation, self.auditor, name, wanted, progress=lambda _done, _of: None)
+        return await verify_log(self.installation, self.auditor, name, options, progress=lambda _done, _of: None)
 
     async def told(self, tampered: Tampered, *, effort: Effort = EXACT) -> Told:
         """Return what verification says now; an error that names no fault is none."""

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from lakeproof.commands.options import Wanted
+from lakeproof.commands.options import VerifyOptions
 from lakeproof.commands.reports import show_report
 from lakeproof.commands.verify_database import verify_every_log, verify_log
 from lakeproof.installation import Installation
@@ -48,13 +48,13 @@ async def broken(world: World, *, log: str = "one", pinned: bool = False) -> Bro
     """Return the fault that verification finds, with a key that the auditor holds or without."""
     key = [world.keys.verifier_key(world.logs[log].log.origin)] if pinned else []
     with pytest.raises(BrokenError) as caught:
-        await verify(world, Wanted(keys=key), log=log)
+        await verify(world, VerifyOptions(keys=key), log=log)
     return caught.value
 
 
-async def verify(world: World, wanted: Wanted, *, log: str = "one") -> VerificationReport:
+async def verify(world: World, options: VerifyOptions, *, log: str = "one") -> VerificationReport:
     origin = world.logs[log].log.origin
-    return await verify_log(world.installation, world.auditor, origin, wanted, progress=lambda _done, _of: None)
+    return await verify_log(world.installation, world.auditor, origin, options, progress=lambda _done, _of: None)
 
 
 async def rewrite(world: World) -> None:
@@ -68,15 +68,15 @@ async def rewrite(world: World) -> None:
 
 async def test_a_clean_log_goes_on_from_the_note_that_its_signer_keeps(world: World) -> None:
     for log in ("one", "other", "system"):
-        report = await verify(world, Wanted(), log=log)
+        report = await verify(world, VerifyOptions(), log=log)
         assert "the note that the signer keeps outside the database" in report.checked
         assert (report.is_pinned, report.is_signed) == (False, True)
-    assert (await verify(world, Wanted(keys=[world.keys.verifier_key(world.logs["one"].log.origin)]))).is_pinned
+    assert (await verify(world, VerifyOptions(keys=[world.keys.verifier_key(world.logs["one"].log.origin)]))).is_pinned
 
 
 async def test_where_the_signer_keeps_no_note_that_is_said(world: World) -> None:
     (world.installation.keys / "last-notes").unlink()
-    report = await verify(world, Wanted())
+    report = await verify(world, VerifyOptions())
     assert any("no note of this log is kept here" in unchecked for unchecked in report.unchecked)
 
 
@@ -120,7 +120,7 @@ async def test_a_system_log_of_which_nothing_is_signed_is_said_to_be_one(
 ) -> None:
     async with open_world(database, installation, tmp_path) as world:  # where the signer's notes are not at hand
         await world.execute("DELETE FROM ledger.checkpoints WHERE log_id = %s", world.logs["system"].log_id)
-        report = await verify(world, Wanted())
+        report = await verify(world, VerifyOptions())
     assert any("nothing of it is signed" in unchecked for unchecked in report.unchecked)
 
 
@@ -154,22 +154,22 @@ async def test_parts_are_read_from_the_first_on_though_entries_are_taken_up_agai
 
     monkeypatch.setattr(resuming, "SAVE_ENTRIES", 256)
     one = world.logs["one"]
-    wanted = Wanted(keeper=ProgressFile(tmp_path / "progress"))
+    options = VerifyOptions(keeper=ProgressFile(tmp_path / "progress"))
     with pytest.raises(StoppedError):
-        await verify_log(world.installation, world.auditor, one.log.origin, wanted, progress=stop)
+        await verify_log(world.installation, world.auditor, one.log.origin, options, progress=stop)
     await world.execute("UPDATE ledger.parts SET sealed = sealed || 'x' WHERE log_id = %s AND index < 256", one.log_id)
     with pytest.raises(BrokenError) as caught:
-        await verify(world, Wanted(keeper=ProgressFile(tmp_path / "progress")))
+        await verify(world, VerifyOptions(keeper=ProgressFile(tmp_path / "progress")))
     assert caught.value.fault is Fault.PART
 
 
 # All of them, and what is kept outside
 
 
-async def every(world: World, wanted: Wanted | None = None) -> dict[str, VerificationReport | BrokenError]:
+async def every(world: World, options: VerifyOptions | None = None) -> dict[str, VerificationReport | BrokenError]:
     """Return what is said of each log, by the name that the world has for it, or by its origin."""
     verdicts = await verify_every_log(
-        world.installation, world.auditor, wanted or Wanted(), progress=lambda _done, _of: None
+        world.installation, world.auditor, options or VerifyOptions(), progress=lambda _done, _of: None
     )
     names = {state.log.origin: name for name, state in world.logs.items()}
     return {names.get(verdict.origin, verdict.origin): verdict.result for verdict in verdicts}
@@ -231,7 +231,7 @@ async def test_a_complete_rollback_verifies_and_the_report_says_so(
     for log in world.logs.values():
         await set_back(world, log, min(log.notes))
     set_back_home(world)
-    report = await verify(world, Wanted(), log="system")
+    report = await verify(world, VerifyOptions(), log="system")
     assert report.witnessed_size == 0
     show_report(report, as_json=False)
     said = "nobody outside vouches for this root; had database and home both been set back, this would verify, too\nOK"
@@ -242,9 +242,9 @@ async def test_a_checkpoint_that_is_kept_outside_finds_a_complete_rollback(world
     system = world.logs["system"]
     place = FileArchive(path=tmp_path / "published")
     place.add(system.log.origin, size=max(system.notes), note=system.notes[max(system.notes)])
-    wanted = Wanted(places=[place])
+    options = VerifyOptions(places=[place])
     for name, witnessed in (("system", max(system.notes)), ("one", world_anchored(world, "one"))):
-        report = await verify(world, wanted, log=name)
+        report = await verify(world, options, log=name)
         assert (report.witnessed_size, report.witnessed_by) == (witnessed, ("kept outside", place.where))
         assert f"1 checkpoints kept in {place.where}" in report.checked
     for log in world.logs.values():
@@ -252,18 +252,18 @@ async def test_a_checkpoint_that_is_kept_outside_finds_a_complete_rollback(world
     set_back_home(world)
     for name in ("system", "one"):
         with pytest.raises(BrokenError) as caught:
-            await verify(world, wanted, log=name)
+            await verify(world, options, log=name)
         assert (caught.value.fault, caught.value.index) == (Fault.INDEX, min(system.notes))
-    assert faults(await every(world, wanted)) == {"system": Fault.INDEX}
+    assert faults(await every(world, options)) == {"system": Fault.INDEX}
 
 
 async def test_a_checkpoint_of_another_installation_is_no_evidence_for_this_one(world: World) -> None:
     one = world.logs["one"]
     stranger = one.notes[max(one.notes)].replace(one.log.origin.encode(), b"elsewhere/system")
-    said = await every(world, Wanted(kept=[ArchivedNotes(where="a file", notes=(stranger,))]))
+    said = await every(world, VerifyOptions(kept=[ArchivedNotes(where="a file", notes=(stranger,))]))
     assert faults(said) == {"elsewhere/system": Fault.SIGNATURE}
 
 
 async def test_a_place_that_was_named_and_cannot_be_read_is_not_passed_over(world: World, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError):
-        await every(world, Wanted(places=[FileArchive(path=tmp_path)]))
+        await every(world, VerifyOptions(places=[FileArchive(path=tmp_path)]))
