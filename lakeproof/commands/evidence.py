@@ -26,12 +26,12 @@ from lakeproof.commands.options import (
     AsJson,
     TrustedKeys,
     parsed_keys,
-    pinned_anchors,
     pinned_keys,
     read_bounded,
     utc,
 )
 from lakeproof.commands.reports import NOT_WITNESSED
+from lakeproof.commands.verify_options import pinned_anchors
 from ledger.anchoring import Pinned
 from ledger.errors import FormatError, LedgerError
 from ledger.format.canonical import Json, format_time

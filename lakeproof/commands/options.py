@@ -2,29 +2,21 @@
 The arguments and options that several commands have, and how what they name is read.
 
 An option that means the same is called the same everywhere, and a file that one names is read here, bounded: of one
-that is too large, only so much is read that it is refused as too large. `VerifyOptions` are the options of
-`verify`, read.
+that is too large, only so much is read that it is refused as too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import typer
 
-from ledger.anchoring import Pinned, parse_roots
-from ledger.anchoring.archive import ArchivedNotes, CheckpointArchive
 from ledger.errors import LedgerError
-from ledger.files.directory import LogDirectory, bundle_addresses
 from ledger.format.note import VerifierKey
 from ledger.format.proof import PROOF_SIZE_BYTES_MAX
-from ledger.format.witness_policy import WitnessPolicy
-from ledger.verify.resuming import NoProgressFile, ProgressKeeper
-from ledger.verify.workers import Effort
 
 NOT_PINNED: Final = (
     "KEY NOT PINNED: name the log's verifier key with --key, and take it from those who run the log (`lakeproof ledger "
@@ -55,9 +47,6 @@ RoleNames = Annotated[
     list[str] | None, typer.Option("--role", help="A role it has; repeat for several.", show_default=False)
 ]
 
-Opinion: TypeAlias = Callable[[bytes, Mapping[int, bytes]], str]
-"""A second implementation: takes leaf hashes, joined, and roots by size; returns what it has checked."""
-
 
 def parsed_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
     """
@@ -77,20 +66,6 @@ def pinned_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
     if not keys:
         raise LedgerError(NOT_PINNED)
     return parsed_keys(keys)
-
-
-def pinned_anchors(policy: Path | None, tsa_root: Path | None) -> Pinned:
-    """
-    Return who may witness the system log: the witnesses of a policy file, the authorities of a file of roots.
-
-    Raises:
-        FormatError: if a file is not what it should be.
-        LedgerError: if one cannot be read.
-    """
-    return Pinned(
-        policy=None if policy is None else WitnessPolicy.parse(read_note(policy)),
-        stamp_roots=() if tsa_root is None else parse_roots(read_note(tsa_root)),
-    )
 
 
 def read_note(path: Path) -> bytes:
@@ -116,33 +91,3 @@ def utc(time: datetime | None) -> datetime | None:
     Return a time that was named in one of `TIMES`, all of which are UTC, as an aware one.
     """
     return None if time is None else time.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions:
-    """
-    See `verify_database` and `verify_directory`; `opinion` checks again after them.
-
-    `kept` are checkpoints that lie outside, of whichever log: each log must go on from its own. `places` are read for
-    those of the system log before any log is.
-    """
-
-    keys: Sequence[VerifierKey] = ()
-    kept: Sequence[ArchivedNotes] = ()
-    places: Sequence[CheckpointArchive] = ()
-    since: bytes | None = None
-    pinned: Pinned = field(default_factory=Pinned)
-    keeper: ProgressKeeper = field(default_factory=NoProgressFile)
-    effort: Effort = field(default_factory=Effort)
-    opinion: Opinion | None = None
-
-
-def read_tile_leaves(path: Path, size: int) -> bytes:
-    """
-    Return the leaf hashes of the log of `size` in a directory, joined, as its tiles have them.
-
-    Raises:
-        BrokenError, UnreadableError: as `LogDirectory.read_tile`.
-    """
-    directory = LogDirectory(path)
-    return b"".join(directory.read_tile(0, index, width).pack() for index, width in bundle_addresses(size))

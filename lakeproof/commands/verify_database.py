@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lakeproof.anchor_settings import load_places, load_policy
-from lakeproof.commands.options import VerifyOptions
+from lakeproof.commands.verify_options import VerifyOptions
 from lakeproof.log_names import find_named_log
 from ledger.anchoring import (
     Anchor,

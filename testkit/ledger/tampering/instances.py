@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 
 from psycopg.sql import SQL, Composed, Identifier
 
-from lakeproof.commands.options import VerifyOptions
 from lakeproof.commands.verify_database import verify_log
+from lakeproof.commands.verify_options import VerifyOptions
 from lakeproof.installation import Installation
 from ledger.anchoring.archive import ArchivedNotes
 from ledger.errors import BrokenError, Fault, LedgerError

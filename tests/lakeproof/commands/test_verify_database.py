@@ -14,9 +14,9 @@ from uuid import UUID
 
 import pytest
 
-from lakeproof.commands.options import VerifyOptions
 from lakeproof.commands.reports import show_report
 from lakeproof.commands.verify_database import verify_every_log, verify_log
+from lakeproof.commands.verify_options import VerifyOptions
 from lakeproof.installation import Installation
 from lakeproof.provision import Provisioned
 from ledger.anchoring.archive import ArchivedNotes, ArchiveError
