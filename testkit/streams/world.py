@@ -17,6 +17,7 @@ from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import PreparedEvent
+from ledger.format.events import DetectionFound, DetectionKind
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, find_log, iterate_entries, read_head
 from ledger.store.session import Connection
@@ -162,3 +163,18 @@ async def check_answers_in_any_order(world: World, log: Log, name: str = "answer
     assert [id_ for (id_,) in dead] == bad
     leases = await world.rows("SELECT duty FROM streams.leases WHERE log_id = %s AND lease IS NOT NULL", log.log_id)
     assert leases == []
+
+
+def found_numbers() -> DetectionFound:
+    """Return a finding: social security numbers in a column of that name."""
+    return DetectionFound(
+        column="ssn",
+        confidence_percent=92,
+        field_id=3,
+        kind=DetectionKind.US_SSN,
+        matches=9_990,
+        ruleset="1",
+        snapshot="7302847561029384756",
+        table_uuid="5f0c9d1e-0000-4000-8000-000000000001",
+        values=10_000,
+    )

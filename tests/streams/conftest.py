@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from lakeproof.provision import Provisioned
 from ledger.append.appender import Appender
-from ledger.format.events import DetectionFound, DetectionKind
+from ledger.format.events import DetectionFound
 from ledger.format.guards import GuardRegistry
 from testkit.streams.answering import noon
-from testkit.streams.world import World
+from testkit.streams.world import World, found_numbers
 
 
 @pytest_asyncio.fixture
@@ -29,17 +29,7 @@ async def world(database: str, installation: Provisioned) -> AsyncIterator[World
 @pytest.fixture
 def finding() -> DetectionFound:
     """Social security numbers in a column of that name."""
-    return DetectionFound(
-        column="ssn",
-        confidence_percent=92,
-        field_id=3,
-        kind=DetectionKind.US_SSN,
-        matches=9_990,
-        ruleset="1",
-        snapshot="7302847561029384756",
-        table_uuid="5f0c9d1e-0000-4000-8000-000000000001",
-        values=10_000,
-    )
+    return found_numbers()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from ledger.format.sequence import Group
 from streams.errors import StreamError
 from testkit.servers.gateways import start_services
 from testkit.streams.answering import happened
-from testkit.streams.world import TIMEOUT_S
+from testkit.streams.world import TIMEOUT_S, found_numbers
 
 Command = Callable[..., Result]
 REFUSED_PATH = "/refused"
@@ -64,6 +64,12 @@ def hook() -> Iterator[tuple[str, list[str]]]:
     """A webhook."""
     with webhook() as found:
         yield found
+
+
+@pytest.fixture
+def finding() -> DetectionFound:
+    """Social security numbers in a column of that name."""
+    return found_numbers()
 
 
 @pytest.fixture
