@@ -109,7 +109,7 @@ async def triggers_arrive(run: SceneRun) -> None:
     if observed.data["snapshot"] != snapshot:
         raise AssertionError(f"expected snapshot {snapshot} to be observed, found {observed.data['snapshot']}")
     run.say(f"   {BEHIND_ROWS} rows committed at {run.upstream['url']} itself, behind the gateway's back:")
-    run.say(f"   S3 told SNS, SNS told SQS; entry {observed.index} says that snapshot {snapshot} is ungoverned")
+    run.say(f"   S3 notified SNS, SNS notified SQS; entry {observed.index} says that snapshot {snapshot} is ungoverned")
     observed_entries = [entry for entry in await run.entries(first) if entry.type == "commit.observed"]
     if len(observed_entries) != 1:
         raise AssertionError(f"expected one ungoverned snapshot, found {len(observed_entries)}")

@@ -109,7 +109,7 @@ class Auditor:
         self.say("   $ lakeproof ledger check refusal.evidence --key …")
         self._show(await self._offline("ledger", "check", str(file), "--key", key, expect=VERIFIED))
         await run_verifier(str(file), "--key", key, expect=VERIFIED)
-        self.say("   verify_lakeproof.py says so, too")
+        self.say("   verify_lakeproof.py says the same")
 
     async def _checkpointed(self, log: Log) -> None:
         """Wait until a signed checkpoint covers all that is in the log now."""

@@ -93,6 +93,6 @@ async def clients_race(run: SceneRun) -> None:
         raise AssertionError(f"expected {landed} accepted and {conflicts} or more conflicted commits, found {outcomes}")
     run.say(f"   {landed} commits landed, {after:,} orders, none lost")
     run.say(
-        f"   the log tells it: {outcomes['accepted']} accepted, {outcomes['conflicted']} conflicted; those were "
+        f"   the log has them: {outcomes['accepted']} accepted, {outcomes['conflicted']} conflicted; those were "
         "answered 409, and the client loaded the table again"
     )

@@ -103,4 +103,4 @@ async def _alerts_delivered(run: SceneRun) -> None:
         raise AssertionError(
             f"expected {expected} alerts raised and delivered once, found {len(raised)} and {len(run.channel.messages)}"
         )
-    run.say(f"   {len(raised)} alerts were raised and told once each, such as: {run.channel.messages[-1]['text']}")
+    run.say(f"   {len(raised)} alerts were raised and sent once each, such as: {run.channel.messages[-1]['text']}")

@@ -43,14 +43,16 @@ async def foreign_catalog(run: SceneRun) -> None:
     written = await asyncio.to_thread(_count, client)
     run.say(f"   PyIceberg wrote {written:,} customers to {ALIAS}.{'.'.join(CUSTOMERS)}, Parquet on S3")
     said = await _commit_through_doomed(run, timeout_s=_timeout_s(took_s))
-    run.say(f"   a second gateway was killed right after {ALIAS!r} took a commit; its client was told: {said}")
+    run.say(f"   a second gateway was killed right after {ALIAS!r} took a commit; its client got: {said}")
     write = await _settled(run)
     count = await asyncio.to_thread(_count, client)
     if write.outcome != "accepted" or count != written + ROWS:
         raise AssertionError(
             f"expected the commit accepted and {written + ROWS} customers, found {write.outcome} and {count}"
         )
-    run.say(f"   the reconciler asked {ALIAS!r}: decision {write.index} is {write.outcome}; {count:,} customers, once")
+    run.say(
+        f"   the reconciler looked at {ALIAS!r}: decision {write.index} is {write.outcome}; {count:,} customers, once"
+    )
 
 
 async def _register(run: SceneRun) -> None:

@@ -45,10 +45,10 @@ ACTS: Final[tuple[tuple[str, Act], ...]] = (
     ),
     ("Lineage arrives: a run from its start to its end, and one that closes a cycle", arrivals.lineage_arrives),
     ("Triggers arrive: a signed webhook, and a commit behind the gateway's back", arrivals.triggers_arrive),
-    ("Detection finds: Spark scans what was committed, and people are told", detection.detection_finds),
+    ("Detection finds: Spark scans what was committed, and alerts are sent", detection.detection_finds),
     ("Projections show it: the graph and the metrics", views.projections_show),
     ("The graph answers five questions about one table", answers.graph_answers),
-    ("A projection is rebuilt from the log, under the eyes of a reader", views.projection_is_rebuilt),
+    ("A projection is rebuilt from the log while a reader uses it", views.projection_is_rebuilt),
     ("An auditor verifies offline", audit.auditor_verifies),
 )
 LOOPBACK: Final = "127.0.0.0/8"

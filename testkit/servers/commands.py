@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from select import select
 from typing import Any, Final
 
 from testkit.environment import PROJECT
@@ -81,7 +82,8 @@ def serve(address: str) -> None:
         listener.listen()
         sys.stdout.write(f"{READY}\n")
         sys.stdout.flush()
-        while True:
+        # The end of stdin is the end of the process that started this one.
+        while sys.stdin not in select([listener, sys.stdin], [], [])[0]:
             connection, _ = listener.accept()
             with connection:
                 if os.fork() == 0:
