@@ -24,10 +24,10 @@ def scan_guards(group: Sequence[ReplayedEntry]) -> Iterator[GuardCall]:
     """
     Tell which marks a group has made or counted.
     """
-    for told in group:
-        kind = EVENTS.get((told.entry.type, told.entry.version))
+    for entry in group:
+        kind = EVENTS.get((entry.entry.type, entry.entry.version))
         if kind is None or kind.TYPE not in {ScanCompleted.TYPE, ScanFailed.TYPE}:
             continue
-        scan: Any = from_data(kind, told.entry.data)
+        scan: Any = from_data(kind, entry.entry.data)
         mark = {"table_uuid": scan.table_uuid, "snapshot": scan.snapshot, "ruleset": scan.ruleset}
         yield GuardCall("scan.requested", mark)

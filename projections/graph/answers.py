@@ -70,7 +70,7 @@ class DataRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A kind of run: its job (namespace, name), its engine, who told of it; each None where nobody said."""
+    """A kind of run: its job (namespace, name), its engine, and who reported it; each None if unknown."""
 
     job: tuple[str, str] | None
     engine: str | None
@@ -102,7 +102,7 @@ class TableAnswers:
     """
     The five answers. `writes`, `snapshots` and `ungoverned` are newest first; `read_into` are the tables made from it.
 
-    `omitted` is what lineage told of the table and the graph does not draw; None where all is drawn.
+    `omitted` is what lineage events reported of the table and is not drawn; None if all is drawn.
     """
 
     table: str
@@ -132,20 +132,20 @@ def answers_of(row: Sequence[Any], evidence: ScanCoverage, omitted: Omitted | No
     """
     Return the answers that one row of the query holds; `evidence` is what its `found` rests on.
     """
-    told = dict(zip(COLUMNS, row, strict=True))
+    columns = dict(zip(COLUMNS, row, strict=True))
     return TableAnswers(
-        table=told["table"],
-        table_uuid=told["table_uuid"],
-        writes=_writes(told["writes"]),
-        snapshots=_snapshots(told["snapshots"]),
-        ungoverned=_snapshots(told["ungoverned"]),
-        made_from=_data(told["sources"]),
-        made_by=_work(told["made_by"]),
-        allowed_by=_governing(told["schema_policies"], told["write_policies"]),
-        found=_found(told["found"]),
+        table=columns["table"],
+        table_uuid=columns["table_uuid"],
+        writes=_writes(columns["writes"]),
+        snapshots=_snapshots(columns["snapshots"]),
+        ungoverned=_snapshots(columns["ungoverned"]),
+        made_from=_data(columns["sources"]),
+        made_by=_work(columns["made_by"]),
+        allowed_by=_governing(columns["schema_policies"], columns["write_policies"]),
+        found=_found(columns["found"]),
         evidence=evidence,
-        read_by=_work(told["read_by"]),
-        read_into=_data(told["targets"]),
+        read_by=_work(columns["read_by"]),
+        read_into=_data(columns["targets"]),
         omitted=omitted,
     )
 

@@ -232,8 +232,8 @@ def _writers(answers: TableAnswers) -> Panel:
     for write in answers.writes:
         writes.setdefault(write.principal or f"person {write.actor[:12]}", []).append(write)
     cards = [
-        Card(title=who, detail=_outcomes(told), colour=COLOURS[VertexLabel.PERSON], kind="person")
-        for who, told in writes.items()
+        Card(title=who, detail=_outcomes(of_person), colour=COLOURS[VertexLabel.PERSON], kind="person")
+        for who, of_person in writes.items()
     ]
     if answers.ungoverned:
         count = len(answers.ungoverned)
@@ -243,8 +243,8 @@ def _writers(answers: TableAnswers) -> Panel:
 
 
 def _outcomes(writes: Sequence[TableWrite]) -> str:
-    told = Counter(write.outcome or write.decision for write in writes)
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(told.items()))
+    counts = Counter(write.outcome or write.decision for write in writes)
+    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
 
 
 def _policies(answers: TableAnswers) -> Panel:
@@ -299,10 +299,10 @@ def _data(data: DataRef) -> Card:
 
 def _work(work: RunSummary) -> Card:
     title = work.job[1] if work.job else (work.engine or "a run")
-    told = (work.job[0] if work.job else None, work.engine)
+    parts = (work.job[0] if work.job else None, work.engine)
     return Card(
         title=title,
-        detail=", ".join(each for each in told if each) or "job",
+        detail=", ".join(each for each in parts if each) or "job",
         colour=COLOURS[VertexLabel.PIPELINE],
         kind="job",
     )

@@ -97,8 +97,8 @@ def format_name(key: str) -> str:
     """
     Return the name in a key, and its place, in words.
     """
-    told = display_name(key)
-    return told.name if told.place is None else f"{told.name} in {told.place}"
+    name = display_name(key)
+    return name.name if name.place is None else f"{name.name} in {name.place}"
 
 
 def format_omitted(omitted: Omitted) -> str:
@@ -110,12 +110,12 @@ def format_omitted(omitted: Omitted) -> str:
 
 def _heading(key: str, table: KnownTable) -> list[str]:
     """Return what a table is called, and what became of it."""
-    told = [legible(format_name(key))]
+    lines = [legible(format_name(key))]
     if table.renamed_to is not None:
-        told.append(legible(f"  called {format_name(table.renamed_to)} now"))
+        lines.append(legible(f"  called {format_name(table.renamed_to)} now"))
     elif table.is_dropped:
-        told.append("  dropped, or replaced by another table of this name")
-    return told
+        lines.append("  dropped, or replaced by another table of this name")
+    return lines
 
 
 def _rests_on(evidence: ScanCoverage) -> list[str]:

@@ -79,7 +79,8 @@ class GraphChanges:
 
     def things_of(self, table_uuid: str) -> list[tuple[Vertex, Mapping[str, Json]]]:
         """Return the snapshots and classifications of a table that are there after what was added so far."""
-        found = {vertex: dict(told) for vertex, told in self.stored_things.get(bounded_name(table_uuid), {}).items()}
+        stored = self.stored_things.get(bounded_name(table_uuid), {})
+        found = {vertex: dict(properties) for vertex, properties in stored.items()}
         for vertex, properties in self.vertices.items():
             if vertex.label in OF_TABLE and properties.get("table_uuid", _NOBODY) == table_uuid:
                 found.setdefault(vertex, {}).update(properties)

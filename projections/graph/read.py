@@ -269,7 +269,7 @@ class Graph:
 
     async def omitted(self, keys: Sequence[str]) -> dict[str, Omitted]:
         """
-        Return what lineage told of these tables and data sets and the graph does not draw, by key; of others, all is.
+        Return what lineage events reported of these tables and data sets and is not drawn, by key.
         """
         return await read_omitted(self._connection, {bounded_key(key) for key in keys}, projection=GRAPH)
 

@@ -32,7 +32,7 @@ class ResolvedLineage:
     """
     What was decided on one lineage event: the key of each of its `datasets`; by bounded keys, the edges and the column
     edges (source, its column, target, its column) that are drawn now, of earlier events of its run, too; and the
-    `state` of the run. `omitted` is how much of what was told of data sets is not drawn, by bounded key.
+    `state` of the run. `omitted` is how much of what was reported of data sets is not drawn, by bounded key.
     """
 
     keys: Sequence[str]

@@ -40,22 +40,22 @@ def named(changes: GraphChanges, bound: NamedTable) -> None:
         changes.edge(vertices.target(changes, bound.before), EdgeLabel.RENAMED_TO, table)
     if not bound.is_known:
         return  # no entry was about it before, so there is nothing to look for
-    for vertex, told in changes.things_of(bound.table_uuid):
+    for vertex, properties in changes.things_of(bound.table_uuid):
         changes.vertices.setdefault(vertex, {})
         if vertex.label is VertexLabel.SNAPSHOT:
             changes.edge(table, EdgeLabel.HAS_SNAPSHOT, vertex)
         else:
-            _classify(changes, table, vertex, told)
+            _classify(changes, table, vertex, properties)
 
 
 def completed(changes: GraphChanges, entry: Entry, event: ScanCompleted | ScanCompletedV1) -> None:
     """
     Add a scan that was done.
     """
-    told: dict[str, Json] = {"columns_unread": None, "unread": None}
+    unread_columns: dict[str, Json] = {"columns_unread": None, "unread": None}
     if isinstance(event, ScanCompleted):
         unread: list[Json] = [[one.column, one.reason.value] for one in event.unread]
-        told = {"columns_unread": event.columns_unread, "unread": unread}
+        unread_columns = {"columns_unread": event.columns_unread, "unread": unread}
     _scanned(
         changes,
         entry,
@@ -67,7 +67,7 @@ def completed(changes: GraphChanges, entry: Entry, event: ScanCompleted | ScanCo
         columns=event.columns,
         files=event.files,
         findings=event.findings,
-        **told,
+        **unread_columns,
     )
 
 
@@ -103,15 +103,15 @@ def found(changes: GraphChanges, entry: Entry, event: DetectionFound) -> None:
         _classify(changes, table, classification, changes.vertices[classification])
 
 
-def _classify(changes: GraphChanges, table: Vertex, classification: Vertex, told: Mapping[str, Json]) -> None:
-    """Let what was found be in a column of its table; `told` are the properties of the classification."""
-    field_id = told["field_id"]
+def _classify(changes: GraphChanges, table: Vertex, classification: Vertex, properties: Mapping[str, Json]) -> None:
+    """Connect a finding with a column of its table; `properties` are those of the classification."""
+    field_id = properties["field_id"]
     # A column may be gone from the schema by the time it was scanned: then it has its number for a name.
-    column = vertices.column(changes, table, str(told["column"] or field_id), field_id=field_id)
+    column = vertices.column(changes, table, str(properties["column"] or field_id), field_id=field_id)
     changes.edge(column, EdgeLabel.CLASSIFIED_AS, classification)
-    percent = told["confidence_percent"]
+    percent = properties["confidence_percent"]
     if isinstance(percent, int) and percent >= CERTAIN_PERCENT:
-        for tag in _tags(changes, str(told["kind"])):
+        for tag in _tags(changes, str(properties["kind"])):
             changes.edge(column, EdgeLabel.TAGGED_WITH, tag)
             changes.edge(table, EdgeLabel.TAGGED_WITH, tag)
 

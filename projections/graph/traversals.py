@@ -58,7 +58,7 @@ class Impact:
     columns: tuple[Reached, ...]
     readers: tuple[Reached, ...]
     omitted: Mapping[str, Omitted]
-    """What was told of the table and of those tables and is not drawn, by key: what is there may be more."""
+    """What was reported of the table and of those tables and is not drawn, by key: there may be more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

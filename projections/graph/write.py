@@ -187,8 +187,8 @@ async def read_things(
         query = compose("things_of_tables", label=sql.Identifier(graph, label.value))
         rows = await connection.execute(query, {"table_uuids": agtype(list(asked))})
         for place, properties in await rows.fetchall():
-            told = json.loads(properties)
-            things[asked[place - 1]][Vertex(label, told.pop("key"))] = told
+            read = json.loads(properties)
+            things[asked[place - 1]][Vertex(label, read.pop("key"))] = read
     return things
 
 

@@ -206,8 +206,8 @@ async def _events(connection: Connection) -> list[Metric]:
         labels = zip(EVENTS[event].labels, (kind, degree), strict=False)  # as many as the type is told apart by
         samples[event].append(Sample(labels={"tenant": tenant.hex, **dict(labels)}, value=count))
     return [
-        Metric(name=told.name, kind=MetricKind.COUNTER, help=told.help, samples=samples[event])
-        for event, told in EVENTS.items()
+        Metric(name=metric.name, kind=MetricKind.COUNTER, help=metric.help, samples=samples[event])
+        for event, metric in EVENTS.items()
     ]
 
 

@@ -14,7 +14,7 @@ views and large offsets give the same counts.
 | struct, list, map | `leaves` takes them apart; as a whole, values are counted |
 
 Other kinds are not looked for among numbers: a social security number that was stored as one is an integer like any
-other, so that a telling name is all its column has.
+other, so that an indicative name is all its column has.
 """
 
 from __future__ import annotations

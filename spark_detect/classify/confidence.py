@@ -1,8 +1,8 @@
 """
 From counts to findings: how sure a column's name and values make us that it holds personal data.
 
-Confidence is 65 percent for a telling name alone, 55 for matching values alone, 92 for both. A column without values
-has no finding, whatever it is called.
+Confidence is 65 percent for an indicative name alone, 55 for matching values alone, 92 for both. A column without
+values has no finding, whatever it is called.
 
 Values match if there are enough of them, and if they are not what chance makes of something else. Numbers of 16 digits
 pass Luhn one time in ten; identifiers in the form of an IBAN pass modulo 97 one time in 97; part numbers cut 3-2-4
@@ -13,7 +13,7 @@ if each of n candidates is valid with probability p, then at least k are with a 
 p)), D being the relative entropy of two coins. The bound holds for every n, and is exact for k = n.
 
 That takes the candidates to be independent, which a number repeated in every row is not. Where values alone are the
-evidence, the valid ones must therefore be spread as well (`PatternCounts.spread`). A telling name makes the demand
+evidence, the valid ones must therefore be spread as well (`PatternCounts.spread`). An indicative name makes the demand
 smaller, since it is a second witness: one valid card number in a column of that name will do.
 """
 
@@ -25,7 +25,7 @@ from typing import Final
 
 from ledger.format.events import DetectionKind
 from spark_detect.classify.counts import ColumnCounts, Pattern, PatternCounts
-from spark_detect.classify.names import telling_kinds
+from spark_detect.classify.names import kinds_of_name
 
 NAME_PERCENT: Final = 65
 VALUES_PERCENT: Final = 55
@@ -121,8 +121,8 @@ def classify(path: str, counts: ColumnCounts) -> tuple[ColumnFinding, ...]:
     """
     if counts.values == 0:
         return ()
-    telling = telling_kinds(path)
-    findings = (_judge(kind, counts, is_telling=kind in telling) for kind in DetectionKind)
+    indicated = kinds_of_name(path)
+    findings = (_judge(kind, counts, is_indicated=kind in indicated) for kind in DetectionKind)
     return tuple(finding for finding in findings if finding is not None)
 
 
@@ -143,10 +143,10 @@ def surprise(valid: int, candidates: int, *, chance_per_mille: int) -> float:
     return candidates * divergence
 
 
-def _judge(kind: DetectionKind, counts: ColumnCounts, *, is_telling: bool) -> ColumnFinding | None:
+def _judge(kind: DetectionKind, counts: ColumnCounts, *, is_indicated: bool) -> ColumnFinding | None:
     evidence = THRESHOLDS[kind]
     seen = counts.of(evidence.pattern)
-    if is_telling:
+    if is_indicated:
         # Digits without punctuation are evidence only where the name says what they are.
         seen = seen if evidence.bare is None else seen + counts.of(evidence.bare)
         met = _meets(seen, counts.values, evidence.named, evidence.chance_per_mille)

@@ -2,10 +2,11 @@
 Which names of columns tell of personal data.
 
 A name is cut into words (`customerEMail_2`, `KREDITKARTEN-NR`, `Téléphone`), folded to lower case without marks. It is
-telling if it contains a kind's term and nothing that turns it into something else: behind the term only words that
+indicative if it contains a kind's term and nothing that turns it into something else: behind the term only words that
 still mean the thing itself (`email_address`, `phone_number_home`, `correo_cliente`), before it none that denies it or
 makes it another thing (`is_email`, `gift_card_number`). So `phone_model`, `iban_country`, `email_sent_at` and
-`order_number` tell nothing. In doubt a name is not telling: a missed one costs confidence, a wrong one cries wolf.
+`order_number` indicate nothing. In doubt a name is not indicative: a missed one costs confidence, a wrong one cries
+wolf.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ _GENERIC: Final = KEEPS_MEANING | {"item", "items", "list", "array", "entry"}
 
 
 @lru_cache(maxsize=4096)
-def telling_kinds(path: str) -> frozenset[DetectionKind]:
+def kinds_of_name(path: str) -> frozenset[DetectionKind]:
     """
     Return the kinds that a column's path tells of.
 
@@ -112,10 +113,10 @@ def telling_kinds(path: str) -> frozenset[DetectionKind]:
     and so on.
     """
     parts = [words(part) for part in path.split(".")]
-    spoken = parts.pop() if parts else ()
-    while parts and all(word in _GENERIC or word.isdigit() for word in spoken):
-        spoken = (*parts.pop(), *spoken)
-    return frozenset(kind for kind in DetectionKind if _tells(kind, spoken))
+    name_words = parts.pop() if parts else ()
+    while parts and all(word in _GENERIC or word.isdigit() for word in name_words):
+        name_words = (*parts.pop(), *name_words)
+    return frozenset(kind for kind in DetectionKind if _indicates(kind, name_words))
 
 
 def words(name: str) -> tuple[str, ...]:
@@ -127,12 +128,12 @@ def words(name: str) -> tuple[str, ...]:
     return tuple(word.casefold() for word in _WORD.findall(_CAMEL.sub("_", plain)))
 
 
-def _tells(kind: DetectionKind, spoken: tuple[str, ...]) -> bool:
-    spoken = tuple(part for word in spoken for part in _parted(kind, word))
+def _indicates(kind: DetectionKind, name_words: tuple[str, ...]) -> bool:
+    name_words = tuple(part for word in name_words for part in _parted(kind, word))
     for term in _TERMS[kind]:
-        for start in range(len(spoken) - len(term) + 1):
-            if spoken[start : start + len(term)] == term and _stays(
-                kind, before=spoken[:start], behind=spoken[start + len(term) :]
+        for start in range(len(name_words) - len(term) + 1):
+            if name_words[start : start + len(term)] == term and _stays(
+                kind, before=name_words[:start], behind=name_words[start + len(term) :]
             ):
                 return True
     return False

@@ -32,7 +32,7 @@ FIELD_ID: Final = b"PARQUET:field_id"
 
 def run_task(task: Task, lake: Lake) -> TaskResult:
     """
-    Return what `task` counts. Whatever is wrong with a file or its storage is told in the result.
+    Return what `task` counts. The result says what is wrong with a file or its storage.
     """
     scan = task.scan.format()
     if task.fault is not None:

@@ -55,7 +55,7 @@ class Planner:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def weigh(self, log: Log, target: ScanTarget) -> int:
-        """Return about how many bytes `target` leads to: 0 if that cannot be told now."""
+        """Return about how many bytes `target` leads to: 0 if that is not known now."""
         catalogs = self._catalogs(log)
         weighed = self._threads.submit(self._tables.weigh, log, target, catalogs)
         wait([weighed], timeout=PLAN_TIMEOUT_S)

@@ -73,7 +73,7 @@ class TablePlanner:
         self._bytes_max = bytes_max
 
     def weigh(self, log: Log, target: ScanTarget, catalogs: Mapping[str, CatalogCreated]) -> int:
-        """Return about how many bytes `target` leads to; 0 if that cannot be told."""
+        """Return about how many bytes `target` leads to; 0 if that is not known."""
         if target.metadata_location is None:
             return self._bytes_max  # all live files of a table: as much as there may be
         nowhere = Range(log_id=log.log_id, from_index=target.index, to_index=target.index + 1)
@@ -215,7 +215,7 @@ class TablePlanner:
             same = target.table_uuid is None or newest.table_uuid in {None, target.table_uuid}
             if newest.metadata_location is not None and same:
                 return newest.metadata_location
-        # It was told of before it had this name.
+        # The log names it only before it had this name.
         return None if target.table_uuid is None else self._batches.newest_scanned(table.log.log_id, target.table_uuid)
 
     def _failed(self, table: TableTargets, target: ScanTarget, snapshot_id: int, error: ScanError) -> list[Task]:

@@ -37,7 +37,7 @@ class ReceiveLineage:
     ) -> Effects:
         """
         Return a group for each event; nothing is read. A batch with events that are not valid is a dead letter, too: it
-        is kept with what is wrong in it, and its other events are told.
+        is kept with its errors, and its other events are appended.
 
         Raises:
             PoisonError: if a message is neither a valid event nor a batch, or no message of a topic.
@@ -61,7 +61,7 @@ class ReceiveLineage:
 
 def append_once(append: Append, clock: Callable[[], datetime]) -> Append:
     """
-    Return `append` for lineage, to which an event that somebody else has told already is no error.
+    Return `append` for lineage, to which an event that is in the log already is no error.
 
     The id of a lineage group is made of run, type, time and payload, so other content under it differs in who told it,
     or in the time it was given where the event had none of its own.

@@ -46,7 +46,7 @@ OBSERVE: Final = "observe"
 NO_ENDPOINT: Final = "s3"
 """The host of catalogs that name no endpoint: their files are at AWS."""
 PAUSES_S: Final = (0.2, 1.0)
-"""Waits before a file that is missing is looked for again; S3 shows what it has told of, so few are enough."""
+"""Waits before a file that is missing is looked for again; S3 has what its events report, so few are enough."""
 
 
 class MetadataReader(Protocol):
@@ -72,7 +72,7 @@ class ObserveCommits:
     Compares metadata files with the decisions of the log (implements `streams.handler.HostHandler`).
 
     `warehouse` and `ours` are this installation's own warehouse and the properties of its storage, `egress` says where
-    files of catalogs elsewhere may be.
+    files of foreign catalogs may be.
     """
 
     name: str = OBSERVE
@@ -184,10 +184,10 @@ class ObserveCommits:
         The poller has asked the catalog for the name. What a callback says is taken if nobody knows better: the table
         is the one of the file, and a name that another table has is not this one's.
         """
-        told = seen.trigger.identifier
-        if told is not None and seen.trigger.source is TriggerSource.POLLER:
-            return told
-        said, uuid = table_key(told), seen.table.table_uuid
+        named = seen.trigger.identifier
+        if named is not None and seen.trigger.source is TriggerSource.POLLER:
+            return named
+        said, uuid = table_key(named), seen.table.table_uuid
         names = await read_live_names(reading, log_id, uuids=[uuid], keys=[] if said is None else [said])
         if decided is not None and not any(name.table_uuid == uuid and name.is_certain for name in names):
             return decided

@@ -30,7 +30,7 @@ class ReceiveS3Events:
     """
     Turns messages of S3 into triggers (implements `streams.handler.Handler`).
 
-    `warehouse` is this installation's own; `on_triggers` is told how many were appended.
+    `warehouse` is this installation's own; `on_triggers` is called with the number that was appended.
     """
 
     name: str = S3_EVENTS

@@ -62,9 +62,9 @@ class CatalogReader:
         seen = 0
         while waiting and len(tables) < TABLES_MAX:
             parent = waiting.popleft()
-            told = await self._pages("", "namespaces", {"parent": SEPARATOR.join(parent)} if parent else {})
+            listed = await self._pages("", "namespaces", {"parent": SEPARATOR.join(parent)} if parent else {})
             # A catalog that does not know `parent` tells of all of them every time: only what is directly below counts.
-            levels = {_names(each, "namespaces") for each in told}
+            levels = {_names(each, "namespaces") for each in listed}
             below = sorted(each for each in levels if each[:-1] == parent)
             seen += len(below)
             if seen > NAMESPACES_MAX:

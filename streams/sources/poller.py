@@ -218,7 +218,8 @@ class Poller:
         """
         Tell the log which table a name is, unless it knows.
 
-        As long as the read models have not seen the entry, it is told again, under the same id: the log takes it once.
+        As long as the read models have not seen the entry, it is appended again, under the same id: the log has it
+        once.
         """
         names = await read_live_names(reading, row.log.log_id, uuids=[loaded.table_uuid], keys=[key])
         if any(
@@ -233,7 +234,7 @@ class Poller:
 def _identified(table: Identifier, key: str, loaded: LoadedTable, names: Sequence[TableName], *, at: datetime) -> Group:
     """
     Return the group that says which table a name is. Its id is of that, and of the entries that said otherwise before:
-    a table that is renamed back is told of again.
+    a table that is renamed back is reported again.
     """
     data = TableIdentified(
         identifier=table,

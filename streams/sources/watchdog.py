@@ -20,7 +20,9 @@ class StalledError(StreamError):
 
 @dataclass(slots=True, kw_only=True)
 class Watchdog:
-    """Is told what was committed; `stalled_after_s` is its patience. Times are of any steady clock, in seconds."""
+    """
+    Compares what was committed over time; stalls after `stalled_after_s`. Times are of any steady clock, in seconds.
+    """
 
     stalled_after_s: float = STALLED_AFTER_S
     _committed: int | None = field(default=None, init=False)

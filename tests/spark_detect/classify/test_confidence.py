@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ledger.format.events import DetectionKind
 from spark_detect.classify import RULESET, ColumnCounts, ColumnFinding, Pattern, PatternCounts, classify, names
 from spark_detect.classify.columns import scan_array
-from spark_detect.classify.names import telling_kinds, words
+from spark_detect.classify.names import kinds_of_name, words
 from spark_detect.classify.ruleset import ruleset_id
 from spark_detect.errors import DetectionError
 
@@ -58,18 +58,18 @@ NOT_TELLING = (
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, text in TELLING.items() for name in text.split()])
 def test_a_name_tells_of_one_kind(kind: DetectionKind, name: str) -> None:
-    assert telling_kinds(name) == {kind}
+    assert kinds_of_name(name) == {kind}
 
 
 @pytest.mark.parametrize("name", [*NOT_TELLING.split(), "", ".", "..", "_", "1", "é", "a b", "\0", "email.sent_at"])
 def test_a_name_that_means_something_else_tells_nothing(name: str) -> None:
-    assert telling_kinds(name) == frozenset()
+    assert kinds_of_name(name) == frozenset()
 
 
 @given(st.text(max_size=30))
 def test_any_name_can_be_read(name: str) -> None:
     assert all(words(name))
-    assert telling_kinds(name) <= frozenset(DetectionKind)
+    assert kinds_of_name(name) <= frozenset(DetectionKind)
 
 
 def test_names_are_cut_at_case_digits_and_marks() -> None:
@@ -77,9 +77,9 @@ def test_names_are_cut_at_case_digits_and_marks() -> None:
     assert words("HTTPServer-Téléphone  No.3b") == ("http", "server", "telephone", "no", "3", "b")
 
 
-def test_every_term_is_telling_by_itself() -> None:
+def test_every_term_is_indicated_by_itself() -> None:
     for kind, terms in names.TERMS.items():
-        assert [term for term in terms if kind not in telling_kinds(term.replace(" ", "_"))] == []
+        assert [term for term in terms if kind not in kinds_of_name(term.replace(" ", "_"))] == []
 
 
 MAILS = ["a@example.com", "b@example.com", None, "c@example.com"]
