@@ -70,7 +70,7 @@ def replayed_claim(alias: str, location: str) -> tuple[GuardCall, ...]:
 
 def replayed_release(place: str) -> GuardCall:
     """
-    Return the guard that replays the release of a place, whoever holds it by now.
+    Return the guard that replays the release of a place, regardless of its current holder.
     """
     return GuardCall("place.forget", {"digest": parse_place(place, field="place").digest()})
 

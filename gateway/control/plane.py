@@ -166,21 +166,23 @@ class ControlPlane:
         state, columns = await self._within_time("control_index_and_identity", log_id, actor=actor)
         return state, columns[0]
 
-    async def _within_time(self, query: str, log_id: int, **asked: str) -> tuple[ControlState, Sequence[str | None]]:
+    async def _within_time(
+        self, query: str, log_id: int, **parameters: str
+    ) -> tuple[ControlState, Sequence[str | None]]:
         try:
             with outage_as_unavailable(_UNREADABLE):
                 async with asyncio.timeout(self._timeout_s):
-                    return await self._current(query, log_id, asked)
+                    return await self._current(query, log_id, parameters)
         except TimeoutError as error:
             raise UnavailableError(_UNREADABLE) from error
 
     async def _current(
-        self, query: str, log_id: int, asked: Mapping[str, str]
+        self, query: str, log_id: int, parameters: Mapping[str, str]
     ) -> tuple[ControlState, Sequence[str | None]]:
         # Every caller reads the head itself: the result of an earlier read may lack changes that were durable before
         # this call. Only the reading of entries is shared.
         async with self._lend() as connection:
-            row = await (await connection.execute(_QUERIES[query], {"log_id": log_id, **asked})).fetchone()
+            row = await (await connection.execute(_QUERIES[query], {"log_id": log_id, **parameters})).fetchone()
         if row is None:
             raise NoSuchLogError(f"log {log_id}: expected a head, found none")
         control_index, *columns = row

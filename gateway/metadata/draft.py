@@ -85,7 +85,7 @@ class Definitions:
 class Draft:
     """Table metadata while updates are applied; the first half mirrors what is stored, the second what has happened."""
 
-    members: Metadata  # as stored, for the members nobody here knows
+    members: Metadata  # as stored, for the unknown members
     format_version: int
     table_uuid: str | None
     location: str | None

@@ -1,9 +1,9 @@
 """
 Metadata files of the built-in catalog: written once, read with their digest checked, through PyIceberg's FileIO.
 
-A metadata file is immutable, so what was read once is kept in memory by its location and digest. None is ever written
-over: each has a name of its own, and one that is there is an error. Writing is durable before it returns, folders that
-are new included: the log must never name a file that a power cut can take back.
+A metadata file is immutable, so files that were read are cached by location and digest. None is ever overwritten: each
+has its own name, and an existing file is an error. A write is durable before it returns, new folders included: the log
+must never name a file that a power failure can undo.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ class Written:
 
 
 class MetadataFiles:
-    """Reads, writes and deletes metadata files; blocking work runs in threads."""
+    """
+    Reads, writes and deletes metadata files; blocking work runs in threads.
+
+    `_cache`, `_cached_bytes` and `_ios` belong to the event loop; threads only use a `FileIO` that they are given.
+    """
 
     def __init__(
         self, properties: Mapping[str, str] | None = None, *, cached_bytes_max: int = CACHED_BYTES_MAX
@@ -57,7 +61,7 @@ class MetadataFiles:
         self._ios: dict[str, FileIO] = {}
 
     async def prepare(self, location: str) -> None:
-        """Load what opens files like `location`: Arrow takes half a second, in which the first commit would wait."""
+        """Load the library for files like `location`: Arrow takes half a second, which the first commit would wait."""
         await asyncio.to_thread(self._io, location)
 
     async def read(self, location: str, *, digest: str) -> dict[str, Any]:
@@ -160,7 +164,7 @@ def _write(io: FileIO, location: str, data: bytes, within: str) -> None:
 
 
 def _check_within(folder: Path, root: Path) -> None:
-    """Whoever can write files into a table's folder could put a link there that leads to another tenant's."""
+    """A client that can write into a table's folder could put a link there that leads to another tenant's."""
     if not folder.resolve().is_relative_to(root.resolve()):
         raise BadRequestError(f"expected a folder of {root}, found a link that leads out of it", field="location")
 

@@ -3,7 +3,7 @@ Parse the updates of a commit: shapes and bounds, nothing about a table yet.
 
 What comes out is plain JSON that the rest of this package relies on: every member it reads is there with its right
 shape, members that are null are gone, and the older names `updated` and `removed` are replaced by those of the
-specification. Members that nobody here knows are kept.
+specification. Unknown members are kept.
 """
 
 from __future__ import annotations

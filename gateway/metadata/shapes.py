@@ -26,7 +26,7 @@ def check_bounds(value: object, at: str) -> None:
     """
     Check that `value` can be stored and written again: JSON only, no deeper than `DEPTH_MAX`, integers of 64 bits.
 
-    Members that nobody here knows are kept, so they are bounded too. Walks without recursion.
+    Unknown members are kept, so they are bounded too. Walks without recursion.
 
     Raises:
         BadRequestError: at the first value that is not so.
@@ -50,7 +50,7 @@ def check_bounds(value: object, at: str) -> None:
             _check_number(item, node)
 
 
-# a value, the last step of its path, the node around it, its depth; the path is put together only when it is told
+# a value, the last step of its path, the node around it, its depth; the path is built only for an error
 _Node: TypeAlias = "tuple[object, str, _Node | None, int]"
 
 

@@ -6,7 +6,7 @@ rules are evaluated for each, and the strictest result stands), and where a rule
 variable that holds another value now (`former.py`).
 
 Policies are combined by *and* in Kleene's three values: deny, unknown, allow, and the lowest wins. One deny refuses the
-commit even where another policy could not be evaluated: a client should not be told to try again what cannot succeed.
+commit even where another policy could not be evaluated: a client should not repeat what cannot succeed.
 Without a deny, one policy that could not be evaluated makes the whole undecidable, since it might have denied. No
 policies at all approve: policies only restrict, and what no access rule permits is refused before.
 """
@@ -107,8 +107,8 @@ async def judge_rules(
         former = former_values(request.commit)
         if older := ambiguous(rules, activation, former):
             before = [rule.program() for rule in older]
-            told = await evaluate(before, {**activation, **former}, timeout_s=remaining_s())
-            verdicts = compared(verdicts, told)
+            earlier = await evaluate(before, {**activation, **former}, timeout_s=remaining_s())
+            verdicts = compared(verdicts, earlier)
         decision = decide_access(
             rules, verdicts, beyond=request.grant.beyond(request.principal), retired=request.retired
         )

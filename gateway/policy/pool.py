@@ -230,11 +230,11 @@ class WorkerEngine:
         """See `PolicyEngine.judge`."""
         if not programs:
             return ()
-        asked = [(program.kind, program.expression) for program in programs]
+        pairs = [(program.kind, program.expression) for program in programs]
         call = self._call(log_id, timeout_s)
         try:
             await self._ask(
-                call, {"judge": {"programs": asked, "activation": activation, "log_id": log_id}}, self._short
+                call, {"judge": {"programs": pairs, "activation": activation, "log_id": log_id}}, self._short
             )
         except PolicyEngineError as error:
             error.verdicts = _verdicts(programs, call, missing=str(error))
@@ -351,7 +351,7 @@ class WorkerEngine:
 
     async def _converse(self, call: _Call, lane: _Lane, process: WorkerProcess) -> Ended | None:
         """
-        Have `process` answer `call` and return how it ended; None if it neither did in time nor stopped when told to.
+        Have `process` answer `call` and return how it ended; None if it neither ended in time nor obeyed a stop.
 
         Raises:
             EngineUnavailableError: if the process ends before it has answered.

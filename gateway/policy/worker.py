@@ -121,8 +121,8 @@ def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, 
                 yield {"reason": error.reason, "line": error.line, "column": error.column}
             else:
                 yield {"compiled": True}
-        case {"judge": {"programs": asked, "activation": activation, "log_id": log_id}}:
-            pairs = [(kind, expression) for kind, expression in asked]
+        case {"judge": {"programs": requested, "activation": activation, "log_id": log_id}}:
+            pairs = [(kind, expression) for kind, expression in requested]
             for result in programs.judge(pairs, activation, log_id=log_id):
                 yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
 

@@ -47,7 +47,7 @@ def evaluate(tree: Node, variables: Mapping[str, Value], interruption: Interrupt
     Return what `tree` gives on `variables`, or the `CELEvalError` that it ends in.
 
     Raises:
-        JudgingStopped: at the next node, once `interruption` was told.
+        JudgingStopped: at the next node, once `interruption` is set.
         Whatever cel-python raises on what it did not expect; to a caller that is one more error.
     """
     activation = Activation(vars={**TYPES, **variables}, functions=FUNCTIONS)

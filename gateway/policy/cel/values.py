@@ -130,7 +130,7 @@ def cel_of(value: Any, interruption: Interruption) -> Value:
     Return a JSON value as a value of CEL. Faster than cel-python's own, which checks each key and each type twice.
 
     Raises:
-        JudgingStopped: at the next list or map, once `interruption` was told.
+        JudgingStopped: at the next list or map, once `interruption` is set.
         ValueError: for what CEL has no value for (an integer beyond 64 bits, anything that is not JSON).
     """
     kind = type(value)
