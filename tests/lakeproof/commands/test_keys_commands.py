@@ -34,7 +34,7 @@ from testkit.servers.gateways import start_services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class KeyCommands:
     """An installation as its operator has it."""
 
     installation: Installation
@@ -67,10 +67,10 @@ def agent(place: Path) -> Iterator[SshAgent]:
         yield agent
 
 
-def founded(database: str, installation: Provisioned, directory: Path, **settings: str) -> House:
+def founded(database: str, installation: Provisioned, directory: Path, **settings: str) -> KeyCommands:
     environment = {f"LAKEPROOF_{name.upper()}": value for name, value in settings.items()}
     environment["LAKEPROOF_HOME"] = str(directory / "home")
-    return House(
+    return KeyCommands(
         installation=Installation.on(
             installation, settings=load_settings(environment, directory=directory), admin_dsn=database
         )
@@ -78,50 +78,50 @@ def founded(database: str, installation: Provisioned, directory: Path, **setting
 
 
 @pytest.fixture
-def house(database: str, installation: Provisioned, tmp_path: Path) -> House:
-    house = founded(database, installation, tmp_path)
+def commands(database: str, installation: Provisioned, tmp_path: Path) -> KeyCommands:
+    commands = founded(database, installation, tmp_path)
     create_tenant_log(database, installation, TENANT)
-    create_key_directory(house.installation.keys)
-    return house
+    create_key_directory(commands.installation.keys)
+    return commands
 
 
-def test_a_key_is_shown_rotated_and_retired(house: House) -> None:
-    first = house.done("show").split()
+def test_a_key_is_shown_rotated_and_retired(commands: KeyCommands) -> None:
+    first = commands.done("show").split()
     assert first[:2] == ["active", "file"]
-    said = house.done("rotate")
+    said = commands.done("rotate")
     joined, vkey = said.split()[0], said.splitlines()[1]
     assert "keys retire" in said
-    shown = json.loads(house.done("show", "--json"))["keys"]
+    shown = json.loads(commands.done("show", "--json"))["keys"]
     assert [(key["id"], key["state"]) for key in shown] == [(first[2], "overlapping"), (joined, "active")]
     assert shown[1]["verifier_key"] == vkey
-    assert "retire it first" in house.complaint("rotate")
-    assert house.done("retire").startswith(f"{first[2]} is retired: its private half is destroyed")
-    assert [line.split()[0] for line in house.done("show").splitlines()] == ["retired", "active"]
-    assert "no key to retire" in house.complaint("retire")
+    assert "retire it first" in commands.complaint("rotate")
+    assert commands.done("retire").startswith(f"{first[2]} is retired: its private half is destroyed")
+    assert [line.split()[0] for line in commands.done("show").splitlines()] == ["retired", "active"]
+    assert "no key to retire" in commands.complaint("retire")
 
 
-def test_a_key_is_generated_in_advance_and_brought(house: House, tmp_path: Path) -> None:
+def test_a_key_is_generated_in_advance_and_brought(commands: KeyCommands, tmp_path: Path) -> None:
     file = tmp_path / "made"
-    made = house.done("generate", file).split()[0]
+    made = commands.done("generate", file).split()[0]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read_key_file(file).key_id == made
-    assert "File exists" in house.complaint("generate", file)
-    assert house.done("rotate", "--from", file).startswith(made)
-    assert house.run("rotate", "--from", file, "--agent-key", made).exit_code == 2
-    assert "nothing" in house.complaint("rotate", "--from", tmp_path / "nothing")
+    assert "File exists" in commands.complaint("generate", file)
+    assert commands.done("rotate", "--from", file).startswith(made)
+    assert commands.run("rotate", "--from", file, "--agent-key", made).exit_code == 2
+    assert "nothing" in commands.complaint("rotate", "--from", tmp_path / "nothing")
 
 
 def test_without_a_key_nothing_is_shown_or_rotated(database: str, installation: Provisioned, tmp_path: Path) -> None:
-    house = founded(database, installation, tmp_path)
+    commands = founded(database, installation, tmp_path)
     for command in ("show", "rotate", "retire"):
-        assert "No such file" in house.complaint(command) or "is not there" in house.complaint(command)
-    assert not house.installation.keys.exists()
+        assert "No such file" in commands.complaint(command) or "is not there" in commands.complaint(command)
+    assert not commands.installation.keys.exists()
 
 
 def test_a_key_of_the_agent_is_rotated_to(
-    database: str, installation: Provisioned, tmp_path: Path, agent: SshAgent, house: House
+    database: str, installation: Provisioned, tmp_path: Path, agent: SshAgent, commands: KeyCommands
 ) -> None:
-    assert "name its socket in LAKEPROOF_SIGNER_AGENT" in house.complaint("rotate", "--agent-key", agent.add("one"))
+    assert "name its socket in LAKEPROOF_SIGNER_AGENT" in commands.complaint("rotate", "--agent-key", agent.add("one"))
     with_agent = founded(database, installation, tmp_path, signer_agent=str(agent.path))
     assert "expected SHA256:" in with_agent.complaint("rotate", "--agent-key", "one")
     held = agent.add("two")

@@ -255,7 +255,7 @@ def test_an_interrupted_command_ends_with_130_and_no_trace(exported: Path) -> No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class LedgerCommands:
     """An installation with a signed log, and the way into its operator."""
 
     operator: Operator
@@ -276,7 +276,7 @@ class House:
 
 
 @pytest.fixture
-def house(database: str, installation: Provisioned, tmp_path: Path) -> House:
+def commands(database: str, installation: Provisioned, tmp_path: Path) -> LedgerCommands:
     log_id = create_tenant_log(database, installation, TENANT)
     origin = installation.origin(TENANT)
     operator = make_operator(database, installation, tmp_path)
@@ -289,117 +289,121 @@ def house(database: str, installation: Provisioned, tmp_path: Path) -> House:
             assert len(await CheckpointSigner(dsn, operator.keys).sign_due(connection)) == 2
             return await find_log(connection, origin)
 
-    return House(operator=operator, database=database, log=asyncio.run(grow()))
+    return LedgerCommands(operator=operator, database=database, log=asyncio.run(grow()))
 
 
-def test_a_log_in_the_database_is_verified_with_the_key_of_the_installation_or_another(house: House) -> None:
+def test_a_log_in_the_database_is_verified_with_the_key_of_the_installation_or_another(
+    commands: LedgerCommands,
+) -> None:
     parts = sum(bool(row.parts) for row in rows_of(SIZE))
-    for name in (house.log.origin, TENANT.hex):
-        done = house.run("verify", "--log", name)
+    for name in (commands.log.origin, TENANT.hex):
+        done = commands.run("verify", "--log", name)
         assert (done.exit_code, done.stderr) == (0, "")
         assert f"checked    1 checkpoints, payload parts of {parts} entries" in done.stdout
-        assert f"checked    0 anchors in {house.system}" in done.stdout
+        assert f"checked    0 anchors in {commands.system}" in done.stdout
         assert done.stdout.endswith("OK\n")
-    assert house.run("verify", "--log", house.log.origin, "--key", house.vkey).exit_code == 0
-    assert house.run("verify", "--log", house.log.origin, "--key", STRANGER).exit_code == 1
-    done = house.run("verify", "--log", house.system)
+    assert commands.run("verify", "--log", commands.log.origin, "--key", commands.vkey).exit_code == 0
+    assert commands.run("verify", "--log", commands.log.origin, "--key", STRANGER).exit_code == 1
+    done = commands.run("verify", "--log", commands.system)
     assert done.exit_code == 0
     assert "NOT CHECKED: payload parts of a log that belongs to no tenant" in done.stdout
 
 
-def test_whose_keys_were_trusted_is_said(house: House) -> None:
-    own, pinned = (house.run("verify", "--log", house.log.origin, *more) for more in ([], ["--key", house.vkey]))
+def test_whose_keys_were_trusted_is_said(commands: LedgerCommands) -> None:
+    own, pinned = (
+        commands.run("verify", "--log", commands.log.origin, *more) for more in ([], ["--key", commands.vkey])
+    )
     assert "KEY NOT PINNED: trusted were the keys of this installation" in own.stdout
     assert "KEY NOT PINNED" not in pinned.stdout
-    for more in ([], ["--key", house.vkey]):
-        done = house.run("verify", "--log", house.log.origin, *more, "--json")
+    for more in ([], ["--key", commands.vkey]):
+        done = commands.run("verify", "--log", commands.log.origin, *more, "--json")
         assert json.loads(done.stdout)["key_pinned"] == bool(more)
 
 
-def test_a_log_of_which_nothing_is_signed_is_not_called_verified(house: House) -> None:
+def test_a_log_of_which_nothing_is_signed_is_not_called_verified(commands: LedgerCommands) -> None:
     tenant = UUID(int=9)
-    create_tenant_log(house.database, house.operator.installation, tenant)
-    assert house.run("verify", "--log", tenant.hex).exit_code == 0, "there is nothing to sign yet"
-    origin = house.operator.installation.origin(tenant)
+    create_tenant_log(commands.database, commands.operator.installation, tenant)
+    assert commands.run("verify", "--log", tenant.hex).exit_code == 0, "there is nothing to sign yet"
+    origin = commands.operator.installation.origin(tenant)
 
     async def grow() -> None:
-        async with await AsyncConnection.connect(house.database, autocommit=True) as connection:
-            await put(house.database, (await find_log(connection, origin)).log_id, rows_of(3, log=origin))
+        async with await AsyncConnection.connect(commands.database, autocommit=True) as connection:
+            await put(commands.database, (await find_log(connection, origin)).log_id, rows_of(3, log=origin))
 
     asyncio.run(grow())
-    done = house.run("verify", "--log", origin)
+    done = commands.run("verify", "--log", origin)
     assert (done.exit_code, done.stdout.splitlines()[-1][:11]) == (2, "NOT SIGNED:")
-    done = house.run("verify", "--log", origin, "--json")
+    done = commands.run("verify", "--log", origin, "--json")
     assert (done.exit_code, json.loads(done.stdout)["status"]) == (2, "unknown")
 
 
-def test_a_changed_row_or_part_is_named_and_fails(house: House) -> None:
-    change(house.database, "UPDATE ledger.parts SET sealed = sealed || 'x' WHERE index = 7")
-    done = house.run("verify", "--log", house.log.origin, "--json")
+def test_a_changed_row_or_part_is_named_and_fails(commands: LedgerCommands) -> None:
+    change(commands.database, "UPDATE ledger.parts SET sealed = sealed || 'x' WHERE index = 7")
+    done = commands.run("verify", "--log", commands.log.origin, "--json")
     assert (done.exit_code, json.loads(done.stdout)["fault"], json.loads(done.stdout)["index"]) == (1, "part", 7)
-    change(house.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 3")
-    done = house.run("verify", "--log", house.log.origin)
+    change(commands.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 3")
+    done = commands.run("verify", "--log", commands.log.origin)
     assert done.stdout.startswith("derived fault at index 3 in ledger.entries.key: ")
 
 
-def test_without_a_name_every_log_is_verified_and_the_sum_is_the_last_line(house: House) -> None:
-    done = house.run("verify")
+def test_without_a_name_every_log_is_verified_and_the_sum_is_the_last_line(commands: LedgerCommands) -> None:
+    done = commands.run("verify")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "OK: 2 logs, all that this installation has")
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("log  ")] == [
-        house.system,
-        house.log.origin,
+        commands.system,
+        commands.log.origin,
     ]
-    change(house.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 3 AND log_id <> 1")
-    done = house.run("verify")
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, f"BROKEN: 1 of 2 logs: {house.log.origin}")
-    told = json.loads(house.run("verify", "--json").stdout)
+    change(commands.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 3 AND log_id <> 1")
+    done = commands.run("verify")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, f"BROKEN: 1 of 2 logs: {commands.log.origin}")
+    told = json.loads(commands.run("verify", "--json").stdout)
     assert (told["status"], [log["status"] for log in told["logs"]]) == ("broken", ["verified", "broken"])
-    assert house.run("verify", "--resume", "somewhere").exit_code == 2, "which log's work would that be?"
+    assert commands.run("verify", "--resume", "somewhere").exit_code == 2, "which log's work would that be?"
 
 
-def test_an_unknown_log_cannot_be_verified_exported_or_proven(house: House, tmp_path: Path) -> None:
-    assert house.run("verify", "--log", "nobody").exit_code == 2
+def test_an_unknown_log_cannot_be_verified_exported_or_proven(commands: LedgerCommands, tmp_path: Path) -> None:
+    assert commands.run("verify", "--log", "nobody").exit_code == 2
     for command in (
         ["export", "nobody", tmp_path / "out"],
         ["prove", "nobody", 1, "--out", tmp_path / "out"],
         ["key", "nobody"],
     ):
-        done = house.run(*command)
+        done = commands.run(*command)
         assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_says_how_it_is_verified(house: House, tmp_path: Path) -> None:
+def test_an_export_says_how_it_is_verified(commands: LedgerCommands, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = house.run("export", house.log.origin, out)
+    done = commands.run("export", commands.log.origin, out)
     assert (done.exit_code, done.stderr) == (0, "")
     first, command = done.stdout.splitlines()
-    assert first == f"300 entries of {house.log.origin} in {out}"
+    assert first == f"300 entries of {commands.log.origin} in {out}"
     assert run(*command.split()[2:]).exit_code == 0
     assert not [name for name in LogDirectory(out).files() if name.startswith("parts/")]
-    done = house.run("export", house.log.origin, out, "--parts", "--key", house.vkey)
+    done = commands.run("export", commands.log.origin, out, "--parts", "--key", commands.vkey)
     assert (
         done.stdout.splitlines()[-1]
         == f"disclosed: payload parts of {sum(bool(r.parts) for r in rows_of(SIZE))} entries"
     )
-    assert json.loads(run("verify", out, "--key", house.vkey, "--json").stdout)["parts"] > 0
-    assert house.run("export", house.system, tmp_path / "system", "--parts").exit_code == 1
-    assert house.run("export", house.system, out).exit_code == 1
-    assert house.run("export", house.log.origin, tmp_path / "other", "--key", STRANGER).exit_code == 1
+    assert json.loads(run("verify", out, "--key", commands.vkey, "--json").stdout)["parts"] > 0
+    assert commands.run("export", commands.system, tmp_path / "system", "--parts").exit_code == 1
+    assert commands.run("export", commands.system, out).exit_code == 1
+    assert commands.run("export", commands.log.origin, tmp_path / "other", "--key", STRANGER).exit_code == 1
 
 
-def test_a_proof_says_how_it_is_checked(house: House, tmp_path: Path) -> None:
+def test_a_proof_says_how_it_is_checked(commands: LedgerCommands, tmp_path: Path) -> None:
     out = tmp_path / "proof"
-    done = house.run("prove", house.log.origin, 17, "--out", out)
+    done = commands.run("prove", commands.log.origin, 17, "--out", out)
     assert (done.exit_code, done.stderr) == (0, "")
     assert run(*done.stdout.splitlines()[-1].split()[2:]).exit_code == 0
-    assert house.run("prove", house.log.origin, SIZE, "--out", out).exit_code == 1
-    assert house.run("prove", house.log.origin, -1, "--out", out).exit_code == 2
-    assert house.run("prove", house.log.origin, 1, "--out", tmp_path / "no" / "where").exit_code == 1
+    assert commands.run("prove", commands.log.origin, SIZE, "--out", out).exit_code == 1
+    assert commands.run("prove", commands.log.origin, -1, "--out", out).exit_code == 2
+    assert commands.run("prove", commands.log.origin, 1, "--out", tmp_path / "no" / "where").exit_code == 1
 
 
-def test_the_key_is_shown_to_be_handed_on(house: House) -> None:
-    assert house.run("key", TENANT.hex).stdout == house.vkey + "\n"
+def test_the_key_is_shown_to_be_handed_on(commands: LedgerCommands) -> None:
+    assert commands.run("key", TENANT.hex).stdout == commands.vkey + "\n"
 
 
 def test_what_others_have_written_cannot_move_the_cursor(exported: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ SIZE = 700
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class SignerLog:
     """What exports are made with: a log in a database, its signer, and an auditor's connection."""
 
     installation: Provisioned
@@ -75,12 +75,12 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Desk]:
+async def signer_log(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[SignerLog]:
     create_tenant_log(database, installation, TENANT)
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         log = await find_log(connection, installation.origin(TENANT))
-        yield Desk(
+        yield SignerLog(
             installation=installation,
             database=database,
             connection=connection,
@@ -99,66 +99,73 @@ def contents(path: Path) -> dict[str, bytes]:
     return {name: (path / name).read_bytes() for name in LogDirectory(path).files()} if path.exists() else {}
 
 
-async def test_a_log_that_the_appender_has_written_is_exported_and_verified(desk: Desk, out: Path) -> None:
-    await append(desk.installation, desk.log.log_id, list(groups(3_000)))
-    await desk.sign()
+async def test_a_log_that_the_appender_has_written_is_exported_and_verified(signer_log: SignerLog, out: Path) -> None:
+    await append(signer_log.installation, signer_log.log.log_id, list(groups(3_000)))
+    await signer_log.sign()
     told: list[tuple[int, int]] = []
     exported = await export_log(
-        desk.connection, desk.log, out, keys=[desk.key], policy=None, progress=lambda done, of: told.append((done, of))
+        signer_log.connection,
+        signer_log.log,
+        out,
+        keys=[signer_log.key],
+        policy=None,
+        progress=lambda done, of: told.append((done, of)),
     )
     assert [done for done, of in told if of == 3_000] == [*range(256, 3_000, 256), 3_000]
     assert verify_directory(out, [exported.key]).root == exported.checkpoint.root
     assert LogDirectory(out).files() == {*log_files(3_000), "checkpoint", "vkey"}
-    assert VerifierKey.parse(LogDirectory(out).read_key()) == desk.key
+    assert VerifierKey.parse(LogDirectory(out).read_key()) == signer_log.key
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 512, SIZE])
 async def test_an_export_holds_what_anyone_would_make_of_the_entries(
-    desk: Desk, out: Path, tmp_path: Path, size: int
+    signer_log: SignerLog, out: Path, tmp_path: Path, size: int
 ) -> None:
-    await desk.grow(size)
-    await desk.sign()
-    await desk.export(out)
+    await signer_log.grow(size)
+    await signer_log.sign()
+    await signer_log.export(out)
     exported = contents(out)
     exported.pop("vkey")
-    expected = contents(write_directory(tmp_path / "expected", desk.rows[:size], desk.keys.signer(desk.log.origin)))
+    expected = contents(
+        write_directory(tmp_path / "expected", signer_log.rows[:size], signer_log.keys.signer(signer_log.log.origin))
+    )
     assert exported == expected
 
 
-async def test_a_log_over_two_levels_of_tiles_is_exported(desk: Desk, out: Path) -> None:
-    await put(desk.database, desk.log.log_id, plain_rows(65_536 + 300, log=desk.log.origin))
-    await desk.sign()
-    await desk.export(out)
-    assert verify_directory(out, [desk.key]).size == 65_836
+async def test_a_log_over_two_levels_of_tiles_is_exported(signer_log: SignerLog, out: Path) -> None:
+    await put(signer_log.database, signer_log.log.log_id, plain_rows(65_536 + 300, log=signer_log.log.origin))
+    await signer_log.sign()
+    await signer_log.export(out)
+    assert verify_directory(out, [signer_log.key]).size == 65_836
     for index in (0, 65_535, 65_536, 65_835):
-        proven = check_proof(await desk.prove(index), [desk.key])
+        proven = check_proof(await signer_log.prove(index), [signer_log.key])
         assert read_proven(proven).index == index
 
 
-async def test_only_what_is_signed_is_exported(desk: Desk, out: Path) -> None:
+async def test_only_what_is_signed_is_exported(signer_log: SignerLog, out: Path) -> None:
     with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
-        await desk.export(out)
-    await desk.grow(600)
-    await desk.sign()
-    await desk.grow(SIZE)
-    assert (await desk.export(out)).size == 600
+        await signer_log.export(out)
+    await signer_log.grow(600)
+    await signer_log.sign()
+    await signer_log.grow(SIZE)
+    assert (await signer_log.export(out)).size == 600
 
 
-async def test_a_grown_log_is_exported_over_the_earlier_export(desk: Desk, out: Path) -> None:
+async def test_a_grown_log_is_exported_over_the_earlier_export(signer_log: SignerLog, out: Path) -> None:
     for size in (100, 300, SIZE):
-        await desk.grow(size)
-        await desk.sign()
-        await desk.export(out)
-        await desk.export(out)
-        assert verify_directory(out, [desk.key]).size == size
+        await signer_log.grow(size)
+        await signer_log.sign()
+        await signer_log.export(out)
+        await signer_log.export(out)
+        assert verify_directory(out, [signer_log.key]).size == size
         assert LogDirectory(out).files() == {*log_files(size), "checkpoint", "vkey"}
 
 
 async def test_an_export_that_was_cut_off_is_gone_on_with(
-    desk: Desk, out: Path, monkeypatch: pytest.MonkeyPatch
+    signer_log: SignerLog, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await desk.grow(SIZE)
-    await desk.sign()
+    await signer_log.grow(SIZE)
+    await signer_log.sign()
     real, written = os.replace, 0
     for cut in range(1, 40):
 
@@ -173,24 +180,24 @@ async def test_an_export_that_was_cut_off_is_gone_on_with(
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", cutting)
             try:
-                await desk.export(out)
+                await signer_log.export(out)
             except KeyboardInterrupt:
                 assert "checkpoint" not in contents(out)
                 continue
         break
     assert cut < 20  # each time more was kept
-    assert verify_directory(out, [desk.key]).unchecked == ()
+    assert verify_directory(out, [signer_log.key]).unchecked == ()
     assert not [name for name in contents(out) if name.endswith(TEMPORARY_SUFFIX)]
     before = {name: (out / name).stat().st_ino for name in log_files(512) if ".p/" not in name}
-    await desk.export(out)
+    await signer_log.export(out)
     assert {name: (out / name).stat().st_ino for name in before} == before
 
 
 async def test_a_stamp_never_lies_beside_a_checkpoint_that_it_is_not_over(
-    desk: Desk, out: Path, monkeypatch: pytest.MonkeyPatch
+    signer_log: SignerLog, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    system = await find_log(desk.connection, desk.installation.system_origin)
-    keys = desk.keys.verifier_keys(system.origin)
+    system = await find_log(signer_log.connection, signer_log.installation.system_origin)
+    keys = signer_log.keys.verifier_keys(system.origin)
     rows = rows_of(SIZE, log=system.origin)
 
     def pair() -> tuple[int, int] | None:
@@ -201,12 +208,12 @@ async def test_a_stamp_never_lies_beside_a_checkpoint_that_it_is_not_over(
         return int(there["checkpoint"].split()[1]), int(there["stamp"].split()[-1])
 
     async def export() -> None:
-        await export_stamped_log(desk.connection, system, out, keys=keys, policy=None)
+        await export_stamped_log(signer_log.connection, system, out, keys=keys, policy=None)
 
     for size in (3, 300):
-        await put(desk.database, system.log_id, rows[:size])
-        await desk.sign()
-        await desk.stamp(system, size)
+        await put(signer_log.database, system.log_id, rows[:size])
+        await signer_log.sign()
+        await signer_log.stamp(system, size)
         for cut in range(40):
             with monkeypatch.context() as patch:
                 cut_off(patch, at=cut)
@@ -216,72 +223,80 @@ async def test_a_stamp_never_lies_beside_a_checkpoint_that_it_is_not_over(
                 except KeyboardInterrupt:
                     assert (found := pair()) is None or found[0] == found[1], cut
         assert pair() == (size, size)
-    await export_log(desk.connection, system, out, keys=keys, policy=None)
+    await export_log(signer_log.connection, system, out, keys=keys, policy=None)
     assert pair() is None
 
 
-async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(desk: Desk, tmp_path: Path) -> None:
-    await desk.grow(5)
-    await put(desk.database, 1, rows_of(5, log=desk.installation.system_origin))
-    await desk.sign()
+async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(
+    signer_log: SignerLog, tmp_path: Path
+) -> None:
+    await signer_log.grow(5)
+    await put(signer_log.database, 1, rows_of(5, log=signer_log.installation.system_origin))
+    await signer_log.sign()
     occupied = tmp_path / "occupied"
     occupied.mkdir()
     (occupied / "thesis").write_text("the only copy")
     with pytest.raises(ExportRefusedError, match="is not empty"):
-        await desk.export(occupied)
+        await signer_log.export(occupied)
     with pytest.raises(ExportRefusedError, match="make room"):
-        await desk.export(occupied / "thesis")
-    system = await find_log(desk.connection, desk.installation.system_origin)
+        await signer_log.export(occupied / "thesis")
+    system = await find_log(signer_log.connection, signer_log.installation.system_origin)
     await export_log(
-        desk.connection, system, tmp_path / "system", keys=[desk.keys.verifier_key(system.origin)], policy=None
+        signer_log.connection,
+        system,
+        tmp_path / "system",
+        keys=[signer_log.keys.verifier_key(system.origin)],
+        policy=None,
     )
-    with pytest.raises(ExportRefusedError, match=f"holds no export of {desk.log.origin}"):
-        await desk.export(tmp_path / "system")
+    with pytest.raises(ExportRefusedError, match=f"holds no export of {signer_log.log.origin}"):
+        await signer_log.export(tmp_path / "system")
 
 
-async def test_a_smaller_database_does_not_replace_a_larger_export(desk: Desk, out: Path) -> None:
+async def test_a_smaller_database_does_not_replace_a_larger_export(signer_log: SignerLog, out: Path) -> None:
     for size in (10, 20):
-        await desk.grow(size)
-        await desk.sign()
-    await desk.export(out)
-    change(desk.database, "DELETE FROM ledger.checkpoints WHERE size = 20")
+        await signer_log.grow(size)
+        await signer_log.sign()
+    await signer_log.export(out)
+    change(signer_log.database, "DELETE FROM ledger.checkpoints WHERE size = 20")
     with pytest.raises(ExportRefusedError, match="restoring a backup"):
-        await desk.export(out)
+        await signer_log.export(out)
 
 
-async def test_a_broken_log_is_exported_as_it_is_and_the_verifier_says_where(desk: Desk, tmp_path: Path) -> None:
-    await desk.grow(SIZE)
-    await desk.sign()
+async def test_a_broken_log_is_exported_as_it_is_and_the_verifier_says_where(
+    signer_log: SignerLog, tmp_path: Path
+) -> None:
+    await signer_log.grow(SIZE)
+    await signer_log.sign()
     change(
-        desk.database,
+        signer_log.database,
         "UPDATE ledger.entries SET entry = set_byte(entry, 60, 65) WHERE log_id = %s AND index = 300",
-        desk.log.log_id,
+        signer_log.log.log_id,
     )
-    await desk.export(tmp_path / "changed")
+    await signer_log.export(tmp_path / "changed")
     with pytest.raises(BrokenError) as caught:
-        verify_directory(tmp_path / "changed", [desk.key])
+        verify_directory(tmp_path / "changed", [signer_log.key])
     assert (caught.value.fault, caught.value.index) == (Fault.ENTRY, 300)
     with pytest.raises(BrokenError) as caught:
-        await desk.prove(300)
+        await signer_log.prove(300)
     assert (caught.value.fault, caught.value.index) == (Fault.PROOF, 300)
-    change(desk.database, "DELETE FROM ledger.parts")
-    change(desk.database, "DELETE FROM ledger.entries WHERE index = 300")
+    change(signer_log.database, "DELETE FROM ledger.parts")
+    change(signer_log.database, "DELETE FROM ledger.entries WHERE index = 300")
     for export in (
-        desk.export(tmp_path / "missing"),
-        desk.prove(300),
+        signer_log.export(tmp_path / "missing"),
+        signer_log.prove(300),
     ):
         with pytest.raises(BrokenError) as caught:
             await export
         assert (caught.value.fault, caught.value.index) == (Fault.INDEX, 300)
 
 
-async def test_a_checkpoint_of_another_key_is_not_exported(desk: Desk, out: Path, tmp_path: Path) -> None:
-    await desk.grow(5)
-    await desk.sign()
-    stranger = create_key_directory(tmp_path / "stranger").verifier_key(desk.log.origin)
+async def test_a_checkpoint_of_another_key_is_not_exported(signer_log: SignerLog, out: Path, tmp_path: Path) -> None:
+    await signer_log.grow(5)
+    await signer_log.sign()
+    stranger = create_key_directory(tmp_path / "stranger").verifier_key(signer_log.log.origin)
     for refused in (
-        export_log(desk.connection, desk.log, out, keys=[stranger], policy=None),
-        prove(desk.connection, desk.log, 1, keys=[stranger], policy=None),
+        export_log(signer_log.connection, signer_log.log, out, keys=[stranger], policy=None),
+        prove(signer_log.connection, signer_log.log, 1, keys=[stranger], policy=None),
     ):
         with pytest.raises(BrokenError) as caught:
             await refused
@@ -292,62 +307,62 @@ async def test_a_checkpoint_of_another_key_is_not_exported(desk: Desk, out: Path
 # Payload parts
 
 
-async def test_parts_are_disclosed_on_request_only_and_checked(desk: Desk, out: Path) -> None:
-    await desk.grow(SIZE)
-    await desk.sign()
+async def test_parts_are_disclosed_on_request_only_and_checked(signer_log: SignerLog, out: Path) -> None:
+    await signer_log.grow(SIZE)
+    await signer_log.sign()
     with pytest.raises(ExportRefusedError, match="export the log first"):
-        await export_parts(desk.connection, desk.log, out)
-    await desk.export(out)
+        await export_parts(signer_log.connection, signer_log.log, out)
+    await signer_log.export(out)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        await export_parts(desk.connection, desk.log, out)  # an auditor sees no parts
-    async with as_reader(desk.connection, desk.log):
-        disclosed = await export_parts(desk.connection, desk.log, out)
-    assert disclosed == sum(bool(row.parts) for row in desk.rows)
-    report = verify_directory(out, [desk.key])
+        await export_parts(signer_log.connection, signer_log.log, out)  # an auditor sees no parts
+    async with as_reader(signer_log.connection, signer_log.log):
+        disclosed = await export_parts(signer_log.connection, signer_log.log, out)
+    assert disclosed == sum(bool(row.parts) for row in signer_log.rows)
+    report = verify_directory(out, [signer_log.key])
     assert (report.parts, report.unchecked) == (disclosed, ())
     # What was erased since does not stay in the copy.
-    index = next(row.index for row in desk.rows if row.parts)
-    change(desk.database, "DELETE FROM ledger.parts WHERE index = %s", index)
-    async with as_reader(desk.connection, desk.log):
-        assert await export_parts(desk.connection, desk.log, out) == disclosed - 1
+    index = next(row.index for row in signer_log.rows if row.parts)
+    change(signer_log.database, "DELETE FROM ledger.parts WHERE index = %s", index)
+    async with as_reader(signer_log.connection, signer_log.log):
+        assert await export_parts(signer_log.connection, signer_log.log, out) == disclosed - 1
     assert not (out / parts_path(index)).exists()
-    assert verify_directory(out, [desk.key]).parts == disclosed - 1
+    assert verify_directory(out, [signer_log.key]).parts == disclosed - 1
 
 
-async def test_parts_of_a_log_without_a_tenant_are_not_given_out(desk: Desk) -> None:
-    system = await find_log(desk.connection, desk.installation.system_origin)
+async def test_parts_of_a_log_without_a_tenant_are_not_given_out(signer_log: SignerLog) -> None:
+    system = await find_log(signer_log.connection, signer_log.installation.system_origin)
     with pytest.raises(LedgerError, match="belongs to no tenant"):
-        async with as_reader(desk.connection, system):
+        async with as_reader(signer_log.connection, system):
             pass
 
 
 # Proofs
 
 
-async def test_every_entry_can_be_proven_and_any_changed_bit_of_a_proof_is_found(desk: Desk) -> None:
-    await desk.grow(300)
-    await desk.sign()
-    await desk.grow(SIZE)
+async def test_every_entry_can_be_proven_and_any_changed_bit_of_a_proof_is_found(signer_log: SignerLog) -> None:
+    await signer_log.grow(300)
+    await signer_log.sign()
+    await signer_log.grow(SIZE)
     for index in (0, 1, 254, 255, 256, 298, 299):
-        proof = await desk.prove(index)
-        proven = check_proof(proof, [desk.key])
-        assert (proven.entry, proven.index, proven.checkpoint.size) == (desk.rows[index].entry, index, 300)
-        assert read_proven(proven).log == desk.log.origin
+        proof = await signer_log.prove(index)
+        proven = check_proof(proof, [signer_log.key])
+        assert (proven.entry, proven.index, proven.checkpoint.size) == (signer_log.rows[index].entry, index, 300)
+        assert read_proven(proven).log == signer_log.log.origin
     for at in range(len(proof)):
         with pytest.raises(LedgerError):
-            check_proof(proof[:at] + bytes([proof[at] ^ 1]) + proof[at + 1 :], [desk.key])
+            check_proof(proof[:at] + bytes([proof[at] ^ 1]) + proof[at + 1 :], [signer_log.key])
     with pytest.raises(BrokenError):
-        check_proof(format_proof(replace(parse_proof(proof), index=298)), [desk.key])
+        check_proof(format_proof(replace(parse_proof(proof), index=298)), [signer_log.key])
 
 
-async def test_what_is_not_there_or_not_signed_is_not_proven(desk: Desk) -> None:
-    await desk.grow(3)
+async def test_what_is_not_there_or_not_signed_is_not_proven(signer_log: SignerLog) -> None:
+    await signer_log.grow(3)
     with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
-        await desk.prove(0)
-    await desk.sign()
-    await desk.grow(5)
+        await signer_log.prove(0)
+    await signer_log.sign()
+    await signer_log.grow(5)
     with pytest.raises(NoCheckpointError, match="not signed yet"):
-        await desk.prove(3)
+        await signer_log.prove(3)
     for index in (-1, 5):
         with pytest.raises(LedgerError, match="below its size 5"):
-            await desk.prove(index)
+            await signer_log.prove(index)

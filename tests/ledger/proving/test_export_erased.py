@@ -23,7 +23,7 @@ from testkit.ledger.logs import change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class ErasableLog:
     """A site whose log is exported into one directory again and again."""
 
     site: Site
@@ -61,42 +61,42 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Desk]:
+async def erasable(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[ErasableLog]:
     roles = installation.roles
     async with (
         open_site(database, installation, tmp_path) as site,
         await AsyncConnection.connect(installation.as_role(roles.auditor), autocommit=True) as auditor,
     ):
         keys = create_key_directory(tmp_path / "signer")
-        yield Desk(site=site, keys=keys, auditor=auditor, out=tmp_path / "export")
+        yield ErasableLog(site=site, keys=keys, auditor=auditor, out=tmp_path / "export")
 
 
-async def test_what_is_erased_is_in_no_export_that_is_made_again(desk: Desk) -> None:
+async def test_what_is_erased_is_in_no_export_that_is_made_again(erasable: ErasableLog) -> None:
     for person, word in ((ADA, b"ada"), (EVE, b"eve")):
-        await desk.site.tell(about(person, {"inputs": word, "principal": word}))
-    assert await desk.disclose() == 2
-    await desk.site.eraser.erase_part(desk.site.log, 1, "inputs", ASKED)
-    assert await desk.disclose() == 2
-    assert desk.disclosed() == {
+        await erasable.site.tell(about(person, {"inputs": word, "principal": word}))
+    assert await erasable.disclose() == 2
+    await erasable.site.eraser.erase_part(erasable.site.log, 1, "inputs", ASKED)
+    assert await erasable.disclose() == 2
+    assert erasable.disclosed() == {
         parts_path(0): [("inputs", b"ada"), ("principal", b"ada")],
         parts_path(1): [("principal", b"eve")],
     }
-    await desk.site.eraser.erase_subject(desk.site.log, ADA, ASKED)
-    await desk.sign()
-    await desk.export()
-    assert desk.disclosed() == {}, "nobody can tell from a log which parts were about Ada"
-    assert await desk.disclose() == 1
-    assert desk.disclosed() == {parts_path(1): [("principal", b"eve")]}
-    assert verify_directory(desk.out, [desk.keys.verifier_key(desk.site.log.origin)]).parts == 1
+    await erasable.site.eraser.erase_subject(erasable.site.log, ADA, ASKED)
+    await erasable.sign()
+    await erasable.export()
+    assert erasable.disclosed() == {}, "nobody can tell from a log which parts were about Ada"
+    assert await erasable.disclose() == 1
+    assert erasable.disclosed() == {parts_path(1): [("principal", b"eve")]}
+    assert verify_directory(erasable.out, [erasable.keys.verifier_key(erasable.site.log.origin)]).parts == 1
 
 
-async def test_what_an_export_that_was_cut_off_has_begun_to_write_is_removed_too(desk: Desk) -> None:
-    await desk.site.tell(about(ADA, {"inputs": b"ada"}))
-    for again in (desk.export, desk.disclose):
-        await desk.disclose()
-        begun = desk.out / (parts_path(0) + TEMPORARY_SUFFIX)
+async def test_what_an_export_that_was_cut_off_has_begun_to_write_is_removed_too(erasable: ErasableLog) -> None:
+    await erasable.site.tell(about(ADA, {"inputs": b"ada"}))
+    for again in (erasable.export, erasable.disclose):
+        await erasable.disclose()
+        begun = erasable.out / (parts_path(0) + TEMPORARY_SUFFIX)
         begun.write_bytes(b"ada")
-        note = desk.out / "parts" / "README"
+        note = erasable.out / "parts" / "README"
         note.write_text("not ours")
         await again()
         assert not begun.exists()
@@ -104,13 +104,13 @@ async def test_what_an_export_that_was_cut_off_has_begun_to_write_is_removed_too
         note.unlink()
 
 
-async def test_an_export_that_fails_takes_no_parts_away(desk: Desk, database: str) -> None:
-    await desk.site.tell(about(ADA, {"inputs": b"ada"}))
-    await desk.disclose()
-    before = desk.disclosed()
-    await desk.site.tell(about(ADA, {"inputs": b"more"}))
-    await desk.sign()
+async def test_an_export_that_fails_takes_no_parts_away(erasable: ErasableLog, database: str) -> None:
+    await erasable.site.tell(about(ADA, {"inputs": b"ada"}))
+    await erasable.disclose()
+    before = erasable.disclosed()
+    await erasable.site.tell(about(ADA, {"inputs": b"more"}))
+    await erasable.sign()
     change(database, "DELETE FROM ledger.entries WHERE index = 1")
     with pytest.raises(BrokenError):
-        await desk.export()
-    assert desk.disclosed() == before
+        await erasable.export()
+    assert erasable.disclosed() == before

@@ -33,8 +33,8 @@ PLACES = (0, 1, 255, 256, 300, 65_279, 65_280, 65_535, 65_536, 65_791, 65_792, S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """A large log with its leaf hashes, and somebody who proves from it."""
+class SignerLog:
+    """A log with its leaf hashes, its signer, and the connection that proofs are made over."""
 
     database: str
     connection: Connection
@@ -63,14 +63,14 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(database: str, installation: Provisioned, size: int) -> AsyncIterator[Desk]:
+async def open_signer_log(database: str, installation: Provisioned, size: int) -> AsyncIterator[SignerLog]:
     log_id = create_tenant_log(database, installation, TENANT)
     origin = installation.origin(TENANT)
     rows = plain_rows(size, log=origin)
     await put(database, log_id, rows)
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-        yield Desk(
+        yield SignerLog(
             database=database,
             connection=connection,
             log=await find_log(connection, origin),
@@ -80,18 +80,18 @@ async def open_desk(database: str, installation: Provisioned, size: int) -> Asyn
 
 
 @pytest_asyncio.fixture
-async def large(database: str, installation: Provisioned) -> AsyncIterator[Desk]:
-    async with open_desk(database, installation, SIZE) as desk:
-        yield desk
+async def large(database: str, installation: Provisioned) -> AsyncIterator[SignerLog]:
+    async with open_signer_log(database, installation, SIZE) as signer_log:
+        yield signer_log
 
 
 @pytest_asyncio.fixture
-async def desk(database: str, installation: Provisioned) -> AsyncIterator[Desk]:
-    async with open_desk(database, installation, SMALL) as desk:
-        yield desk
+async def signer_log(database: str, installation: Provisioned) -> AsyncIterator[SignerLog]:
+    async with open_signer_log(database, installation, SMALL) as signer_log:
+        yield signer_log
 
 
-async def test_entries_are_proven_and_growth_is_whether_roots_are_kept_or_not(large: Desk) -> None:
+async def test_entries_are_proven_and_growth_is_whether_roots_are_kept_or_not(large: SignerLog) -> None:
     key = large.signer.verifier_key
     for with_roots in (False, True):
         if with_roots:
@@ -107,53 +107,55 @@ async def test_entries_are_proven_and_growth_is_whether_roots_are_kept_or_not(la
                 assert frontier == Frontier.empty().extended(large.leaves[:older])
 
 
-async def test_a_proof_that_does_not_lead_to_the_signed_root_is_not_given_out(desk: Desk) -> None:
-    key = desk.signer.verifier_key
-    desk.keep_roots()
-    desk.sign(newest := desk.checkpoint(SMALL))
-    change(desk.database, "UPDATE ledger.tiles SET root = sha256(root) WHERE level = 0 AND tile = 2")
+async def test_a_proof_that_does_not_lead_to_the_signed_root_is_not_given_out(signer_log: SignerLog) -> None:
+    key = signer_log.signer.verifier_key
+    signer_log.keep_roots()
+    signer_log.sign(newest := signer_log.checkpoint(SMALL))
+    change(signer_log.database, "UPDATE ledger.tiles SET root = sha256(root) WHERE level = 0 AND tile = 2")
     with pytest.raises(BrokenError) as caught:
-        await prove(desk.connection, desk.log, 0, keys=[key], policy=None)
+        await prove(signer_log.connection, signer_log.log, 0, keys=[key], policy=None)
     assert caught.value.fault is Fault.PROOF
     with pytest.raises(BrokenError):
-        await prove_growth(desk.connection, desk.log, desk.checkpoint(300), newest)
-    change(desk.database, "DELETE FROM ledger.tiles WHERE level = 0 AND tile = 2")
+        await prove_growth(signer_log.connection, signer_log.log, signer_log.checkpoint(300), newest)
+    change(signer_log.database, "DELETE FROM ledger.tiles WHERE level = 0 AND tile = 2")
     with pytest.raises(BrokenError) as caught:
-        await prove(desk.connection, desk.log, 0, keys=[key], policy=None)
+        await prove(signer_log.connection, signer_log.log, 0, keys=[key], policy=None)
     assert caught.value.fault is Fault.TILE
 
 
-async def test_a_tree_that_did_not_grow_from_another_is_not_proven_to(desk: Desk) -> None:
-    desk.sign(newest := desk.checkpoint(SMALL))
-    other = Checkpoint(origin=desk.log.origin, size=600, root=root_of(desk.leaves[1:601]))
+async def test_a_tree_that_did_not_grow_from_another_is_not_proven_to(signer_log: SignerLog) -> None:
+    signer_log.sign(newest := signer_log.checkpoint(SMALL))
+    other = Checkpoint(origin=signer_log.log.origin, size=600, root=root_of(signer_log.leaves[1:601]))
     with pytest.raises(BrokenError):
-        await prove_growth(desk.connection, desk.log, other, newest)
+        await prove_growth(signer_log.connection, signer_log.log, other, newest)
     with pytest.raises(LedgerError):
-        await prove_growth(desk.connection, desk.log, newest, desk.checkpoint(300))
+        await prove_growth(signer_log.connection, signer_log.log, newest, signer_log.checkpoint(300))
 
 
-async def test_what_is_not_signed_or_not_there_is_said_apart(desk: Desk) -> None:
-    key = desk.signer.verifier_key
+async def test_what_is_not_signed_or_not_there_is_said_apart(signer_log: SignerLog) -> None:
+    key = signer_log.signer.verifier_key
     with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
-        await prove(desk.connection, desk.log, 0, keys=[key], policy=None)
-    desk.sign(desk.checkpoint(300))
+        await prove(signer_log.connection, signer_log.log, 0, keys=[key], policy=None)
+    signer_log.sign(signer_log.checkpoint(300))
     with pytest.raises(NoCheckpointError, match="not signed yet"):
-        await prove(desk.connection, desk.log, 300, keys=[key], policy=None)
+        await prove(signer_log.connection, signer_log.log, 300, keys=[key], policy=None)
     for index in (-1, SMALL, 2**63, 2**70):  # those that no column holds, too
         with pytest.raises(LedgerError, match="expected an index"):
-            await prove(desk.connection, desk.log, index, keys=[key], policy=None)
+            await prove(signer_log.connection, signer_log.log, index, keys=[key], policy=None)
 
 
-async def test_a_size_beside_a_note_that_is_not_the_notes_own_leads_nobody_astray(desk: Desk) -> None:
-    key = desk.signer.verifier_key
-    desk.sign(desk.checkpoint(300))
+async def test_a_size_beside_a_note_that_is_not_the_notes_own_leads_nobody_astray(signer_log: SignerLog) -> None:
+    key = signer_log.signer.verifier_key
+    signer_log.sign(signer_log.checkpoint(300))
     for said in (1, 299, 301, SMALL, 2**53, 2**63 - 2):
-        change(desk.database, "UPDATE ledger.checkpoints SET size = %s", said)
+        change(signer_log.database, "UPDATE ledger.checkpoints SET size = %s", said)
         for index in (0, 299):
-            proven = check_proof(await prove(desk.connection, desk.log, index, keys=[key], policy=None), [key])
+            proven = check_proof(
+                await prove(signer_log.connection, signer_log.log, index, keys=[key], policy=None), [key]
+            )
             assert (proven.index, proven.checkpoint.size) == (index, 300)
         with pytest.raises(NoCheckpointError, match="not signed yet"):
-            await prove(desk.connection, desk.log, 300, keys=[key], policy=None)
+            await prove(signer_log.connection, signer_log.log, 300, keys=[key], policy=None)
 
 
 FREE = "ALTER TABLE ledger.{0} ALTER {1} DROP NOT NULL, DROP CONSTRAINT IF EXISTS {0}_{1}_check"
@@ -178,22 +180,22 @@ FREE = "ALTER TABLE ledger.{0} ALTER {1} DROP NOT NULL, DROP CONSTRAINT IF EXIST
     ],
 )
 async def test_what_is_not_of_its_form_is_said_to_be_broken_not_proven(
-    desk: Desk, table: str, column: str, to: object, where: str, fault: Fault
+    signer_log: SignerLog, table: str, column: str, to: object, where: str, fault: Fault
 ) -> None:
-    desk.keep_roots()
-    desk.sign(desk.checkpoint(SMALL))
-    await prove(desk.connection, desk.log, 0, keys=[desk.signer.verifier_key], policy=None)
-    with psycopg.connect(desk.database, autocommit=True) as owner:
+    signer_log.keep_roots()
+    signer_log.sign(signer_log.checkpoint(SMALL))
+    await prove(signer_log.connection, signer_log.log, 0, keys=[signer_log.signer.verifier_key], policy=None)
+    with psycopg.connect(signer_log.database, autocommit=True) as owner:
         owner.execute(FREE.format(table, column))
         row = "DELETE FROM ledger.{0} WHERE {2}" if to == "gone" else "UPDATE ledger.{0} SET {1} = %s WHERE {2}"
         changed = owner.execute(row.format(table, column, where), None if to == "gone" else (to,))
         assert changed.rowcount == 1
     with pytest.raises(BrokenError) as caught:
-        await prove(desk.connection, desk.log, 0, keys=[desk.signer.verifier_key], policy=None)
+        await prove(signer_log.connection, signer_log.log, 0, keys=[signer_log.signer.verifier_key], policy=None)
     assert caught.value.fault is fault
 
 
-async def test_a_proof_takes_two_round_trips_whatever_its_place(large: Desk, tmp_path: Path) -> None:
+async def test_a_proof_takes_two_round_trips_whatever_its_place(large: SignerLog, tmp_path: Path) -> None:
     large.sign(large.checkpoint(SIZE))
     for _ in range(10):  # until the driver has every statement prepared, which it sends apart
         await prove(large.connection, large.log, 0, keys=[large.signer.verifier_key], policy=None)
@@ -211,13 +213,13 @@ async def test_a_proof_takes_two_round_trips_whatever_its_place(large: Desk, tmp
 
 @pytest.mark.parametrize("table", ["checkpoints", "entries", "tiles"])
 async def test_a_table_that_cannot_be_read_is_said_in_the_servers_words_and_the_next_proof_is_made(
-    desk: Desk, table: str
+    signer_log: SignerLog, table: str
 ) -> None:
-    desk.sign(desk.checkpoint(SMALL))
-    keys = [desk.signer.verifier_key]
+    signer_log.sign(signer_log.checkpoint(SMALL))
+    keys = [signer_log.signer.verifier_key]
     with (
-        away(desk.database, f"ledger.{table}"),
+        away(signer_log.database, f"ledger.{table}"),
         pytest.raises(psycopg.errors.UndefinedTable, match=rf"ledger\.{table}"),
     ):
-        await prove(desk.connection, desk.log, 0, keys=keys, policy=None)
-    assert check_proof(await prove(desk.connection, desk.log, 0, keys=keys, policy=None), keys).index == 0
+        await prove(signer_log.connection, signer_log.log, 0, keys=keys, policy=None)
+    assert check_proof(await prove(signer_log.connection, signer_log.log, 0, keys=keys, policy=None), keys).index == 0

@@ -71,8 +71,8 @@ def log(tmp_path: Path) -> Path:
 def judged_size(log: Path, *, system: Path | None, pinned: Pinned | None = None) -> tuple[bool, int]:
     report = verify_directory(log, KEYS)
     pinned = pinned or Pinned(policy=POLICY)
-    vouching = verify_system_export(system, KEYS) if system else None
-    judged = judge_directory(log, report, trusted=KEYS, pinned=pinned, system=vouching)
+    anchoring_report = verify_system_export(system, KEYS) if system else None
+    judged = judge_directory(log, report, trusted=KEYS, pinned=pinned, system=anchoring_report)
     assert replace(judged, anchored_size=None, witnessed_size=0, witnessed_by=(), checked=()) == report
     return judged.witnessed, judged.witnessed_size
 
