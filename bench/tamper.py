@@ -52,7 +52,7 @@ from testkit.ledger.tampering.kernel import counted_pages, pages_of
 from testkit.ledger.tampering.proofs import KINDS, make_bundle, make_proof, run_proof_instance
 from testkit.ledger.tampering.world import open_world
 from testkit.servers.gateways import open_gateway, start_services
-from testkit.servers.judging import close_shared_engine
+from testkit.servers.policy_engine import close_shared_engine
 
 PROOFS = tuple(f"{kind} bit" for kind in KINDS)
 DEEP = {f"deep {number}: {change.where.strip()}": change for number, change in enumerate(CHANGES, start=1)}

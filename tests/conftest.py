@@ -44,7 +44,7 @@ from testkit.databases import (
 from testkit.environment import PROJECT, SHARED_DATA, missing
 from testkit.servers.cloud import start_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
-from testkit.servers.judging import close_shared_engine
+from testkit.servers.policy_engine import close_shared_engine
 
 MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directories are made in them
 MEMORY_BYTES_MIN = 4 * 1024**3

@@ -11,8 +11,8 @@ from ledger.format.sequence import Group
 from spark_detect.marks import scan_guard
 from spark_detect.recording.groups import record_scan
 from spark_detect.tasks import Scan
+from testkit.gateway.application_events import save_note
 from testkit.gateway.decisions import decide, settle
-from testkit.gateway.notes import save_note
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, properties
 from testkit.servers.gateways import Gateway
 from testkit.spark_detect.scans import result, scan

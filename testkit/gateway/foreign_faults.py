@@ -23,7 +23,7 @@ import httpx
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
-from testkit.gateway.far import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, Far
+from testkit.gateway.foreign_tenant import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, Far
 from testkit.gateway.sales import SCHEMA
 from testkit.gateway.story import tell
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer

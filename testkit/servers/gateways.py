@@ -22,8 +22,8 @@ from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
-from testkit.servers.judging import shared_engine
 from testkit.servers.loopback import LOOPBACK
+from testkit.servers.policy_engine import shared_engine
 
 QUICK_HASHES = KeyHasher(time_cost=1, memory_cost_kib=8)
 """For keys of tests: half of them would spend most of their time on hashes of random secrets."""

@@ -30,7 +30,7 @@ from streams.handlers.observe import ObserveCommits
 from streams.metadata.reader import MetadataReaderPool
 from streams.processing.runner import Runner
 from streams.sinks.webhook import WEBHOOK
-from testkit.gateway.notes import save_note
+from testkit.gateway.application_events import save_note
 from testkit.gateway.sales import properties
 from testkit.projections.story import Story
 from testkit.servers.gateways import Gateway

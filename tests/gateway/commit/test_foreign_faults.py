@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 
 from lakeproof.services import Services
-from testkit.gateway.far import Far, open_far
 from testkit.gateway.foreign_faults import (
     KILLS,
     LOSSES,
@@ -26,6 +25,7 @@ from testkit.gateway.foreign_faults import (
     check_other_changes,
     check_saying,
 )
+from testkit.gateway.foreign_tenant import Far, open_far
 from testkit.servers.faulty_wire import Loss
 from testkit.servers.upstream import Upstream, serve_upstream
 

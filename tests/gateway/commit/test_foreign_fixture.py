@@ -17,7 +17,6 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Table
 
 from lakeproof.services import Services
-from testkit.gateway.far import ALIAS, Far, open_far
 from testkit.gateway.foreign_faults import (
     KILLS,
     LOSSES,
@@ -31,6 +30,7 @@ from testkit.gateway.foreign_faults import (
     check_other_changes,
     check_saying,
 )
+from testkit.gateway.foreign_tenant import ALIAS, Far, open_far
 from testkit.servers.faulty_wire import Fault, Loss
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway

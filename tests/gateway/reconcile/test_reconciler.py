@@ -21,7 +21,7 @@ from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
 from ledger.format.events import CommitObserved, CommitOutcome, CommitSettled, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from projections.exposition import format_metrics
-from testkit.gateway.far import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
+from testkit.gateway.foreign_tenant import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
 from testkit.gateway.sales import CREATE, properties
 from testkit.gateway.story import check_log, tell
 from testkit.servers.faulty_wire import Fault, Loss
