@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from typer.testing import CliRunner
 
 from gateway.errors import NotFoundError
@@ -18,6 +20,7 @@ from lakeproof import extras
 from lakeproof.commands.detect import detect_app
 from lakeproof.commands.opening import home_settings
 from lakeproof.detecting import find_spark, request_scan
+from lakeproof.provision import Provisioned
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
 from projections.processing.runner import Runner
@@ -27,7 +30,15 @@ from spark_detect.driver.supervise import DetectionState, supervise
 from spark_detect.errors import DetectionError, PackageMissingError
 from spark_detect.job_folder import JobFolder
 from spark_detect.status import read_status, status_metrics
-from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people
+from testkit.servers.gateways import start_services
+from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people, open_lakehouse
+
+
+@pytest_asyncio.fixture
+async def lakehouse(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Lakehouse]:
+    """A gateway on a port with one tenant, and what detection works with."""
+    async with start_services(database, installation, tmp_path) as services, open_lakehouse(services) as lakehouse:
+        yield lakehouse
 
 
 async def status(lakehouse: Lakehouse) -> list[dict[str, object]]:
