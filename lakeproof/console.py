@@ -2,7 +2,7 @@
 What the commands print, and where: results on stdout, everything else on stderr.
 
 A pipe gets results and nothing else: progress is shown on a terminal only. Errors are one line each, whatever they were
-made of.
+made of. No text can move the cursor: logs and file names may come from anyone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, a
 
 def show_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def say(text: str) -> None:
@@ -68,7 +68,7 @@ def explain(text: str) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
+def status_line() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows how far long work is: on stderr, each time over what it showed before."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -80,8 +80,13 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 
 def one_line(text: str) -> str:
-    """Return `text` with every run of white space as one space."""
-    return " ".join(text.split())
+    """Return `text` with every run of white space as one space, and escapes for what could move the cursor."""
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Return `text` with JSON's escapes for what could move the cursor."""
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def tolerate_any_text() -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from lakeproof.anchor_settings import load_policy
-from lakeproof.commands.exits import failure, one_line, show_json
+from lakeproof.commands.exits import failure
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import AsJson
+from lakeproof.console import one_line, show_json
 from lakeproof.log_names import find_named_log
 from ledger.anchoring.anchor_log import AnchoringState, read_states
 from ledger.anchoring.published import (

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import typer
 
-from lakeproof.commands.exits import failure, one_line, show_json, verdict
+from lakeproof.commands.exits import failure, verdict
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import (
     NOT_PINNED,
@@ -32,6 +32,7 @@ from lakeproof.commands.options import (
 )
 from lakeproof.commands.reports import NOT_WITNESSED
 from lakeproof.commands.verify_options import pinned_anchors
+from lakeproof.console import one_line, show_json
 from ledger.anchoring import Pinned
 from ledger.errors import FormatError, LedgerError
 from ledger.format.canonical import Json, format_time

@@ -1,5 +1,5 @@
 """
-How the commands `lakeproof ledger …` end and report: exit codes, errors, progress, text that cannot move the cursor.
+How the commands `lakeproof ledger …` end and report: exit codes, errors, progress.
 
 Exit codes of commands that verify: 0 verified, 1 broken, 2 could not tell (nothing there, cannot be read, wrong usage,
 no key). Of the others: 0 done, 1 failed, 2 called wrongly. Of all: 130 interrupted. Results go to stdout, everything
@@ -8,17 +8,16 @@ else to stderr.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import typer
 
+from lakeproof.console import complain, one_line, show_json, status_line
 from ledger.errors import BrokenError, LedgerError
 from ledger.format.verification import ProgressCallback
 
@@ -41,19 +40,14 @@ def progress(what: str, *, clock: Callable[[], float] = time.monotonic) -> Itera
 
     On stderr, only if somebody watches, and at most ten times a second. `clock` counts seconds.
     """
-    if not sys.stderr.isatty():
-        yield lambda _done, _of: None
-        return
     meter = Meter(clock)
+    with status_line() as show_line:
 
-    def show(done: int, of: int) -> None:
-        if line := meter.line(done, of, what):
-            typer.echo(f"\r\x1b[K{line}", err=True, nl=False)
+        def show(done: int, of: int) -> None:
+            if line := meter.line(done, of, what):
+                show_line(line)
 
-    try:
         yield show
-    finally:
-        typer.echo("\r\x1b[K", err=True, nl=False)
 
 
 class Meter:
@@ -104,7 +98,7 @@ def verdict(*, as_json: bool) -> Iterator[None]:
     except Exception as error:  # a verifier that fails, however it fails, has neither verified nor refuted
         if as_json:
             show_json({"status": "unknown", "message": str(error)})
-        complain(error)
+        _complain(error)
         raise typer.Exit(UNKNOWN) from error
 
 
@@ -126,23 +120,10 @@ def failure() -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except (LedgerError, OSError) as error:
-        complain(error)
+        _complain(error)
         raise typer.Exit(FAILED) from error
 
 
-def show_json(value: Mapping[str, object]) -> None:
-    typer.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))
-
-
-def complain(error: Exception) -> None:
-    typer.echo(f"lakeproof: {one_line(str(error)) or type(error).__name__}", err=True)
+def _complain(error: Exception) -> None:
+    complain(str(error).strip() or type(error).__name__)
     _log.debug("the command failed", exc_info=error)
-
-
-def one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
-
-
-def printable(text: str) -> str:
-    """Return `text` with JSON's escapes for what could move the cursor: logs and file names may come from anyone."""
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

@@ -170,7 +170,7 @@ async def _build(
         if not logs:
             console.say(f"no log has the projection {name} yet: `lakeproof up` makes it")
         for log in logs:
-            with console.progress() as show:
+            with console.status_line() as show:
                 report = _report(show, log)
                 rebuilt = await build(
                     _dsn(services),

@@ -11,7 +11,8 @@ from typing import Final
 
 import typer
 
-from lakeproof.commands.exits import BROKEN, UNKNOWN, broken_json, one_line, show_json
+from lakeproof.commands.exits import BROKEN, UNKNOWN, broken_json
+from lakeproof.console import one_line, show_json
 from ledger.errors import BrokenError
 from ledger.format.verification import LogVerdict, VerificationReport
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeproof.commands.exits import failure, one_line, printable, progress, show_json
+from lakeproof.commands.exits import failure, progress
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import TIMES, AsJson, LogName, utc
+from lakeproof.console import one_line, printable, show_json
 from lakeproof.log_names import find_named_log
 from ledger.errors import LedgerError
 from ledger.format import canonical

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeproof.commands.exits import failure, one_line, progress, show_json, verdict
+from lakeproof.commands.exits import failure, progress, verdict
 from lakeproof.commands.loading import command_group
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import AsJson, TrustedKeys, pinned_keys
+from lakeproof.console import one_line, show_json
 from lakeproof.log_names import SYSTEM, find_named_log
 from ledger.errors import KeyUnavailableError
 from ledger.format.cosignature import ml_dsa_verifier_key

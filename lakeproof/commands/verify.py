@@ -19,11 +19,12 @@ from typing import Annotated, Final
 import typer
 
 from lakeproof.commands.evidence import show_evidence
-from lakeproof.commands.exits import one_line, progress, show_json, verdict
+from lakeproof.commands.exits import progress, verdict
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import NOT_PINNED, AsJson, TrustedKeys, parsed_keys, pinned_keys, read_note
 from lakeproof.commands.reports import NOT_WITNESSED, show_report, show_verdicts
 from lakeproof.commands.verify_options import VerifyOptions, pinned_anchors, read_tile_leaves
+from lakeproof.console import one_line, show_json
 from ledger.anchoring.archive import ARCHIVE_FORMS, ArchivedNotes, BucketAccess, claimed_origin, unread_notes
 from ledger.anchoring.archives import is_archive, parse_archive, read_archives
 from ledger.errors import BrokenError, LedgerError

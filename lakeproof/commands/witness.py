@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeproof.commands.exits import failure, one_line
+from lakeproof.commands.exits import failure
 from lakeproof.commands.loading import command_group
+from lakeproof.console import one_line
 from ledger.errors import LedgerError
 from ledger.format.note import VerifierKey
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
