@@ -1,7 +1,7 @@
 """
 Everything one process runs, wired once: appender, control plane, policy engine, gateway, projections, signer, notifier.
 
-`open_services` is the composition root's core; `up.py` serves what it yields, commands use the parts they need.
+`open_services` is the composition root's core; `serving/up.py` serves what it yields, commands use the parts they need.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Reads of namespaces and tables: list, load, exists. Access rules judge them; policies do not.
 
-A refused read is counted and recorded within bounds (`refusals.py`). Whether an object exists is answered only after
-access was permitted.
+A refused read is counted and recorded within bounds (`commit/refusals.py`). Whether an object exists is answered only
+after access was permitted.
 """
 
 from __future__ import annotations

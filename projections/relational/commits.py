@@ -121,7 +121,7 @@ async def read_commits(
     """
     Return the last commits below index `before`, newest first, that the connection's role may see.
 
-    `key` limits them to an event key (`table:…`), `decision` to a value of `ledger.format.events.Decided`.
+    `key` limits them to an event key (`table:…`), `decision` to a value of `ledger.format.events.CommitDecision`.
     """
     parameters = {"key": key, "decision": decision, "before": before, "limit": min(limit, ROWS_MAX)}
     query = QUERIES["commits" if key is None else "commits_of_key"]

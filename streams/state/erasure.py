@@ -1,7 +1,7 @@
 """
 Removes a person's login from dead letters, the outbox, and the recorded answers of hosts.
 
-None of these says whom it is about, so the login is searched for (`ledger.erasing.mentions`). A third-party message
+None of these says whom it is about, so the login is searched for (`ledger.erasing.redaction`). A third-party message
 that mentions it is deleted: nobody knows what else it says about that person. A dead letter of an entry stays, with its
 reason rewritten; so does an outbox message, with its payload rewritten, since later messages wait for it.
 """

@@ -1,7 +1,7 @@
 """
 Classes of tampering: one changed value, for every column of every table of the log.
 
-A column that verification does not look at is in `tampering_limits.py`, with the reason.
+A column that verification does not look at is in `limits.py`, with the reason.
 """
 
 from __future__ import annotations
@@ -197,4 +197,4 @@ COLUMNS: Final[dict[tuple[str, str], Tampering]] = {
     ("parts", "sealed"): partial(part_value, column="sealed"),
     ("parts", "key_id"): partial(part_value, column="key_id", where="key_id IS NULL"),
 }
-"""One value changed, by table and column. Of `parts.key_id`, those that had none: see also `tampering_limits.py`."""
+"""One value changed, by table and column. Of `parts.key_id`, those that had none: see also `limits.py`."""

@@ -3,8 +3,8 @@ What tampering is made of: a world of logs, one change to it, what must be said 
 
 An instance of tampering is one random change, made as the owner of the database could make it: constraints are
 dropped, triggers do not run. Then the log is verified by what `lakeproof ledger verify --log` calls, what it says is
-compared with what it must say, and the rows that were touched are put back from a copy. `tampering_world.py` writes the
-logs, `tampering_columns.py`, `tampering_tables.py` and `tampering_files.py` are the classes.
+compared with what it must say, and the rows that were touched are put back from a copy. `world.py` writes the
+logs, `columns.py`, `tables.py` and `files.py` are the classes.
 """
 
 from __future__ import annotations
