@@ -42,7 +42,7 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group
 from ledger.store.session import Connection
 from streams.handler import Effects, Message
-from streams.processing.runner import Runner
+from streams.processing.runner import HandlerRunner
 
 PEER_WORKERS: Final = 8
 APPEND_BATCH_MAX: Final = 1_000
@@ -145,7 +145,7 @@ async def by_runner(installation: Provisioned, log_id: int, count: int) -> Run:
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry([]), batch_max=APPEND_BATCH_MAX) as appender:
         await appender.append(log_id, effect("connects"))
-        runner = Runner(installation.as_role(installation.roles.streams), [Observe()], appender.append)
+        runner = HandlerRunner(installation.as_role(installation.roles.streams), [Observe()], appender.append)
         began_s, busy_s = time.monotonic(), time.process_time()
         await runner.catch_up(log_id, count)
         cpu_us = (time.process_time() - busy_s) / count * 1e6
@@ -212,7 +212,7 @@ async def pass_foreign(installation: Provisioned, log_id: int, count: int) -> fl
     async def never(*_: object) -> Any:
         raise AssertionError("nothing is to be appended")
 
-    runner = Runner(installation.as_role(installation.roles.streams), [Observe()], never)
+    runner = HandlerRunner(installation.as_role(installation.roles.streams), [Observe()], never)
     began = time.perf_counter()
     await runner.catch_up(log_id, count)
     return time.perf_counter() - began

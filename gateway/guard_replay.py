@@ -12,7 +12,7 @@ is rebuilt with the hash of a random secret that is thrown away, so the key gran
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import orjson
@@ -44,7 +44,7 @@ from ledger.format.events import (
     PlaceReleased,
     from_data,
 )
-from ledger.format.guards import Guard, GuardCall
+from ledger.format.guards import EntryWithParts, Guard, GuardCall
 from ledger.format.json_object import parse_object
 from ledger.store.queries import load_queries
 
@@ -57,25 +57,14 @@ REPLAY_GUARDS: Final = tuple(
 """Guards that a replay needs in addition to those of the running gateway."""
 
 
-class ReplayedEntry(Protocol):
-    """An entry that is replayed."""
-
-    @property
-    def entry(self) -> Entry:
-        """The entry."""
-
-    def part(self, name: str, /) -> bytes:
-        """Return a payload part of it, or raise."""
-
-
-def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[ReplayedEntry]], Iterable[GuardCall]]:
+def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[EntryWithParts]], Iterable[GuardCall]]:
     """
     Return the function that derives the guards of the gateway's groups; `random` makes the secret to be thrown away.
     """
     lost = KeyHasher().hash(mint_key(random))
 
-    def guards(group: Sequence[ReplayedEntry]) -> Iterator[GuardCall]:
-        decisions: dict[str, tuple[ReplayedEntry, CommitDecided]] = {}
+    def guards(group: Sequence[EntryWithParts]) -> Iterator[GuardCall]:
+        decisions: dict[str, tuple[EntryWithParts, CommitDecided]] = {}
         for replayed in group:
             entry = replayed.entry
             match entry.type:
@@ -133,7 +122,7 @@ def _created_key(entry: Entry) -> KeyCreatedV1 | KeyCreated:
     return from_data(KeyCreatedV1, entry.data)
 
 
-def _opened(replayed: ReplayedEntry, decided: CommitDecided) -> GuardCall:
+def _opened(replayed: EntryWithParts, decided: CommitDecided) -> GuardCall:
     forward = _members(replayed.part(FORWARD), {"deadline", "owner", "requirements", "result"})
     identifier = decided.identifier
     return GuardCall(
@@ -156,7 +145,7 @@ def _opened(replayed: ReplayedEntry, decided: CommitDecided) -> GuardCall:
     )
 
 
-def _changed(replayed: ReplayedEntry, decided: CommitDecided, settled: CommitSettled) -> Iterator[GuardCall]:
+def _changed(replayed: EntryWithParts, decided: CommitDecided, settled: CommitSettled) -> Iterator[GuardCall]:
     """Yield the guards of an accepted change of the built-in catalog."""
     identifier = decided.identifier
     names: dict[str, object] = {"alias": identifier.alias, "namespace": list(identifier.namespace)}
@@ -184,14 +173,14 @@ def _changed(replayed: ReplayedEntry, decided: CommitDecided, settled: CommitSet
             yield _placed(replayed, names, str(settled.metadata_location))
 
 
-def _placed(replayed: ReplayedEntry, names: dict[str, object], metadata_location: str) -> GuardCall:
+def _placed(replayed: EntryWithParts, names: dict[str, object], metadata_location: str) -> GuardCall:
     """Does not check that the places are free: that was checked when they were recorded, or before it was required."""
     if PLACES in replayed.entry.parts:
         return GuardCall("table.replay", names | place_digests(parse_places(replayed.part(PLACES))))
     return GuardCall("table.expect", names | place_digests(expected_places(metadata_location)))
 
 
-def _body(replayed: ReplayedEntry) -> Mapping[str, Any]:
+def _body(replayed: EntryWithParts) -> Mapping[str, Any]:
     """Return the body of the request, as the part `inputs` has it."""
     try:
         return parse_object(

@@ -37,7 +37,7 @@ from ledger.format.events import ErasureReason
 from ledger.format.guards import GuardRegistry
 from ledger.store.read import Log, read_head
 from ledger.store.session import Connection
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from streams.connections import connect_storing
 from streams.state.dead_letters import TABLE as DEAD_LETTERS
 from streams.state.dead_letters import delete_older
@@ -84,7 +84,7 @@ async def reclaim_erased(installation: Installation, log: Log, index: int) -> No
         async with installation.connect(installation.roles.auditor) as auditor:
             to_index = min(index + 1, (await read_head(auditor, log.log_id)).size)
         projector = installation.as_role(installation.roles.projector)
-        await Runner(projector, PROJECTIONS, opener=installation.opener).catch_up(log.log_id, to_index)
+        await ProjectionRunner(projector, PROJECTIONS, opener=installation.opener).catch_up(log.log_id, to_index)
     async with installation.connect(installation.roles.eraser) as eraser:
         await reclaim(eraser)
     await InstalledCopies(installation=installation).reclaim(log)

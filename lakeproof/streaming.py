@@ -34,7 +34,7 @@ from streams.handlers.observe import ObserveCommits
 from streams.handlers.s3_events import ReceiveS3Events
 from streams.metadata.reader import MetadataReaderPool
 from streams.processing.counters import Counters
-from streams.processing.runner import Runner
+from streams.processing.runner import HandlerRunner
 from streams.processing.sender import Sender
 from streams.sinks.webhook import WEBHOOK, WebhookSink
 from streams.sources.poller import Poller
@@ -51,7 +51,7 @@ class Streams:
     """The streams of one process, wired; nothing runs before `run`."""
 
     services: Services
-    runner: Runner
+    runner: HandlerRunner
     sender: Sender
     queue: SqsSource | None
     poller: Poller | None
@@ -112,7 +112,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
         if settings.kafka_brokers is not None:
             sinks.append(_LateKafka(settings.kafka_brokers, settings.kafka_outbox_topic, stack))
         sender = Sender(dsn, sinks, append, receipts={WEBHOOK: AlertReceipt(clock=now)}, on_sent=counters.add_sent)
-        runner = Runner(
+        runner = HandlerRunner(
             dsn,
             log_handlers(services, reads),
             append,

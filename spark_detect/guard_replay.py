@@ -5,22 +5,13 @@ Rebuilds the marks of scans from the log: every recorded scan is counted in its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from ledger.format.entry import Entry
 from ledger.format.events import EVENTS, ScanCompleted, ScanFailed, from_data
-from ledger.format.guards import GuardCall
+from ledger.format.guards import EntryWithParts, GuardCall
 
 
-class ReplayedEntry(Protocol):
-    """An entry that is replayed."""
-
-    @property
-    def entry(self) -> Entry:
-        """The entry."""
-
-
-def scan_guards(group: Sequence[ReplayedEntry]) -> Iterator[GuardCall]:
+def scan_guards(group: Sequence[EntryWithParts]) -> Iterator[GuardCall]:
     """
     Tell which marks a group has made or counted.
     """

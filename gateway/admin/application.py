@@ -24,13 +24,12 @@ from gateway.admin.holding import Holding
 from gateway.admin.key_issue import IssuedKey, KeyIssue
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
-from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
 from gateway.policy.judging import Evaluate
 from gateway.policy.variables import PrincipalView
@@ -192,7 +191,7 @@ class Admin:
         Return warnings for the author of a policy or an access rule: on which inputs it fails, and why.
         """
         program = Program(kind=kind, id="", version=1, expression=expression)
-        judged = None if effect is None else JudgedEffect(effect)
+        judged = None if effect is None else Effect(effect)
         return await warnings(self._judge(log_id), program, effect=judged)
 
     async def is_retirable_by_a_key(self, log_id: int, *, rule_id: str) -> bool:
@@ -292,7 +291,7 @@ class Admin:
 
     async def change_setting(
         self, log_id: int, by: Editor, *, setting_id: str, value: str, version: int | None = None
-    ) -> Setting:
+    ) -> TenantSetting:
         """
         Change a setting of the tenant; with `version`, only if that is its current version (0: its default).
 
@@ -305,15 +304,17 @@ class Admin:
         if version is not None and found != version:
             raise ConflictError(f"setting {setting_id}: expected version {version}, found {found}", kind=CHANGED)
         if current is not None:
-            return await self._edits.change(Setting, log_id, by, setting_id, lambda setting: setting.change(value))
+            return await self._edits.change(
+                TenantSetting, log_id, by, setting_id, lambda setting: setting.change(value)
+            )
         await self._edits.create(log_id, by, SettingChanged(id=setting_id, version=1, value=value))
-        return Setting(id=setting_id, version=1, value=value)
+        return TenantSetting(id=setting_id, version=1, value=value)
 
-    async def list_settings(self, log_id: int) -> tuple[Setting, ...]:
+    async def list_settings(self, log_id: int) -> tuple[TenantSetting, ...]:
         """Return every setting of the tenant; one that was never changed has version 0 and its default."""
         changed = (await self._control.current(log_id)).settings
         return tuple(
-            changed.get(setting_id, Setting(id=setting_id, version=0, value=values[0]))
+            changed.get(setting_id, TenantSetting(id=setting_id, version=0, value=values[0]))
             for setting_id, values in limits.KNOWN_SETTINGS.items()
         )
 

@@ -23,9 +23,8 @@ from gateway.policy.access import (
     NOTHING,
     Access,
     AccessRequest,
-    AccessRule,
-    Effect,
     Grant,
+    JudgedRule,
     access_activation,
     refs_of,
 )
@@ -35,6 +34,7 @@ from gateway.policy.judging import CONTENT_OPERATIONS, Evaluate, judge_rules
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import mentions, texts_in, texts_near
+from ledger.format.events import Effect
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -116,7 +116,7 @@ async def warnings(
 
 
 async def check_retirable(
-    evaluate: Evaluate, rules: Sequence[AccessRule], rule: AccessRule, caller: PrincipalView, *, timeout_s: float
+    evaluate: Evaluate, rules: Sequence[JudgedRule], rule: JudgedRule, caller: PrincipalView, *, timeout_s: float
 ) -> None:
     """
     Check that `caller` could retire `rule` while `rules`, which include it, are in force.
@@ -135,7 +135,7 @@ async def check_retirable(
 
 
 async def why_not_retirable(
-    evaluate: Evaluate, rules: Sequence[AccessRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
+    evaluate: Evaluate, rules: Sequence[JudgedRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
 ) -> str | None:
     """
     Return why `caller` could not retire an access rule under `rules`; None if that is permitted.

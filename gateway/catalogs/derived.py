@@ -24,7 +24,7 @@ BATCH_ROWS: Final = 2_000
 
 _QUERIES: Final = load_queries("gateway", "derived.sql")
 
-Row: TypeAlias = tuple[Any, ...]
+_Row: TypeAlias = tuple[Any, ...]
 
 
 def fill_derived_rows(connection: psycopg.Connection) -> None:
@@ -37,7 +37,7 @@ def fill_derived_rows(connection: psycopg.Connection) -> None:
     _fill_catalog_places(connection)
 
 
-def _fill(connection: psycopg.Connection, find: str, fill: str, derive: Callable[[Row], dict[str, object]]) -> None:
+def _fill(connection: psycopg.Connection, find: str, fill: str, derive: Callable[[_Row], dict[str, object]]) -> None:
     """Fill the rows that `find` returns, one transaction per batch; rows that an append locks come later."""
     while True:
         with connection.transaction():
@@ -49,17 +49,17 @@ def _fill(connection: psycopg.Connection, find: str, fill: str, derive: Callable
             return
 
 
-def _namespace_look(row: Row) -> dict[str, object]:
+def _namespace_look(row: _Row) -> dict[str, object]:
     log_id, alias, namespace = row
     return {"log_id": log_id, "alias": alias, "namespace": namespace, **look_of(*namespace)}
 
 
-def _table_look(row: Row) -> dict[str, object]:
+def _table_look(row: _Row) -> dict[str, object]:
     log_id, alias, namespace, name = row
     return {"log_id": log_id, "alias": alias, "namespace": namespace, "name": name, **look_of(*namespace, name)}
 
 
-def _expected(row: Row) -> dict[str, object]:
+def _expected(row: _Row) -> dict[str, object]:
     log_id, alias, namespace, name, metadata_location = row
     names = {"log_id": log_id, "alias": alias, "namespace": namespace, "name": name}
     return {**names, **place_digests(expected_places(metadata_location))}
@@ -76,7 +76,7 @@ def _fill_catalog_places(connection: psycopg.Connection) -> None:
         return
     with connection.transaction():
         connection.execute(_QUERIES["lock_places"], {"lock": LOCK})
-        rows: Sequence[Row] = connection.execute(_QUERIES["catalogs_without_places"]).fetchall()
+        rows: Sequence[_Row] = connection.execute(_QUERIES["catalogs_without_places"]).fetchall()
         entries = [(log_id, parse_entry(bytes(entry))) for log_id, entry in rows]
         for log_id, entry in sorted(entries, key=lambda each: (each[1].recorded_at, each[0], each[1].index)):
             created = from_data(CatalogCreated, entry.data)

@@ -40,7 +40,7 @@ from gateway.commit.events import Requested, decided
 from gateway.commit.forwarding import forward
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import JudgedRequest, Judgement
-from gateway.commit.metrics import Done, Stage
+from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.request_hash import request_hash
 from gateway.commit.requests import Request, read_body
 from gateway.commit.swapping import swap
@@ -76,11 +76,11 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         GatewayError: if it was refused, conflicted, or could not be done; its class says whether anything was changed.
     """
     principal = await gateway.authenticator.authenticate(request.authorization)
-    done(Stage.TENANT)
+    done(MutationStage.TENANT)
     path = request.target()
-    done(Stage.IDENTIFIERS)
+    done(MutationStage.IDENTIFIERS)
     state = await gateway.rules_in_force(principal)
-    done(Stage.PRINCIPAL)
+    done(MutationStage.PRINCIPAL)
     body = await read_body(
         request.chunks,
         content_length=request.content_length,
@@ -88,10 +88,10 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     )
     key = await gateway.intake.request_keys.key(principal.log_id)
     keyed_hash = request_hash(key, method=request.method, path=request.path, body=body)
-    done(Stage.BODY)
+    done(MutationStage.BODY)
     parse = partial(parse_mutation, request.operation, path, body=body, purge=request.purge)
     mutation = await gateway.intake.large_requests.parse(principal.log_id, body, parse)
-    done(Stage.PARSE)
+    done(MutationStage.PARSE)
     requested = Requested(
         mutation=mutation,
         principal=principal,
@@ -108,12 +108,12 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         # Callers who are permitted nothing there get the same answer as for a catalog that exists.
         await _check_permitted(gateway, state, requested)
         raise
-    done(Stage.CATALOG)
+    done(MutationStage.CATALOG)
     flow = _Flow(gateway=gateway, log_id=principal.log_id, requested=requested, catalog=catalog, done=done)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         changed = await flow.attempt(state, is_last=attempt == ATTEMPTS_MAX)
         if changed is not None:
-            done(Stage.ANSWER)
+            done(MutationStage.ANSWER)
             return changed
         # The target was changed meanwhile: load it again and see whether the requirements still hold.
         state = await flow.rules()
@@ -161,13 +161,13 @@ class _Flow:
     async def attempt(self, state: ControlState, *, is_last: bool) -> Changed | None:
         """Load, judge and change once; None if another commit was first and this one may try again."""
         plan = await self._load()
-        self.done(Stage.LOAD)
+        self.done(MutationStage.LOAD)
         for _ in range(STALE_MAX):
             # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
             # then brought up to date and the request is judged again.
-            self.done(Stage.CONTROL)
+            self.done(MutationStage.CONTROL)
             judgement = await self._judge(state, plan)
-            self.done(Stage.JUDGE)
+            self.done(MutationStage.JUDGE)
             outcome = await self._decide(judgement, plan, is_last=is_last)
             if not isinstance(outcome, Stale):
                 return outcome
@@ -260,7 +260,7 @@ class _Flow:
             raise error from None
         if isinstance(outcome, Stale):
             return outcome
-        self.done(Stage.DECIDE)
+        self.done(MutationStage.DECIDE)
         raise error
 
     def _id_of_undecidable(self, judgement: Judgement) -> UUID:

@@ -16,7 +16,7 @@ from gateway.catalogs.json_text import off_loop
 from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.events import decided, settled_by_reply, table_uuid
-from gateway.commit.metrics import Stage
+from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
 from gateway.errors import (
     CommitStateUnknownError,
@@ -53,11 +53,11 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
     opened = await _open(decision, approved, outgoing)
     if isinstance(opened, Stale):
         return opened
-    approved.done(Stage.DECIDE)
+    approved.done(MutationStage.DECIDE)
     outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing))
-    approved.done(Stage.CHANGE)
+    approved.done(MutationStage.CHANGE)
     await _settle(decision, approved, outcome)
-    approved.done(Stage.SETTLE)
+    approved.done(MutationStage.SETTLE)
     match outcome.settled, outcome.reply:
         case CommitOutcome.ACCEPTED, Answered() as answered:
             return approved.answer(await off_loop(catalog.show_answer, len(answered.body), answered))

@@ -18,7 +18,7 @@ from gateway.control.plane import ControlState
 from gateway.errors import TooLargeError, UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Principal
-from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, AccessRule, Grant
+from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, Grant, JudgedRule
 from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verdict
 from gateway.policy.judging import Evaluate, decide_policies, judge_rules, permits_anything
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
@@ -239,7 +239,7 @@ def _read(state: ControlState, principal: Principal, target: Target, operation: 
     )
 
 
-def access_rules(state: ControlState) -> tuple[AccessRule, ...]:
+def access_rules(state: ControlState) -> tuple[JudgedRule, ...]:
     """
     Return the access rules in force as they are judged.
     """

@@ -20,7 +20,7 @@ from gateway.mutations import Operation
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class Stage(StrEnum):
+class MutationStage(StrEnum):
     """
     The stages of a mutation as `commit_flow.py` numbers them; the number is the label `step` of the latency metric.
     """
@@ -40,7 +40,7 @@ class Stage(StrEnum):
     ANSWER = "14"
 
 
-Done: TypeAlias = Callable[[Stage], None]
+Done: TypeAlias = Callable[[MutationStage], None]
 """Called at the end of each stage: for latency metrics, and for tests that stop the process there."""
 
 
@@ -99,7 +99,7 @@ class Measures:
         """Measure one mutation; yields the function that `commit_flow` calls at the end of each stage."""
         last = perf_counter()
 
-        def done(stage: Stage) -> None:
+        def done(stage: MutationStage) -> None:
             nonlocal last
             now = perf_counter()
             self._stages.labels(step=stage.value).observe(now - last)

@@ -13,7 +13,7 @@ from gateway.catalogs.catalog import SwapsPointer
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import decided, settled
-from gateway.commit.metrics import Stage
+from gateway.commit.metrics import MutationStage
 from gateway.errors import UnavailableError
 from gateway.log_errors import append_errors
 from gateway.metadata.files import MetadataFileError, Written
@@ -61,7 +61,7 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
     if isinstance(outcome, Stale):
         await _discard(catalog, written)
         return outcome
-    approved.done(Stage.DECIDE)  # in one transaction with change and outcome
+    approved.done(MutationStage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
         return approved.answer(catalog.show_change(change, written.location) if written else None)
     await _discard(catalog, written)

@@ -17,8 +17,7 @@ from datetime import datetime
 from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
 
 from gateway.errors import ConflictError
-from gateway.policy.access import AccessRule as JudgedRule
-from gateway.policy.access import Effect as JudgedEffect
+from gateway.policy.access import JudgedRule
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
 from ledger.errors import FormatError
 from ledger.format import canonical
@@ -113,7 +112,7 @@ class AccessRule:
         return JudgedRule(
             id=self.id,
             version=self.version,
-            effect=JudgedEffect(self.effect.value),
+            effect=self.effect,
             expression=self.expression,
             vocabulary=self.vocabulary,
         )
@@ -185,7 +184,7 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class TenantSetting:
     """A setting of the tenant: `value` replaces the default. It is never retired: the default is a value, too."""
 
     KIND: ClassVar[str] = "setting"
@@ -212,8 +211,8 @@ class Tenant:
     retired: bool = False
 
 
-Aggregate: TypeAlias = Policy | AccessRule | Catalog | ApiKey | Setting | Tenant
-A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Setting, Tenant)
+Aggregate: TypeAlias = Policy | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
+A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyCreated,
@@ -260,7 +259,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
         case SettingChanged(id=id_, version=version, value=value):
             if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
                 raise _out_of_order(event, aggregate)
-            return Setting(id=id_, version=version, value=value)
+            return TenantSetting(id=id_, version=version, value=value)
         case PolicyRetired() | AccessRuleRetired() | CatalogRetired() | KeyRevoked():
             return replace(_before(event, aggregate), version=event.version, retired=True)
         case _:

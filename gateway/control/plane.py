@@ -27,8 +27,8 @@ from gateway.control.aggregates import (
     Catalog,
     ControlEvent,
     Policy,
-    Setting,
     Tenant,
+    TenantSetting,
     aggregate_key,
     evolve,
 )
@@ -53,7 +53,7 @@ READ_TIMEOUT_S: Final = 10.0
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
 
-A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Setting, Tenant)
+A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 
 class ControlUnknownError(UnavailableError):
@@ -74,7 +74,7 @@ class ControlState:
     access_rules: Mapping[str, AccessRule]
     catalogs: Mapping[str, Catalog]
     keys: Mapping[str, ApiKey]
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, TenantSetting]
     tenants: Mapping[str, Tenant]
     policy_set: str
 
@@ -243,7 +243,7 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         access_rules=access_rules,
         catalogs=_by_id(Catalog, aggregates),
         keys=_by_id(ApiKey, aggregates),
-        settings=_by_id(Setting, aggregates),
+        settings=_by_id(TenantSetting, aggregates),
         tenants=_by_id(Tenant, aggregates),
         policy_set=hashlib.sha256(canonical.encode(judges)).hexdigest(),
     )

@@ -24,7 +24,7 @@ from gateway.admin.limits import check_roles, format_expiry, parse_expiry
 from gateway.commit.commit_flow import STALE_MAX
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import principal_view
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.http.request import body_of, check_access, credential
 from gateway.identity import Principal
@@ -247,7 +247,7 @@ async def change_setting(request: Request, setting_id: str) -> Response:
     """Change a setting of the tenant."""
     body = await _body(request, SettingBody)
 
-    async def change(admin: Admin, caller: Principal, by: Editor) -> Setting:
+    async def change(admin: Admin, caller: Principal, by: Editor) -> TenantSetting:
         return await admin.change_setting(
             caller.log_id, by, setting_id=setting_id, value=body.value, version=body.version
         )
@@ -336,7 +336,7 @@ def _catalog(catalog: Catalog) -> dict[str, Any]:
     return {"alias": catalog.id, "version": catalog.version, "kind": catalog.kind, "options": dict(catalog.options)}
 
 
-def _setting(setting: Setting) -> dict[str, Any]:
+def _setting(setting: TenantSetting) -> dict[str, Any]:
     return _shown(asdict(setting))
 
 

@@ -18,12 +18,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.admin.limits import check_text
+from gateway.catalogs.upstreams import Secrets
 from gateway.control.aggregates import Catalog
 from gateway.control.plane import ControlPlane
 from gateway.database import Database
@@ -60,13 +61,6 @@ class SwitchedOffError(GatewayError):
 
     status = 410
     kind = "GoneException"
-
-
-class Secrets(Protocol):
-    """The tenants' secrets (see `projections.lake.secrets.SecretDirectory`)."""
-
-    def read(self, tenant: UUID, secret: str) -> str:
-        """Return the tenant's secret of that id, or raise SecretMissingError."""
 
 
 class _Body(BaseModel):

@@ -20,6 +20,8 @@ from gateway.metadata.shapes import JsonObject
 from gateway.metadata.sorting import UNSORTED_ID, order_key
 
 Metadata: TypeAlias = Mapping[str, Any]
+"""Iceberg metadata of a table or a view, parsed from JSON (Iceberg table specification, appendix C)."""
+
 Update: TypeAlias = Mapping[str, Any]  # as `parse_updates` or `create_updates` returned it
 
 MAIN_BRANCH = "main"

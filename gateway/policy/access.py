@@ -35,6 +35,7 @@ from gateway.metadata import commit_actions
 from gateway.policy.engine import ACCESS_RULE, Outcome, Program, Verdict
 from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import fields_named
+from ledger.format.events import Effect
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -43,15 +44,8 @@ VOCABULARY: Final = 2
 """The version of `access_rule.created` whose expressions are written in this vocabulary."""
 
 
-class Effect(StrEnum):
-    """The effect of a rule that holds."""
-
-    PERMIT = "permit"
-    FORBID = "forbid"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRule:
+class JudgedRule:
     """An access rule in force; `vocabulary` is the one its expression was written in (`former.py` has the first)."""
 
     id: str
@@ -229,7 +223,7 @@ def access_actions(commit: CommitView) -> tuple[str, ...]:
 
 
 def decide_access(
-    rules: Sequence[AccessRule],
+    rules: Sequence[JudgedRule],
     verdicts: Sequence[Verdict],
     *,
     beyond: frozenset[str] = frozenset(),
@@ -244,7 +238,7 @@ def decide_access(
     """
     outcomes = {(rule.id, rule.version): _outcome_of(rule, verdicts) for rule in rules}
 
-    def first(among: Iterable[AccessRule], outcome: Outcome) -> AccessRule | None:
+    def first(among: Iterable[JudgedRule], outcome: Outcome) -> JudgedRule | None:
         return next((rule for rule in among if outcomes[rule.id, rule.version] is outcome), None)
 
     forbids = [rule for rule in rules if rule.effect is Effect.FORBID]
@@ -263,7 +257,7 @@ def decide_access(
     return AccessDecision(outcome=Access.DENIED, message="no access rule permits this")
 
 
-def _beyond(rule: AccessRule, beyond: frozenset[str]) -> str:
+def _beyond(rule: JudgedRule, beyond: frozenset[str]) -> str:
     more = " and ".join(_GRANTED[field] for field in sorted(beyond))
     names = " and ".join(f"grant.{field}" for field in sorted(beyond))
     return f"to grant {more} takes a rule that names {names}, and {rule.id} does not"
@@ -272,17 +266,17 @@ def _beyond(rule: AccessRule, beyond: frozenset[str]) -> str:
 _GRANTED: Final = {"identity": "a key to another identity", "roles": "roles that the caller does not have"}
 
 
-def _decision(outcome: Access, rule: AccessRule, words: str) -> AccessDecision:
+def _decision(outcome: Access, rule: JudgedRule, words: str) -> AccessDecision:
     message = f"access rule {rule.id} (version {rule.version}) {words}"
     return AccessDecision(outcome=outcome, reason=(rule.id, rule.version), message=message)
 
 
-def _why(rule: AccessRule, verdicts: Sequence[Verdict]) -> str:
+def _why(rule: JudgedRule, verdicts: Sequence[Verdict]) -> str:
     details = [v.detail for v in verdicts if (v.kind, v.id, v.version) == (ACCESS_RULE, rule.id, rule.version)]
     return f": {details[0]}" if len(details) == 1 and details[0] else ""
 
 
-def _outcome_of(rule: AccessRule, verdicts: Sequence[Verdict]) -> Outcome:
+def _outcome_of(rule: JudgedRule, verdicts: Sequence[Verdict]) -> Outcome:
     own = [v.outcome for v in verdicts if (v.kind, v.id, v.version) == (ACCESS_RULE, rule.id, rule.version)]
     return own[0] if len(own) == 1 else Outcome.ERROR
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gateway.policy.access import AccessRule, content_path
+from gateway.policy.access import JudgedRule, content_path
 from gateway.policy.engine import Outcome, Verdict
 from gateway.policy.variables import CommitView
 from gateway.policy.words import mentions, texts_in
@@ -39,8 +39,8 @@ def former_values(commit: CommitView) -> dict[str, Json]:
 
 
 def ambiguous(
-    rules: Sequence[AccessRule], activation: Mapping[str, Json], former: Mapping[str, Json]
-) -> tuple[AccessRule, ...]:
+    rules: Sequence[JudgedRule], activation: Mapping[str, Json], former: Mapping[str, Json]
+) -> tuple[JudgedRule, ...]:
     """
     Return the older rules that name a variable with another value now.
     """
@@ -87,7 +87,7 @@ def speaks_of_former_paths(expression: str) -> bool:
     return any(text.partition(".")[0] in ROOTS for text in texts_in(expression))
 
 
-def is_in_doubt(rule: AccessRule) -> bool:
+def is_in_doubt(rule: JudgedRule) -> bool:
     """
     Return whether an older rule may have to be written again; evaluating it shows whether it has to.
     """

@@ -22,8 +22,7 @@ from gateway.policy.access import (
     Access,
     AccessDecision,
     AccessRequest,
-    AccessRule,
-    Effect,
+    JudgedRule,
     access_activation,
     decide_access,
     refs_of,
@@ -32,7 +31,7 @@ from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Program, Verdict
 from gateway.policy.former import ambiguous, compared, former_values
 from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import mentions
-from ledger.format.events import CommitDecision
+from ledger.format.events import CommitDecision, Effect
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -70,7 +69,7 @@ class Judged:
 
 async def judge_rules(
     evaluate: Evaluate,
-    rules: Sequence[AccessRule],
+    rules: Sequence[JudgedRule],
     request: AccessRequest,
     *,
     timeout_s: float,
@@ -117,7 +116,7 @@ async def judge_rules(
 
 
 async def permits_anything(
-    evaluate: Evaluate, rules: Sequence[AccessRule], principal: PrincipalView, *, catalog: str, timeout_s: float
+    evaluate: Evaluate, rules: Sequence[JudgedRule], principal: PrincipalView, *, catalog: str, timeout_s: float
 ) -> bool:
     """
     Return whether `rules` may permit `principal` anything at all in a catalog.
@@ -165,7 +164,7 @@ def _countdown(timeout_s: float) -> Callable[[], float]:
     return remaining_s
 
 
-def _may_permit(rules: Sequence[AccessRule], verdicts: Sequence[Verdict]) -> bool:
+def _may_permit(rules: Sequence[JudgedRule], verdicts: Sequence[Verdict]) -> bool:
     outcomes = [(rule.effect, verdict.outcome) for rule, verdict in zip(rules, verdicts, strict=True)]
     if (Effect.FORBID, Outcome.ALLOW) in outcomes:
         return False

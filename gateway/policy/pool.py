@@ -47,7 +47,7 @@ from gateway.policy.engine import (
 )
 from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
 from gateway.policy.lines import LINE_CALLS_MAX, Credit, LineFullError, Lines
-from gateway.policy.process import Ended, Processes, WorkerProcess
+from gateway.policy.process import Ended, WorkerProcess, WorkerProcesses
 from gateway.policy.text import check_new_text
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class WorkerEngine:
     A `PolicyEngine` over child processes; an async context manager.
 
     The processes of the short lane start with the first call, or with `start`; the others when they are needed, using
-    the spare process that is always ready (`process.Processes`).
+    the spare process that is always ready (`process.WorkerProcesses`).
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class WorkerEngine:
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         self._waiting_s = waiting_s
-        self._processes = Processes(judging_bytes_max=judging_bytes_max, start_timeout_s=start_timeout_s)
+        self._processes = WorkerProcesses(judging_bytes_max=judging_bytes_max, start_timeout_s=start_timeout_s)
         self._short = _Lane(seats=workers, slice_s=SLICE_S, lines=Lines(line_calls_max=line_calls_max))
         self._long = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
         self._checks = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))

@@ -4,8 +4,8 @@ The child processes of the policy engine as the gateway sees them: started, call
 Guarantee: any fault of a process is raised as `EngineUnavailableError`, and a process whose start failed or was
 cancelled is killed. A process does not inherit our environment, which may contain the gateway's secrets.
 
-`Processes` always keeps one spare process ready: a start takes half a second, and the calls after one whose process had
-to be killed should not wait for that.
+`WorkerProcesses` always keeps one spare process ready: a start takes half a second, and the calls after one whose
+process had to be killed should not wait for that.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class WorkerProcess:
         return EngineUnavailableError(f"the policy worker ended (status {status}); another has taken its place")
 
 
-class Processes:
+class WorkerProcesses:
     """The processes of one engine: those in use, and a spare one. Event loop only."""
 
     def __init__(self, *, judging_bytes_max: int, start_timeout_s: float) -> None:

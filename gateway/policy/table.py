@@ -11,17 +11,15 @@ Snapshot ids are random 63-bit integers and become strings; see `plain_json` for
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from gateway.metadata import Metadata
     from ledger.format.canonical import Json
-
-Metadata: TypeAlias = Mapping[str, Any]
-"""Iceberg metadata of a table or a view, parsed from JSON (Iceberg table specification, appendix C)."""
 
 INTEGER_MAX: Final = 2**53 - 1
 """The largest integer on which all JSON readers agree; the log stores none beyond it."""

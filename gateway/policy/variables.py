@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import BadRequestError
-from gateway.policy.table import Metadata, UnreadableMetadataError, snapshot_of, table_of
+from gateway.policy.table import UnreadableMetadataError, snapshot_of, table_of
 
 if TYPE_CHECKING:
+    from gateway.metadata import Metadata
     from ledger.format.canonical import Json
 
 CLIENT_CHARACTERS_MAX: Final = 256

@@ -17,7 +17,7 @@ from lakeproof.detecting import detect_until_signal, find_spark, request_scan
 from spark_detect.status import LogStatus, read_status
 
 
-class State(StrEnum):
+class ScanState(StrEnum):
     """What an operator does about a log: nothing, wait, or look at a storage that does not answer."""
 
     CURRENT = "current"
@@ -92,7 +92,7 @@ def _row(each: LogStatus) -> dict[str, object]:
     }
 
 
-def _state(each: LogStatus) -> State:
+def _state(each: LogStatus) -> ScanState:
     if each.put_off:
-        return State.PUT_OFF
-    return State.BEHIND if each.waiting or each.open_ranges else State.CURRENT
+        return ScanState.PUT_OFF
+    return ScanState.BEHIND if each.waiting or each.open_ranges else ScanState.CURRENT

@@ -38,12 +38,12 @@ from projections.graph.traversals import Impact, Propagation, Traversal, impact_
 from projections.processing.cursors import Progress
 from projections.processing.generations import AppendAttestation, Rebuilt, ReportProgress, prune, rebuild, replace
 from projections.processing.projection import Projection
-from projections.processing.runner import Runner, connect
+from projections.processing.runner import ProjectionRunner, connect
 
 A = TypeVar("A", TableAnswers, Impact, Propagation)
 
 
-class State(StrEnum):
+class ProjectionState(StrEnum):
     """What an operator does about a projection: nothing, wait, start `lakeproof up`, or `replace`."""
 
     CURRENT = "current"
@@ -86,7 +86,7 @@ def projections_app(
         async def read() -> list[dict[str, object]]:
             async with open_services() as services:
                 versions = {projection.name: projection.version for projection in projections}
-                progress = await Runner(_dsn(services), projections).progress()
+                progress = await ProjectionRunner(_dsn(services), projections).progress()
             return [_row(each, versions[each.projection]) for each in progress]
 
         console.show_rows(_COLUMNS, asyncio.run(read()), as_json=as_json)
@@ -210,7 +210,7 @@ async def _query(
         logs = await _logs(services, [_projection(projections, GRAPH)], which)
         if len(logs) != 1:
             raise ProjectionError(f"expected one log with a graph, found {len(logs)}: name it by --tenant or --log")
-        progress = await Runner(_dsn(services), projections).progress()
+        progress = await ProjectionRunner(_dsn(services), projections).progress()
         lag = {each.log.log_id: each.lag_entries for each in progress if each.projection == GRAPH}
         async with connect(_dsn(services)) as connection, connection.transaction():
             role = sql.Identifier(logs[0].reader or "none")
@@ -253,12 +253,12 @@ def _row(progress: Progress, version: int) -> dict[str, object]:
     }
 
 
-def _state(progress: Progress, version: int) -> State:
+def _state(progress: Progress, version: int) -> ProjectionState:
     if progress.generation is None:
-        return State.NOT_BEGUN
+        return ProjectionState.NOT_BEGUN
     if progress.version != version:
-        return State.OTHER_VERSION
-    return State.BEHIND if progress.lag_entries else State.CURRENT
+        return ProjectionState.OTHER_VERSION
+    return ProjectionState.BEHIND if progress.lag_entries else ProjectionState.CURRENT
 
 
 def _projection(projections: Sequence[Projection], name: str) -> Projection:
@@ -281,7 +281,7 @@ async def _logs(services: Services, projections: Sequence[Projection], which: Wh
     Raises:
         ProjectionError: if it names one that is not there.
     """
-    progress = await Runner(_dsn(services), projections).progress()
+    progress = await ProjectionRunner(_dsn(services), projections).progress()
     if which.tenant is None and which.origin is None:
         return list({each.log.log_id: each.log for each in progress if each.generation is not None}.values())
     tenant = None if which.tenant is None else (await find_tenant(services, which.tenant))[0]

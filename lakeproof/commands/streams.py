@@ -30,7 +30,7 @@ from streams.state.leases import handler_duty, sink_duty
 from streams.state.outbox import read_backlog
 
 
-class State(StrEnum):
+class StreamState(StrEnum):
     """What an operator does about a row: nothing, wait, look at what is away, or `replay`."""
 
     CURRENT = "current"
@@ -149,7 +149,7 @@ async def _status(open_streams: OpenStreams) -> list[dict[str, object]]:
             {
                 "log": sink.log.origin,
                 "source": source,
-                "state": State.PUT_OFF if sink.attempts else State.BEHIND,
+                "state": StreamState.PUT_OFF if sink.attempts else StreamState.BEHIND,
                 "waiting": sink.messages,
                 "failures": sink.attempts,
                 "dead_letters": found,
@@ -158,17 +158,17 @@ async def _status(open_streams: OpenStreams) -> list[dict[str, object]]:
         )
     # What has died of a source that has nothing else to show.
     for (origin, source), count in dead.items():
-        row = {"log": origin, "source": source, "state": State.DEAD_LETTERS}
+        row = {"log": origin, "source": source, "state": StreamState.DEAD_LETTERS}
         rows.append({**row, "waiting": 0, "failures": 0, "dead_letters": count})
     return rows
 
 
 def _handler_row(progress: HandlerProgress, dead: int) -> dict[str, object]:
-    state = State.BEHIND if progress.lag_entries else State.DEAD_LETTERS if dead else State.CURRENT
+    state = StreamState.BEHIND if progress.lag_entries else StreamState.DEAD_LETTERS if dead else StreamState.CURRENT
     return {
         "log": progress.log.origin,
         "source": handler_duty(progress.handler),
-        "state": State.PUT_OFF if progress.failures else state,
+        "state": StreamState.PUT_OFF if progress.failures else state,
         "waiting": progress.lag_entries,
         "failures": progress.failures,
         "dead_letters": dead,
@@ -182,7 +182,7 @@ def _host_row(progress: HostProgress) -> dict[str, object]:
     return {
         "log": progress.log.origin,
         "source": f"{handler_duty(progress.handler)} at {progress.host}",
-        "state": State.PUT_OFF if progress.failures else State.BEHIND,
+        "state": StreamState.PUT_OFF if progress.failures else StreamState.BEHIND,
         "waiting": progress.messages,
         "failures": progress.failures,
         "dead_letters": 0,

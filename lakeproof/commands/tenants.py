@@ -16,7 +16,7 @@ import typer
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.limits import check_id, check_roles, check_tenant_name
-from gateway.control.aggregates import Setting, Tenant
+from gateway.control.aggregates import Tenant, TenantSetting
 from gateway.errors import ConflictError
 from lakeproof import console
 from lakeproof.commands.api_keys import key_text, shown_once
@@ -86,7 +86,7 @@ def tenants_app(
     def settings(tenant: TenantArgument, *, as_json: AsJson = False) -> None:
         """Show a tenant's settings; version 0 is the default."""
 
-        async def work(services: Services) -> Sequence[Setting]:
+        async def work(services: Services) -> Sequence[TenantSetting]:
             return await services.gateway.admin.list_settings(await find_tenant_log(services, tenant))
 
         columns = ("id", "version", "value")
@@ -100,7 +100,7 @@ def tenants_app(
     ) -> None:
         """Give a setting of a tenant another value; it is in the tenant's log, and holds from there on."""
 
-        async def work(services: Services) -> Setting:
+        async def work(services: Services) -> TenantSetting:
             log_id = await find_tenant_log(services, tenant)
             return await services.gateway.admin.change_setting(log_id, OPERATOR, setting_id=setting_id, value=value)
 
@@ -140,7 +140,7 @@ def _url(settings: Settings) -> str:
     return f"http://{host}:{settings.port or '<port>'}"
 
 
-def _rows(columns: Sequence[str], things: Sequence[Tenant | Setting]) -> list[dict[str, object]]:
+def _rows(columns: Sequence[str], things: Sequence[Tenant | TenantSetting]) -> list[dict[str, object]]:
     return [{column: asdict(thing)[column] for column in columns} for thing in things]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.commit.metrics import Done, Measures, Stage
+from gateway.commit.metrics import Done, Measures, MutationStage
 from gateway.mutations import Operation
 from lakeproof.demo.helper_process import end_with_input, say_ready
 from lakeproof.installation import open_installation
@@ -33,9 +33,9 @@ class KillingMeasures(Measures):
         """Measure one mutation, which may be the last."""
         with super().commit(operation) as done:
 
-            def done_and_die(stage: Stage) -> None:
+            def done_and_die(stage: MutationStage) -> None:
                 done(stage)
-                if operation is Operation.TABLE_COMMIT and stage is Stage.CHANGE:
+                if operation is Operation.TABLE_COMMIT and stage is MutationStage.CHANGE:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             yield done_and_die

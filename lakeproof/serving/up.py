@@ -47,7 +47,7 @@ from lakeproof.signing import open_signer
 from lakeproof.streaming import open_streams
 from projections.lineage.cycle_events import keep_appending_cycles
 from projections.lineage.projection import LINEAGE
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from spark_detect.driver.supervise import DetectionState
 
 BACKLOG = 1024
@@ -66,7 +66,7 @@ class Serving:
     url: str
     stop: asyncio.Event
     services: Services
-    runner: Runner
+    runner: ProjectionRunner
     detection: DetectionState = field(default_factory=DetectionState)
     """The state of detection in this process."""
 
@@ -100,7 +100,7 @@ async def _serving_on(
     settings, installation = services.installation.settings, services.installation
     projector = installation.as_role(installation.roles.projector)
     decided = asyncio.Event()  # set when lineage was projected: there may be new cycles to report
-    runner = Runner(
+    runner = ProjectionRunner(
         projector,
         PROJECTIONS,
         opener=services.opener,

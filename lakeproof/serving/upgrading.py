@@ -21,14 +21,14 @@ from ledger.errors import LedgerError
 from projections.errors import NotProjectedError, RebuildRunningError
 from projections.processing.generations import replace
 from projections.processing.projection import Projection
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 
 RETRY_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
 
-async def replace_older(services: Services, runner: Runner, projections: Sequence[Projection]) -> None:
+async def replace_older(services: Services, runner: ProjectionRunner, projections: Sequence[Projection]) -> None:
     """
     Replace every live generation of an older version, one after the other; returns when there is none.
 
@@ -43,7 +43,7 @@ async def replace_older(services: Services, runner: Runner, projections: Sequenc
         await asyncio.sleep(RETRY_S)
 
 
-async def _replace_all(services: Services, runner: Runner, projections: dict[str, Projection]) -> bool:
+async def _replace_all(services: Services, runner: ProjectionRunner, projections: dict[str, Projection]) -> bool:
     """Replace what is older and free; return whether nothing older is left."""
     is_done = True
     installation = services.installation

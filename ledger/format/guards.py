@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from ledger.errors import GuardError
+from ledger.format.entry import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,17 @@ class GuardCall:
 
     guard: str
     parameters: Mapping[str, object]
+
+
+class EntryWithParts(Protocol):
+    """An entry of the log with its payload parts, from which the guards that its group ran are derived."""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+
+    def part(self, name: str, /) -> bytes:
+        """Return the payload part of that name, or raise."""
 
 
 class GuardRegistry:

@@ -39,7 +39,7 @@ IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
 _log = logging.getLogger(__name__)
 
 
-class Runner:
+class ProjectionRunner:
     """
     Applies entries to the live generations of `projections`.
 

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from spark_detect.driver.query import running_query
 from spark_detect.driver.session import start_session
-from spark_detect.driver.supervise import ENDED
+from spark_detect.driver.supervise import ENDED, Say
 from spark_detect.job_folder import JobFolder
 from spark_detect.planning.batches import Batches
 from spark_detect.recording.appender_thread import AppenderThread
@@ -40,8 +39,6 @@ LATE: Final = "Python worker failed to connect back"
 LATE_TIMES_MAX: Final = 5
 QUERY_STORY: Final = "=== Streaming Query ==="
 """Where Spark's account of the query begins, behind its cause."""
-
-Say = Callable[[str], None]
 
 
 def run(job: JobFolder, stop: threading.Event, say: Say) -> RecordedCounts:

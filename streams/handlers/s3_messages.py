@@ -46,7 +46,7 @@ class FileKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Created:
+class CreatedObject:
     """An object that was created; `key` is decoded."""
 
     bucket: str
@@ -67,7 +67,7 @@ class TableFile:
     location: str
 
 
-def parse_s3_event(body: str | bytes) -> tuple[Created, ...]:
+def parse_s3_event(body: str | bytes) -> tuple[CreatedObject, ...]:
     """
     Return the objects that a message of S3 names as created, in its order; none for S3's test message.
 
@@ -89,7 +89,7 @@ def parse_s3_event(body: str | bytes) -> tuple[Created, ...]:
     return tuple(created)
 
 
-def table_file(created: Created) -> TableFile | None:
+def table_file(created: CreatedObject) -> TableFile | None:
     """
     Return what a new object is to a table, or None if it says nothing about one.
     """
@@ -118,7 +118,7 @@ def _object(text: str | bytes, what: str) -> Mapping[str, Any]:
         raise PoisonError(str(error)) from error
 
 
-def _record(record: object, position: int) -> Created | None:
+def _record(record: object, position: int) -> CreatedObject | None:
     where = f"Records[{position}]"
     name = _name_of(record)
     if not isinstance(name, str):
@@ -129,7 +129,7 @@ def _record(record: object, position: int) -> Created | None:
     bucket = _text(record, where, "s3", "bucket", "name")
     if not _BUCKET.fullmatch(bucket):
         raise PoisonError(f"{where}.s3.bucket.name: expected the name of a bucket, found {bucket!r:.80}")
-    return Created(bucket=bucket, key=_key(_text(record, where, "s3", "object", "key"), f"{where}.s3.object.key"))
+    return CreatedObject(bucket=bucket, key=_key(_text(record, where, "s3", "object", "key"), f"{where}.s3.object.key"))
 
 
 def _name_of(record: object) -> object:

@@ -43,7 +43,7 @@ BATCHES_IN_A_ROW: Final = 8
 _log = logging.getLogger(__name__)
 
 
-class Runner:
+class HandlerRunner:
     """
     Gives the entries of all tenants' logs to `handlers`, whose names differ; `dsn` works as the streams' role.
 

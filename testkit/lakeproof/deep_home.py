@@ -27,7 +27,7 @@ from ledger.store.read import Log, find_log, read_head
 from ledger.store.session import Connection
 from projections.graph.write import graph_name
 from projections.processing.generations import rebuild
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from streams.handlers.alerts import Alerts
 from testkit.gateway.backup_history import live_before, live_on
 from testkit.gateway.decisions import decide
@@ -178,7 +178,7 @@ async def project(gateway: Gateway) -> None:
     """Bring the read models up to date, have two of them rebuilt and attested, and let the log grow on."""
     services = gateway.services
     projector = services.installation.as_role(services.installation.roles.projector)
-    runner = Runner(projector, PROJECTIONS, opener=services.opener)
+    runner = ProjectionRunner(projector, PROJECTIONS, opener=services.opener)
     async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         log = await find_log(connection, gateway.acme.origin)
         await runner.catch_up(log.log_id, (await read_head(connection, log.log_id)).size)

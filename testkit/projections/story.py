@@ -64,7 +64,7 @@ from projections.entries import LogEntry, read_log_entry
 from projections.graph.projection import GraphProjection
 from projections.lineage.projection import LineageProjection
 from projections.processing.projection import Projection
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.commits import CommitsProjection
 from projections.relational.findings import FindingsProjection
 from projections.relational.metrics import MetricsProjection
@@ -447,9 +447,9 @@ class World:
         await self.append(log, story)
         await self.runner(**options).catch_up(log.log_id, story.size)
 
-    def runner(self, **options: Any) -> Runner:
+    def runner(self, **options: Any) -> ProjectionRunner:
         """Return a runner of all projections."""
-        return Runner(self.dsn, self.projections, **options)
+        return ProjectionRunner(self.dsn, self.projections, **options)
 
     async def attest(self, log: Log, attested: ProjectionAttested) -> None:
         """Take an attestation as a caller's Appender would."""

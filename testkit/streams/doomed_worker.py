@@ -20,7 +20,7 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.session import Connection
 from streams.handler import Effects, Message
-from streams.processing.runner import Runner
+from streams.processing.runner import HandlerRunner
 from testkit.streams.answering import Answering
 
 
@@ -61,7 +61,7 @@ async def main(settings: dict[str, Any]) -> None:
         wake = asyncio.Event()
         asyncio.get_running_loop().add_reader(sys.stdin, lambda: wake.set() if sys.stdin.readline() else None)
         options = {name: settings[name] for name in ("batch_max", "lease_s", "poll_s")}
-        runner = Runner(settings["dsn"], [Doomed(settings["dies_at"])], append, **options)
+        runner = HandlerRunner(settings["dsn"], [Doomed(settings["dies_at"])], append, **options)
         running = asyncio.create_task(runner.run(stop, wake))
         sys.stdout.write("ready\n")
         sys.stdout.flush()

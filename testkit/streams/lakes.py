@@ -13,7 +13,7 @@ from ledger.format.events import CatalogCreated
 from ledger.store.read import Log
 from projections.lake.secrets import SecretDirectory
 from projections.processing.projection import Projection
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.catalogs import CatalogsProjection
 from projections.relational.commits import CommitsProjection
 from testkit.streams.answering import happened
@@ -48,7 +48,7 @@ async def project(world: World, log: Log, *projections: Projection) -> None:
     """Bring the projections that streams read to the end of the log (by default, all of them)."""
     dsn = world.installation.as_role(world.roles.projector)
     chosen = projections or (CatalogsProjection(), CommitsProjection())
-    await Runner(dsn, chosen).catch_up(log.log_id, await world.size(log))
+    await ProjectionRunner(dsn, chosen).catch_up(log.log_id, await world.size(log))
 
 
 async def told(world: World, log: Log, event_type: str) -> list[dict[str, Any]]:

@@ -21,9 +21,9 @@ from ledger.format.events import DetectionFound, DetectionKind
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, find_log, iterate_entries, read_head
 from ledger.store.session import Connection
-from projections.processing.runner import Runner as Projector
+from projections.processing.runner import ProjectionRunner
 from streams.handler import Append, Handler
-from streams.processing.runner import Runner
+from streams.processing.runner import HandlerRunner
 from streams.processing.sender import Sender
 from testkit.streams.answering import ANSWERED, ASKED, OTHER, POISON, told
 
@@ -67,9 +67,9 @@ class World:
         for number in range(questions):
             await self.tell(log, told(OTHER, number=number), told(ASKED, number=number))
 
-    def runner(self, *handlers: Handler, append: Append | None = None, **options: Any) -> Runner:
+    def runner(self, *handlers: Handler, append: Append | None = None, **options: Any) -> HandlerRunner:
         """Return a runner; by default with the real appender."""
-        return Runner(self.dsn, handlers, append or self.append, **options)
+        return HandlerRunner(self.dsn, handlers, append or self.append, **options)
 
     async def size(self, log: Log) -> int:
         """Return the number of entries."""
@@ -120,7 +120,9 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 @asynccontextmanager
-async def running(runner: Runner | Sender | Projector, wake: asyncio.Event | None = None) -> AsyncIterator[None]:
+async def running(
+    runner: HandlerRunner | Sender | ProjectionRunner, wake: asyncio.Event | None = None
+) -> AsyncIterator[None]:
     """Run a runner, of the streams or of projections, or a sender while the context is open."""
     stop = asyncio.Event()
     task = asyncio.create_task(runner.run(stop, wake))

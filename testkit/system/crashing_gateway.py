@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.commit.gateway import Gateway
-from gateway.commit.metrics import Done, Measures, Stage
+from gateway.commit.metrics import Done, Measures, MutationStage
 from gateway.mutations import Operation
 from lakeproof.provision import Provisioned
 from ledger.format.sequence import Appended, Group, Stale
@@ -26,9 +26,9 @@ from testkit.servers.gateways import app_of, start_services
 from testkit.servers.loopback import serve_gateway
 
 APPEND: Final = "append"
-IN_ONE_GROUP: Final = frozenset({Stage.CHANGE, Stage.SETTLE})
+IN_ONE_GROUP: Final = frozenset({MutationStage.CHANGE, MutationStage.SETTLE})
 """With a built-in catalog they happen in the transaction that records the decision, and have no end of their own."""
-POINTS: Final = (*(stage.value for stage in Stage if stage not in IN_ONE_GROUP), APPEND)
+POINTS: Final = (*(stage.value for stage in MutationStage if stage not in IN_ONE_GROUP), APPEND)
 
 
 class Fuse:
@@ -46,7 +46,7 @@ class Fuse:
 class DyingMeasures(Measures):
     """Measures whose hook burns the fuse when a commit to a table has done stage `last` (None: at no stage)."""
 
-    def __init__(self, fuse: Fuse, last: Stage | None) -> None:
+    def __init__(self, fuse: Fuse, last: MutationStage | None) -> None:
         super().__init__()
         self._fuse = fuse
         self._last = last
@@ -55,7 +55,7 @@ class DyingMeasures(Measures):
     def commit(self, operation: Operation) -> Iterator[Done]:
         with super().commit(operation) as done:
 
-            def done_and_burn(stage: Stage) -> None:
+            def done_and_burn(stage: MutationStage) -> None:
                 done(stage)
                 if operation is Operation.TABLE_COMMIT and stage is self._last:
                     self._fuse.burn()
@@ -89,7 +89,7 @@ async def _serve(
         if point == APPEND:
             app = app_of(dying_at_append(services.gateway, fuse), DyingMeasures(fuse, None))
         else:
-            app = app_of(services.gateway, DyingMeasures(fuse, None if point is None else Stage(point)))
+            app = app_of(services.gateway, DyingMeasures(fuse, None if point is None else MutationStage(point)))
         async with serve_gateway(app) as url:
             ready.send(url)
             await asyncio.Event().wait()

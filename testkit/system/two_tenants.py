@@ -23,12 +23,12 @@ from lakeproof.tenants import Founded, found_tenant
 from ledger.format.event import format_key
 from ledger.format.events import DetectionKind, Identifier, TriggerReceived, TriggerSource
 from ledger.store.read import read_head
-from projections.processing.runner import Runner as Projector
+from projections.processing.runner import ProjectionRunner
 from streams.handler import DeferringHandler
 from streams.handlers.alerts import Alerts
 from streams.handlers.observe import ObserveCommits
 from streams.metadata.reader import MetadataReaderPool
-from streams.processing.runner import Runner
+from streams.processing.runner import HandlerRunner
 from streams.sinks.webhook import WEBHOOK
 from testkit.gateway.application_events import save_note
 from testkit.gateway.sales import properties
@@ -190,7 +190,9 @@ async def project(services: Services, tenant: Tenant) -> None:
     """Bring the read models, and what streams keep, to the end of the tenant's log."""
     installation, log_id = services.installation, tenant.founded.log_id
     projector = installation.as_role(installation.roles.projector)
-    await Projector(projector, PROJECTIONS, opener=services.opener).catch_up(log_id, await size_of(services, tenant))
+    await ProjectionRunner(projector, PROJECTIONS, opener=services.opener).catch_up(
+        log_id, await size_of(services, tenant)
+    )
     size = await size_of(services, tenant)
     observe = ObserveCommits(
         warehouse=services.installation.settings.warehouse,
@@ -202,8 +204,10 @@ async def project(services: Services, tenant: Tenant) -> None:
     )
     handlers = (Alerts(clock=now, sink=WEBHOOK), DeferringHandler(observe))
     dsn = installation.as_role(installation.roles.streams)
-    await Runner(dsn, handlers, services.gateway.append).catch_up(log_id, size)
-    await Projector(projector, PROJECTIONS, opener=services.opener).catch_up(log_id, await size_of(services, tenant))
+    await HandlerRunner(dsn, handlers, services.gateway.append).catch_up(log_id, size)
+    await ProjectionRunner(projector, PROJECTIONS, opener=services.opener).catch_up(
+        log_id, await size_of(services, tenant)
+    )
 
 
 async def size_of(services: Services, tenant: Tenant) -> int:

@@ -26,7 +26,7 @@ from ledger.store.read import Log, find_log, read_head
 from ledger.store.session import Connection
 from projections.processing.generations import Rebuilt, rebuild
 from projections.processing.projection import Projection
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from testkit.gateway.copies import found, make_copies
 from testkit.gateway.sales import ORDERS, TABLES, create_orders, properties
 from testkit.gateway.story import tell
@@ -50,7 +50,9 @@ async def project(gateway: Gateway) -> None:
     """Bring the read models to the end of the log."""
     async with auditor(gateway) as connection:
         size = (await read_head(connection, gateway.acme.log_id)).size
-    await Runner(projector(gateway), PROJECTIONS, opener=gateway.services.opener).catch_up(gateway.acme.log_id, size)
+    await ProjectionRunner(projector(gateway), PROJECTIONS, opener=gateway.services.opener).catch_up(
+        gateway.acme.log_id, size
+    )
 
 
 def projector(gateway: Gateway) -> str:

@@ -24,7 +24,7 @@ from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from projections.processing.generations import rebuild
 from projections.processing.projection import read_log_entries
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from testkit.gateway.recovery_site import run, save, set_back
 from testkit.gateway.sales import ORDERS, create_orders, properties
 from testkit.servers.gateways import Gateway
@@ -64,7 +64,7 @@ async def project(services: Services, log: Log) -> str:
     projector = installation.as_role(installation.roles.projector)
     async with owner_of(services) as owner:
         size = (await read_head(owner, log.log_id)).size
-    await Runner(projector, PROJECTIONS, opener=services.opener).catch_up(log.log_id, size)
+    await ProjectionRunner(projector, PROJECTIONS, opener=services.opener).catch_up(log.log_id, size)
     return projector
 
 

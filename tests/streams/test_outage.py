@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from ledger.store.session import Connection
-from projections.processing.runner import Runner as Projector
+from projections.processing.runner import ProjectionRunner
 from projections.relational.commits import CommitsProjection
 from streams.handler import Effects, Message
 from streams.processing.sender import Sender
@@ -63,7 +63,9 @@ async def test_the_outbox_waits_for_a_table_that_is_missing(world: World, caplog
 async def test_projections_wait_for_a_right_that_is_missing(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     log = await world.new_log()
-    projector = Projector(world.installation.as_role(world.roles.projector), [CommitsProjection()], poll_s=QUICK_S)
+    projector = ProjectionRunner(
+        world.installation.as_role(world.roles.projector), [CommitsProjection()], poll_s=QUICK_S
+    )
 
     async def has_caught_up() -> bool:
         return [each.lag_entries for each in await projector.progress()] == [0]

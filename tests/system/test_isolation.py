@@ -21,7 +21,7 @@ from lakeproof.tenants import Founded, found_tenant
 from ledger.store.read import read_head
 from ledger.store.session import Connection
 from projections.graph.read import open_graph
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
 from testkit.gateway.story import check_agreement, tell
 from testkit.servers.gateways import Gateway
@@ -92,7 +92,7 @@ async def world(gateway: Gateway) -> AsyncIterator[World]:
         await live(tenant)
         tenants.append(tenant)
     roles = services.gateway.roles
-    runner = Runner(services.installation.as_role(roles.projector), PROJECTIONS, opener=services.opener)
+    runner = ProjectionRunner(services.installation.as_role(roles.projector), PROJECTIONS, opener=services.opener)
     for tenant in tenants:
         async with services.gateway.database.as_role(roles.auditor) as connection:
             head = await read_head(connection, tenant.founded.log_id)

@@ -12,11 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Final, TypeAlias
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
+from projections.egress.addresses import Address, Network
 
 FORWARDING: Final = (b"forwarded", b"x-forwarded-for")
 """Headers in which a proxy reports its client."""

@@ -31,10 +31,11 @@ from starlette.types import ASGIApp, Scope
 from uvicorn.server import ServerState
 
 from gateway.http.server.body import Body
-from gateway.http.server.clients import Address, parse_address, peer_of
+from gateway.http.server.clients import parse_address, peer_of
 from gateway.http.server.connections import Connections
 from gateway.http.server.exchange import Exchange, format_error
 from gateway.http.server.head import END_OF_HEAD, Head, RefusedRequestError, check_partial_head, parse_head
+from projections.egress.addresses import Address
 
 REFUSED_TIMEOUT_S: Final = 5.0
 """How long a connection beyond the limit may take to read its refusal."""

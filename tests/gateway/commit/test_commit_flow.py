@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from gateway.commit.events import INPUTS_SIZE_BYTES_MAX
-from gateway.commit.metrics import Stage
+from gateway.commit.metrics import MutationStage
 from ledger.format.entry import Branch
 from testkit.gateway.sales import (
     CREATE,
@@ -81,14 +81,14 @@ async def test_the_body_of_a_large_commit_is_recorded_by_its_digest(sales: Gatew
 async def test_the_time_of_each_stage_that_a_mutation_passes_is_measured(shared_gateway: Gateway) -> None:
     (await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
     created = await stages_of(shared_gateway, shared_gateway.http.post(TABLES, json=CREATE))
-    assert {Stage.TENANT, Stage.JUDGE, Stage.DECIDE, Stage.ANSWER} <= created
+    assert {MutationStage.TENANT, MutationStage.JUDGE, MutationStage.DECIDE, MutationStage.ANSWER} <= created
     assert await stages_of(shared_gateway, shared_gateway.http.get(ORDERS)) == set(), "a read is no mutation"
     conflicted = await stages_of(shared_gateway, shared_gateway.http.post(TABLES, json=CREATE))
-    assert Stage.DECIDE in conflicted
-    assert Stage.ANSWER not in conflicted, "a conflict is recorded and changes nothing"
+    assert MutationStage.DECIDE in conflicted
+    assert MutationStage.ANSWER not in conflicted, "a conflict is recorded and changes nothing"
 
 
-async def stages_of(gateway: Gateway, request: Awaitable[httpx.Response]) -> set[Stage]:
+async def stages_of(gateway: Gateway, request: Awaitable[httpx.Response]) -> set[MutationStage]:
     """The stages that the gateway's own metrics have counted during `request`."""
     before = counted_stages(gateway)
     await request
@@ -96,11 +96,11 @@ async def stages_of(gateway: Gateway, request: Awaitable[httpx.Response]) -> set
     return {stage for stage, count in after.items() if count > before.get(stage, 0)}
 
 
-def counted_stages(gateway: Gateway) -> dict[Stage, int]:
+def counted_stages(gateway: Gateway) -> dict[MutationStage, int]:
     name = "lakeproof_commit_step_seconds_count"
     lines = gateway.app.state.measures.text().splitlines()
     counted = [line.removeprefix(name) for line in lines if line.startswith(name)]
-    return {Stage(line.split('"')[1]): int(float(line.split()[-1])) for line in counted}
+    return {MutationStage(line.split('"')[1]): int(float(line.split()[-1])) for line in counted}
 
 
 async def test_a_commit_that_changes_nothing_writes_nothing(sales: Gateway) -> None:

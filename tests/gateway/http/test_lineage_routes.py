@@ -24,7 +24,7 @@ from projections.lineage.cycle_events import append_cycles
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.projection import LineageProjection
 from projections.processing.generations import rebuild
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from testkit.gateway.sales import another_key, before_each_append, error_of
 from testkit.gateway.story import Told, tell
 from testkit.servers.gateways import Gateway, open_gateway
@@ -68,7 +68,7 @@ async def projecting(gateway: Gateway) -> AsyncIterator[None]:
     """Run the projection, as `lakeproof up` does."""
     installation = gateway.services.installation
     dsn, opener = installation.as_role(installation.roles.projector), gateway.services.opener
-    runner = Runner(dsn, (LineageProjection(),), poll_s=0.01, opener=opener)
+    runner = ProjectionRunner(dsn, (LineageProjection(),), poll_s=0.01, opener=opener)
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(runner.run(stop))

@@ -41,7 +41,7 @@ RFC_4231_2 = (
 
 
 class Kept(dict[tuple[UUID, str], str]):
-    """Secrets of the test's own (implements `gateway.http.webhooks.Secrets`)."""
+    """Secrets of the test's own (implements `gateway.catalogs.upstreams.Secrets`)."""
 
     looked: list[str]
 

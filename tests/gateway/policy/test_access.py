@@ -16,9 +16,8 @@ from gateway.policy.access import (
     NO_CONTENT,
     Access,
     AccessRequest,
-    AccessRule,
-    Effect,
     Grant,
+    JudgedRule,
     UnknownOperationError,
     access_actions,
     access_activation,
@@ -30,6 +29,7 @@ from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Verdict
 from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.vocabulary import variables_of
+from ledger.format.events import Effect
 
 ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
 PERMIT, FORBID = Effect.PERMIT, Effect.FORBID
@@ -200,7 +200,7 @@ def test_a_key_grants_more_if_it_has_other_roles_or_another_identity(grant: Gran
 def test_only_a_rule_that_names_it_grants_more_than_the_caller_has(
     expression: str, outcome: Outcome, access: Access
 ) -> None:
-    rule = AccessRule(id="r0", version=1, effect=PERMIT, expression=expression)
+    rule = JudgedRule(id="r0", version=1, effect=PERMIT, expression=expression)
     decision = decide_access([rule], verdicts_of(outcome), beyond=frozenset({"roles"}))
     assert decision.outcome is access
 
@@ -275,8 +275,8 @@ def test_rules_in_nessies_vocabulary_are_judged(rule: str, outcome: Outcome) -> 
     assert result.outcome is outcome
 
 
-def rules_of(*effects: Effect) -> list[AccessRule]:
-    return [AccessRule(id=f"r{n}", version=1, effect=effect, expression="true") for n, effect in enumerate(effects)]
+def rules_of(*effects: Effect) -> list[JudgedRule]:
+    return [JudgedRule(id=f"r{n}", version=1, effect=effect, expression="true") for n, effect in enumerate(effects)]
 
 
 def verdicts_of(*outcomes: Outcome) -> list[Verdict]:

@@ -23,7 +23,7 @@ from lakeproof.detecting import find_spark, request_scan
 from lakeproof.provision import Provisioned
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.commits import CommitsProjection
 from spark_detect.driver.process import LATE, reason_of
 from spark_detect.driver.supervise import DetectionState, supervise
@@ -91,7 +91,7 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
         entries = await read_entries(connection, lakehouse.log_id, from_index=0, to_index=size)
     table = next(entry.key for entry in map(parse_entry, entries) if entry.type == "scan.completed")
     dsn, opener = lakehouse.installation.as_role(roles.projector), lakehouse.services.opener
-    await Runner(dsn, [CommitsProjection()], opener=opener).catch_up(lakehouse.log_id, size)
+    await ProjectionRunner(dsn, [CommitsProjection()], opener=opener).catch_up(lakehouse.log_id, size)
     installation = lakehouse.services.installation
     assert await request_scan(installation, lakehouse.tenant.hex, table, None) == size
     await lakehouse.detect()

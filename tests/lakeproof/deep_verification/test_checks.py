@@ -16,7 +16,7 @@ from lakeproof.schema_record import read_record
 from lakeproof.services import open_services
 from lakeproof.serving.system_log import record_in_system_log
 from ledger.signing.signer import ARRIVALS_FILE
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from testkit.databases import LOGIN_PASSWORD
 from testkit.gateway.recovery_site import run
 from testkit.gateway.sales import ORDERS, properties
@@ -51,7 +51,7 @@ async def test_each_change_beside_the_logs_is_found_and_named_and_nothing_else(h
 async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arrived_are_no_alarm(home: Home) -> None:
     gateway, services = home.gateway, home.gateway.services
     projector = services.installation.as_role(services.installation.roles.projector)
-    runner = Runner(projector, PROJECTIONS, opener=services.opener)
+    runner = ProjectionRunner(projector, PROJECTIONS, opener=services.opener)
 
     async def go_on(commits: int) -> None:
         for number in range(commits):

@@ -9,7 +9,7 @@ from lakeproof.serving.upgrading import replace_older
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.catalogs import CatalogsProjection, read_catalogs
 
 
@@ -19,12 +19,12 @@ class NewerCatalogs(CatalogsProjection):
     version = 2
 
 
-async def projected(services: Services, *projections: CatalogsProjection) -> tuple[Founded, Runner]:
+async def projected(services: Services, *projections: CatalogsProjection) -> tuple[Founded, ProjectionRunner]:
     """A tenant whose catalogs were projected by each of those, one after the other."""
     tenant = await found_tenant(services, name="acme", identity="ada@acme.example", alias="lake")
     installation = services.installation
     for projection in projections:
-        runner = Runner(installation.as_role(installation.roles.projector), [projection])
+        runner = ProjectionRunner(installation.as_role(installation.roles.projector), [projection])
         await runner.catch_up(tenant.log_id, await size_of(services, tenant))
     return tenant, runner
 
@@ -35,7 +35,7 @@ async def size_of(services: Services, tenant: Founded) -> int:
         return (await read_head(connection, tenant.log_id)).size
 
 
-async def versions(runner: Runner) -> list[tuple[int | None, int | None]]:
+async def versions(runner: ProjectionRunner) -> list[tuple[int | None, int | None]]:
     return [(each.generation, each.version) for each in await runner.progress()]
 
 
@@ -43,7 +43,7 @@ async def test_a_generation_of_an_older_version_is_replaced_and_attested(service
     tenant, older = await projected(services, CatalogsProjection())
     assert await versions(older) == [(1, 1)]
     installation = services.installation
-    newer = Runner(installation.as_role(installation.roles.projector), [NewerCatalogs()])
+    newer = ProjectionRunner(installation.as_role(installation.roles.projector), [NewerCatalogs()])
     await replace_older(services, newer, [NewerCatalogs()])
     assert await versions(newer) == [(2, 2)]
     size = await size_of(services, tenant)

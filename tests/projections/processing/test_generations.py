@@ -21,7 +21,7 @@ from projections.errors import (
 from projections.graph.read import open_graph
 from projections.processing import cursors
 from projections.processing.generations import prune, rebuild, replace
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.commits import CommitsProjection, read_commits
 
 if TYPE_CHECKING:
@@ -291,10 +291,10 @@ async def test_a_new_version_replaces_the_old_one_and_is_not_compared(world: Wor
     done = await replace(world.dsn, NextCommits(), log, append=world.attest)
     assert done.attested.projection_version == 2
     assert done.attested.size == story.size
-    runner = Runner(world.dsn, [NextCommits()])
+    runner = ProjectionRunner(world.dsn, [NextCommits()])
     story.committed()
     await world.append(log, story)
     await runner.catch_up(log.log_id, story.size)
     # The old version's process leaves it alone from here on.
     with pytest.raises(StaleGenerationError):
-        await Runner(world.dsn, [world.commits]).catch_up(log.log_id, story.size)
+        await ProjectionRunner(world.dsn, [world.commits]).catch_up(log.log_id, story.size)

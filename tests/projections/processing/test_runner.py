@@ -17,7 +17,7 @@ from projections.entries import LogEntry
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
 from projections.processing import cursors
 from projections.processing.projection import Transaction
-from projections.processing.runner import Runner, ensure
+from projections.processing.runner import ProjectionRunner, ensure
 from projections.relational.commits import CommitsProjection, read_commits
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def told(story: Story, commits: int) -> Story:
     return story
 
 
-async def until(runner: Runner, condition: Callable[[dict[str, int]], bool]) -> None:
+async def until(runner: ProjectionRunner, condition: Callable[[dict[str, int]], bool]) -> None:
     """Return when the lag of the projections, summed by name, meets the condition."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
@@ -139,7 +139,7 @@ async def test_a_death_between_apply_and_commit_loses_and_repeats_nothing(world:
     log = await world.new_log()
     await world.append(log, told(story, 9))
     projection = DyingProjection(world.database, deaths=2)
-    runner = Runner(world.dsn, [projection], batch_max=4, poll_s=0.01)
+    runner = ProjectionRunner(world.dsn, [projection], batch_max=4, poll_s=0.01)
     stop = asyncio.Event()
     running = asyncio.create_task(runner.run(stop))
     await until(runner, caught_up)
@@ -155,7 +155,7 @@ async def test_a_death_between_apply_and_commit_loses_and_repeats_nothing(world:
 async def test_catch_up_tells_of_a_lost_connection_and_a_second_one_goes_on(world: World, story: Story) -> None:
     log = await world.new_log()
     await world.append(log, told(story, 4))
-    runner = Runner(world.dsn, [DyingProjection(world.database, deaths=1)])
+    runner = ProjectionRunner(world.dsn, [DyingProjection(world.database, deaths=1)])
     with pytest.raises(psycopg.OperationalError):
         await runner.catch_up(log.log_id, story.size)
     assert [each.next_index for each in await runner.progress()] == [0]
@@ -218,7 +218,7 @@ async def test_a_generation_of_another_version_is_left_alone(world: World, story
 
     story.committed()
     await world.append(log, story)
-    runner = Runner(world.dsn, [NextCommits()], poll_s=0.01)
+    runner = ProjectionRunner(world.dsn, [NextCommits()], poll_s=0.01)
     with pytest.raises(StaleGenerationError, match="version 2, found 1"):
         await runner.catch_up(log.log_id, story.size)
     assert [each.next_index for each in await runner.progress()] == [2]

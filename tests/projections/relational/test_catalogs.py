@@ -15,7 +15,7 @@ from ledger.store.read import Log
 from projections.errors import ProjectionError
 from projections.lake.secrets import SecretDirectory
 from projections.processing.generations import rebuild
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.catalogs import CatalogRow, CatalogsProjection, read_catalogs, storage_of
 from testkit.servers.loopback import LOOPBACK
 
@@ -32,7 +32,7 @@ def created(story: Story, alias: str, kind: str, options: dict[str, str]) -> Non
 
 async def project(world: World, log: Log, story: Story) -> None:
     await world.append(log, story)
-    await Runner(world.dsn, [CatalogsProjection()], batch_max=2).catch_up(log.log_id, story.size)
+    await ProjectionRunner(world.dsn, [CatalogsProjection()], batch_max=2).catch_up(log.log_id, story.size)
 
 
 async def test_catalogs_are_there_until_they_are_retired(world: World, story: Story) -> None:

@@ -17,7 +17,7 @@ from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.format.events import CommitObserved, Identifier, ScanRequested, to_data
 from ledger.format.sequence import Group
 from ledger.store.read import read_entries, read_head
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.findings import FindingsProjection
 from spark_detect.classify import RULESET
 from spark_detect.files.parquet_scan import run_task
@@ -265,7 +265,7 @@ async def test_a_table_without_a_name_is_scanned_once_and_by_its_name_once_someb
 
     roles = lakehouse.installation.roles
     size = len(await log_of(lakehouse))
-    runner = Runner(
+    runner = ProjectionRunner(
         lakehouse.installation.as_role(roles.projector), [FindingsProjection()], opener=lakehouse.services.opener
     )
     await runner.catch_up(lakehouse.log_id, size)

@@ -17,7 +17,7 @@ from projections.relational.catalogs import CatalogRow
 from streams.errors import PoisonError
 from streams.handler import Message
 from streams.handlers.catalog_locations import CatalogLocations
-from streams.handlers.s3_messages import BODY_SIZE_BYTES_MAX, Created, FileKind, parse_s3_event, table_file
+from streams.handlers.s3_messages import BODY_SIZE_BYTES_MAX, CreatedObject, FileKind, parse_s3_event, table_file
 from streams.handlers.triggers import FILES_MAX, FILES_SIZE_BYTES_MAX, data_trigger, gather
 from testkit.streams.answering import NOON
 
@@ -62,7 +62,7 @@ PLACES = CatalogLocations.of([rest(ACME, "lake", "s3://lake/wh")], warehouse=WAR
 
 
 def test_the_example_of_the_user_guide_is_read() -> None:
-    assert parse_s3_event(EXAMPLE) == (Created(bucket="amzn-s3-demo-bucket", key="HappyFace.jpg"),)
+    assert parse_s3_event(EXAMPLE) == (CreatedObject(bucket="amzn-s3-demo-bucket", key="HappyFace.jpg"),)
 
 
 @pytest.mark.parametrize("wrap", [lambda body: body, through_sns, lambda body: body.encode()])
@@ -155,7 +155,7 @@ def test_nothing_else_leaves_the_parser(value: object) -> None:
     ],
 )
 def test_files_that_say_something_about_a_table(key: str, kind: FileKind, table: str) -> None:
-    file = table_file(Created(bucket="lake", key=key))
+    file = table_file(CreatedObject(bucket="lake", key=key))
     assert file is not None
     assert (file.kind, file.table, file.location) == (kind, table, f"s3://lake/{key}")
 
@@ -175,7 +175,7 @@ def test_files_that_say_something_about_a_table(key: str, kind: FileKind, table:
     ],
 )
 def test_files_that_say_nothing(key: str) -> None:
-    assert table_file(Created(bucket="lake", key=key)) is None
+    assert table_file(CreatedObject(bucket="lake", key=key)) is None
 
 
 def test_the_longest_folder_wins_at_the_boundary_of_a_path() -> None:

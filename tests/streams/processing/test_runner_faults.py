@@ -38,7 +38,7 @@ from ledger.store.read import Log
 from ledger.store.session import Connection
 from streams.errors import PoisonError, TransientError
 from streams.handler import Effects, Message
-from streams.processing.runner import Runner
+from streams.processing.runner import HandlerRunner
 from testkit.environment import PROJECT
 from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 from testkit.streams.answering import POISON, Answering, told
@@ -90,7 +90,7 @@ async def ask_with_poison(world: World, log: Log) -> None:
 async def test_a_wire_cut_at_any_step_loses_and_repeats_nothing(world: World, wire: Wire, step: str, cut: Cut) -> None:
     log = await world.new_log()
     wake, handler = asyncio.Event(), Answering()
-    runner = Runner(wire.dsn, [handler], world.append, batch_max=3, poll_s=3_600, lease_s=LEASE_S)
+    runner = HandlerRunner(wire.dsn, [handler], world.append, batch_max=3, poll_s=3_600, lease_s=LEASE_S)
     async with running(runner, wake):
         # Its first look is over, so that what is cut below belongs to a batch.
         await until(lambda: world.has_row("SELECT FROM streams.cursors"))

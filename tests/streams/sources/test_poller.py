@@ -22,7 +22,7 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, find_log, read_entries
 from projections.lake.secrets import SecretDirectory
 from projections.processing.projection import Projection
-from projections.processing.runner import Runner
+from projections.processing.runner import ProjectionRunner
 from projections.relational.catalogs import CatalogsProjection
 from projections.relational.commits import CommitsProjection
 from projections.relational.findings import FindingsProjection
@@ -92,7 +92,7 @@ class Polled:
         projections: list[Projection] = [CatalogsProjection(), CommitsProjection()]
         projections += [FindingsProjection()] if findings else []
         opener = self.gateway.services.opener
-        await Runner(dsn, projections, opener=opener).catch_up(log_id, size)
+        await ProjectionRunner(dsn, projections, opener=opener).catch_up(log_id, size)
 
 
 @pytest_asyncio.fixture

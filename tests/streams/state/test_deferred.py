@@ -19,7 +19,7 @@ from streams.execution import HandledBatch
 from streams.handler import DeadLetter, DeferringHandler, Effects, Message
 from streams.processing.deferred_runner import OF_LOG_MAX, SLOW_MAX
 from streams.processing.replay import ReplayResult
-from streams.processing.runner import Runner
+from streams.processing.runner import HandlerRunner
 from streams.state import deferred
 from streams.state.deferred import ATTEMPTS_MAX, HostLease, count_deferred, read_hosts
 from streams.state.leases import LeaseLostError
@@ -269,7 +269,7 @@ STEPS = {
 async def test_a_wire_cut_at_any_step_loses_and_repeats_nothing(world: World, wire: Wire, step: str, cut: Cut) -> None:
     log = await world.new_log()
     wake, handler = asyncio.Event(), AnsweringHosts(HERE)
-    runner = Runner(wire.dsn, [handler], world.append, batch_max=3, poll_s=0.02, lease_s=LEASE_S)
+    runner = HandlerRunner(wire.dsn, [handler], world.append, batch_max=3, poll_s=0.02, lease_s=LEASE_S)
     async with running(runner, wake):
         await until(lambda: world.has_row("SELECT FROM streams.cursors"))
         plan = wire.proxy.plan = Plan(STEPS[step], cut)
