@@ -134,16 +134,16 @@ def key_id_of(name, kind, key):
 
 
 class Trust:
-    """The verifier keys that the caller trusts, who of them has signed, and what was not checked."""
+    """The verifier keys that the caller trusts, the witnesses that have not signed, and what was not checked."""
 
     def __init__(self, log_keys=(), witness_keys=()):
         self.known = {}  # (name, key id): (kind, public key)
-        self.signers = set()  # (origin of the checkpoint, name, key id)
-        self.unchecked = []
         for vkey in log_keys:
             self.add_key(vkey, LOG_KEY)
         for vkey in witness_keys:
             self.add_key(vkey, WITNESS_KEY)
+        self.absent_witnesses = {signer for signer, (kind, _) in self.known.items() if kind == WITNESS_KEY}
+        self.unchecked = []
 
     def add_key(self, vkey, kind):
         name, _, rest = vkey.partition("+")
@@ -162,34 +162,28 @@ class Trust:
         match = NOTE.fullmatch(note.decode(errors="replace"))
         is_note = match and match[0].encode() == note and int(match["size"]) < 2**63
         need(is_note, "checkpoint", "this is no signed checkpoint")
-        origin = match["origin"]
-        for line in match["signatures"].splitlines():
-            _, name, encoded = line.split(" ")
-            self.check_signature(match["text"].encode(), origin, name, unbase64(encoded))
-        is_signed = any(
-            of == name == origin and self.known[name, key_id][0] == LOG_KEY for of, name, key_id in self.signers
-        )
-        need(is_signed, "signature", f"no key of {origin!a} that you named has signed its checkpoint")
+        origin, message = match["origin"], match["text"].encode()
+        signers = [self.check_signature(origin, message, line) for line in match["signatures"].splitlines()]
+        text = f"no key of {origin!a} that you named has signed its checkpoint"
+        need((origin, LOG_KEY) in signers, "signature", text)
         return origin, int(match["size"]), unbase64(match["root"])
 
-    def check_signature(self, message, origin, name, data):
+    def check_signature(self, origin, message, line):
+        """Return (name, kind) of the known key that has made this signature, or None if no known key has."""
+        _, name, encoded = line.split(" ")
+        data = unbase64(encoded)
         key_id, signature = data[:4].hex(), data[4:]
         need(signature, "checkpoint", "a signature line without a signature")
         if (name, key_id) not in self.known:
             self.unchecked.append(f"a signature by {name!a} under the checkpoint of {origin!a}")
-            return
+            return None
         kind, key = self.known[name, key_id]
         if kind == WITNESS_KEY:
             time_s, signature = int.from_bytes(signature[:8], "big"), signature[8:]
             message = b"cosignature/v1\ntime %d\n" % time_s + message
         need(verifies(key, message, signature), "signature", f"that of {name!a} for {origin!a} is bad")
-        self.signers.add((origin, name, key_id))
-
-    def check_witnesses(self):
-        """Check that each witness whom the caller has named has signed a checkpoint."""
-        named = {signer for signer, (kind, _) in self.known.items() if kind == WITNESS_KEY}
-        absent = named - {(name, key_id) for _, name, key_id in self.signers}
-        need(not absent, "signature", f"witnesses have not signed: {sorted(absent)!a}")
+        self.absent_witnesses.discard((name, key_id))
+        return name, kind
 
 
 # 2. The Merkle tree (RFC 6962, section 2.1).
@@ -668,7 +662,8 @@ def main():
     try:
         trust = Trust(options.key, options.witness)
         result = verify(pathlib.Path(options.path), trust)
-        trust.check_witnesses()
+        absent = sorted(trust.absent_witnesses)
+        need(not absent, "signature", f"witnesses have not signed: {absent!a}")
     except BrokenError as error:
         say(f"{error}\nBROKEN")
         sys.exit(1)

@@ -253,6 +253,17 @@ def test_a_witness_that_is_named_must_have_signed_well(tmp_path: Path, rows: lis
         assert standalone(path, [KEY], [witness.verifier_key]).fault == "signature"
 
 
+def test_each_checkpoint_of_one_origin_needs_a_signature_of_its_own(rows: list[SequencedEntry]) -> None:
+    note = signed([row.entry for row in rows])
+    text, _ = parse_note(note)
+    trust = MODULE.Trust([KEY.format()])
+    assert trust.open_checkpoint(note)[0] == ORIGIN
+    unsigned = format_note(text, [Signature(name=ORIGIN, key_id=b"1234", signature=b"x")])
+    with pytest.raises(MODULE.BrokenError) as caught:
+        trust.open_checkpoint(unsigned)
+    assert caught.value.fault == "signature"
+
+
 # Tampering: what ours finds, with its index, this one finds
 
 
