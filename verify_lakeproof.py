@@ -41,15 +41,20 @@ class BrokenError(Exception):
 
 
 def need(condition, fault, text, index=None):
-    """Raise a BrokenError unless the condition holds."""
     if not condition:
         raise BrokenError(fault, text, index)
 
 
+def say(line):
+    sys.stdout.write(line + "\n")
+
+
 def unbase64(text, fault="checkpoint", index=None):
     """Return the bytes that base64 stands for; each sequence of bytes has one spelling only."""
-    is_base64 = re.fullmatch("[A-Za-z0-9+/]*={0,2}", text) and len(text) % 4 == 0
-    data = base64.b64decode(text) if is_base64 else b""
+    try:
+        data = base64.b64decode(text)
+    except ValueError:
+        data = b""
     need(base64.b64encode(data).decode() == text, fault, "this is not base64, or in another spelling", index)
     return data
 
@@ -74,7 +79,6 @@ def add(p, q):
 
 
 def multiply(n, point):
-    """Return n times a point, by doubling."""
     product = (0, 1)  # the neutral element
     while n:
         if n & 1:
@@ -186,11 +190,7 @@ class Trust:
         return name, kind
 
 
-# 2. The Merkle tree (RFC 6962, section 2.1).
-
-
-def leaf_hash(entry):
-    return hashlib.sha256(b"\x00" + entry).digest()
+# 2. The Merkle tree (RFC 6962, section 2.1): the hash of a leaf is SHA-256(0x00 || entry), of a node as follows.
 
 
 def node_hash(left, right):
@@ -259,16 +259,15 @@ ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=
 def is_within_limits(value, level):
     """Tell whether names are ASCII, numbers within ±(2^53 - 1), and levels at most 100, of which the entry is one."""
     if isinstance(value, dict):
-        return level <= LEVELS_MAX and all(
-            name.isascii() and is_within_limits(inner, level + 1) for name, inner in value.items()
-        )
+        if not all(name.isascii() for name in value):
+            return False
+        value = list(value.values())
     if isinstance(value, list):
         return level <= LEVELS_MAX and all(is_within_limits(inner, level + 1) for inner in value)
     return not isinstance(value, int) or abs(value) < 2**53
 
 
 def has_day(time):
-    """Tell whether the day of a time exists."""
     year, month, day = int(time[:4]), int(time[5:7]), int(time[8:10])
     return year > 0 and day <= calendar.monthrange(year, month)[1]
 
@@ -282,7 +281,7 @@ def check_entry(data, origin, index=None):
         match = None
     need(match, "entry", "this is no entry, or not as one is spelled", index)
     entry = match.groupdict()
-    entry.update(data=content, parts=json.loads(match["parts"]), leaf=leaf_hash(data))
+    entry.update(data=content, parts=json.loads(match["parts"]), leaf=hashlib.sha256(b"\x00" + data).digest())
     for name in ("version", "of", "position", "index"):
         entry[name] = int(entry[name])
     names = [name for name, _ in entry["parts"]]
@@ -337,18 +336,14 @@ def path_of(folder, index, width=256):
     return f"{path}.p/{width}" if width < 256 else path
 
 
-def list_files(root):
-    """Return the paths of all files below a directory. Links to folders count as files, and are not followed."""
-
-    def fail(error):
-        raise error
-
-    files = set()
-    for top, folders, names in os.walk(root, onerror=fail):
-        folder = pathlib.Path(top)
-        links = [name for name in folders if (folder / name).is_symlink()]
-        files.update((folder / name).relative_to(root).as_posix() for name in names + links)
-    return files
+def list_files(folder):
+    """Yield the paths of all files below a folder. Links to folders count as files, and are not followed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from list_files(entry.path)
+            else:
+                yield entry.path
 
 
 class Directory:
@@ -356,7 +351,7 @@ class Directory:
 
     def __init__(self, root, trust):
         self.root = root
-        self.unread = list_files(root)
+        self.unread = {pathlib.Path(path).relative_to(root).as_posix() for path in list_files(root)}
         if not any(path == "checkpoint" or path.startswith("tile/") for path in self.unread):
             raise OSError(f"there is no exported log in {root}")
         note = self.read("checkpoint", CHECKPOINT_BYTES_MAX, "checkpoint")
@@ -372,26 +367,25 @@ class Directory:
         return data
 
     def tile(self, level, index):
-        """Return the hashes of a tile."""
         width = min(256, (self.size >> 8 * level) - 256 * index)
         data = self.read(path_of(f"tile/{level}", index, width), 256 * 32, "tile")
         need(len(data) == 32 * width, "tile", f"tile {index} of level {level} does not hold {width} hashes")
         return [data[at : at + 32] for at in range(0, len(data), 32)]
 
-    def entries(self, tile_index):
+    def entries(self):
         """Yield index, bytes and leaf hash, from the tile, of each entry; in its file it stands behind its length."""
-        first = 256 * tile_index
-        end = min(first + 256, self.size)
-        path = path_of("tile/entries", tile_index, end - first)
-        data = self.read(path, 256 * (2 + ENTRY_BYTES_MAX), "index", first)
-        at = 0
-        for index, leaf in enumerate(self.tile(0, tile_index), first):
-            need(at < len(data), "index", f"{path} ends before this entry", index)
-            start = at + 2
-            at = start + int.from_bytes(data[at:start], "big")
-            entry = data[start:at] if at <= len(data) else b""  # what is cut off is no entry
-            yield index, entry, leaf
-        need(at == len(data), "index", f"{path} goes on behind its last entry", end)
+        for first in range(0, self.size, 256):
+            end = min(first + 256, self.size)
+            path = path_of("tile/entries", first // 256, end - first)
+            data = self.read(path, 256 * (2 + ENTRY_BYTES_MAX), "index", first)
+            at = 0
+            for index, leaf in enumerate(self.tile(0, first // 256), first):
+                need(at < len(data), "index", f"{path} ends before this entry", index)
+                start = at + 2
+                at = start + int.from_bytes(data[at:start], "big")
+                entry = data[start:at] if at <= len(data) else b""  # what is cut off is no entry
+                yield index, entry, leaf
+            need(at == len(data), "index", f"{path} goes on behind its last entry", end)
 
     def check_parts(self, entry):
         """Check the payload parts that lie beside an entry, if any do."""
@@ -428,16 +422,16 @@ class Directory:
 def verify_directory(root, trust):
     log = Directory(root, trust)
     first_entry, last, group_ids = None, START, set()
-    for tile_index in range((log.size + 255) // 256):
-        for index, data, leaf in log.entries(tile_index):
-            entry = check_entry(data, log.origin, index)
-            check_follows(entry, last)
-            need(entry["leaf"] == leaf, "entry", "it and its hash in the tile differ: one was changed", index)
-            is_new = entry["position"] > 0 or entry["id"] not in group_ids
-            need(is_new, "group", "this group stands in the log already", index)
-            log.check_parts(entry)
-            group_ids.add(entry["id"])
-            first_entry, last = first_entry or entry, entry
+    for index, data, leaf in log.entries():
+        entry = check_entry(data, log.origin, index)
+        check_follows(entry, last)
+        need(entry["leaf"] == leaf, "entry", "it and its hash in the tile differ: one was changed", index)
+        is_new = entry["position"] > 0 or entry["id"] not in group_ids
+        need(is_new, "group", "this group stands in the log already", index)
+        log.check_parts(entry)
+        group_ids.add(entry["id"])
+        first_entry = first_entry or entry
+        last = entry
     need(last["position"] + 1 == last["of"], "group", "the last group is not complete", log.size)
     log.check_tree()
     if first_entry:
@@ -451,24 +445,13 @@ def verify_directory(root, trust):
 CONTINUED = re.compile("^(.+/(?:[0-9a-f]{32}|system))/([2-9]|[1-9][0-9]{1,8})$")
 
 
-def first_origin(origin):
-    """Return the origin without the number of its continuation."""
-    return CONTINUED.sub(r"\1", origin)
-
-
-def predecessor(origin):
-    """Return the origin of the log that this one continues, or None."""
-    match = CONTINUED.match(origin)
-    if not match:
-        return None
-    number = int(match[2])
-    return match[1] if number == 2 else f"{match[1]}/{number - 1}"
-
-
 def check_continued(first_entry, trust):
     """Check that the first entry holds the checkpoint that the log before had signed last, and that no other does."""
     origin, data = first_entry["log"], first_entry["data"]
-    before = predecessor(origin)
+    before = None
+    match = CONTINUED.match(origin)
+    if match:
+        before = match[1] if match[2] == "2" else f"{match[1]}/{int(match[2]) - 1}"
     is_continued = first_entry["type"] == "log.continued"
     found = data.get("origin") if is_continued else None
     text = f"it continues {found!a}, and must continue {before!a}"
@@ -479,9 +462,9 @@ def check_continued(first_entry, trust):
     is_formed = types == {"note": str, "origin": str, "root": str, "size": int}
     need(is_formed and re.fullmatch(HEX + "{64}", data["root"]), "entry", "its members are not those of its type", 0)
     earlier = Trust()
-    for (name, _), (kind, key) in trust.known.items():
+    for (name, key_id), (kind, key) in trust.known.items():
         if kind == LOG_KEY:
-            earlier.known[name, key_id_of(name, kind, key)] = kind, key
+            earlier.known[name, key_id] = kind, key
             if name == origin:  # one signer signs both logs, each under the log's own name
                 earlier.known[before, key_id_of(before, kind, key)] = kind, key
     signed_origin, _, _ = earlier.open_checkpoint(data["note"].encode())
@@ -586,13 +569,17 @@ def check_scope(scope, entries, size):
     _, kind, *words = scope.split(" ")
     if kind == "decision":
         return check_decision(entries, *words)
-    period = words[-2:]
     if len(words) > 1:
-        since, until = period
+        since, until = words[-2:]
         need(has_day(since) and has_day(until) and since < until, "proof", "this is no period of time")
     if kind == "table":
         return check_table(entries, *words)
     return check_period(entries, size, *words)
+
+
+def first_origin(origin):
+    """Return the origin without the number of its continuation."""
+    return CONTINUED.sub(r"\1", origin)
 
 
 def check_anchor(data, at, tree, trust):
@@ -614,7 +601,7 @@ def check_anchor(data, at, tree, trust):
 
 
 def verify_bundle(path, trust):
-    """Return in words what a bundle proves, and its entries."""
+    """Print the entries of a bundle, and return in words what it proves."""
     with path.open("rb") as file:
         data = file.read(BUNDLE_BYTES_MAX + 1)
     if not data.startswith(BUNDLE_HEADER):
@@ -629,28 +616,30 @@ def verify_bundle(path, trust):
     if data.startswith(b"anchor\n", at):
         at = check_anchor(data, at + len(b"anchor\n"), tree, trust)
     need(at == len(data), "proof", "it goes on behind its end")
+    for entry in entries:
+        content = json.dumps(entry["data"])
+        say(f"entry {entry['index']}, {entry['recorded_at']}: {entry['type']} {entry['key']} {content}")
     origin, size, _ = tree
-    return f"PROVEN: {len(entries)} entries of {origin!a}, as signed with {size:,}\n{completeness}", entries
+    return f"PROVEN: {len(entries)} entries of {origin!a}, as signed with {size:,}\n{completeness}"
 
 
 # 6. The result, and the exit code.
 
 
-def say(line):
-    sys.stdout.write(line + "\n")
-
-
-def verify(path, trust):
-    """Verify what lies at a path, and return in words what was verified; entries of a bundle are printed."""
-    if not any(kind == LOG_KEY for kind, _ in trust.known.values()):
+def verify(options):
+    trust = Trust(options.key, options.witness)
+    if not options.key:
         raise ValueError("KEY NOT PINNED: name the log's verifier key with --key")
-    if path.is_dir():
-        return verify_directory(path, trust)
-    result, entries = verify_bundle(path, trust)
-    for entry in entries:
-        content = json.dumps(entry["data"])
-        say(f"entry {entry['index']}, {entry['recorded_at']}: {entry['type']} {entry['key']} {content}")
-    return result
+    path = pathlib.Path(options.path)
+    result = verify_directory(path, trust) if path.is_dir() else verify_bundle(path, trust)
+    absent = sorted(trust.absent_witnesses)
+    need(not absent, "signature", f"witnesses have not signed: {absent!a}")
+    for what in trust.unchecked:
+        say(f"NOT CHECKED: {what}")
+    say(result)
+    if not options.witness:
+        say("NOT WITNESSED: the log alone vouches for this, no witness that you named")
+    say("OK")
 
 
 def main():
@@ -658,24 +647,14 @@ def main():
     parser.add_argument("path")
     parser.add_argument("--key", action="append", default=[], metavar="VKEY", help="the verifier key of a log")
     parser.add_argument("--witness", action="append", default=[], metavar="VKEY", help="one that must have signed, too")
-    options = parser.parse_args()
     try:
-        trust = Trust(options.key, options.witness)
-        result = verify(pathlib.Path(options.path), trust)
-        absent = sorted(trust.absent_witnesses)
-        need(not absent, "signature", f"witnesses have not signed: {absent!a}")
+        verify(parser.parse_args())
     except BrokenError as error:
         say(f"{error}\nBROKEN")
         sys.exit(1)
     except (OSError, ValueError, RecursionError) as error:
         sys.stderr.write(f"could not tell: {error}\n")
         sys.exit(2)
-    for what in trust.unchecked:
-        say(f"NOT CHECKED: {what}")
-    say(result)
-    if not options.witness:
-        say("NOT WITNESSED: the log alone vouches for this, no witness that you named")
-    say("OK")
 
 
 if __name__ == "__main__":
