@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from psycopg import AsyncConnection
 
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
@@ -22,6 +23,8 @@ from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
+from ledger.signing.key_directory import KeyDirectory
+from ledger.signing.signer import CheckpointSigner
 from testkit.servers.loopback import LOOPBACK
 from testkit.servers.policy_engine import shared_engine
 
@@ -78,6 +81,14 @@ async def open_gateway(services: Services, acme: Founded | None = None) -> Async
     app = app_of(services.gateway)
     async with _client(app, acme.key.secret) as http:
         yield Gateway(services=services, acme=acme, app=app, http=http)
+
+
+async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
+    """Sign the gateway's logs that are due, as the signer's process does."""
+    installation = gateway.services.installation
+    dsn = installation.as_role(installation.roles.signer)
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await CheckpointSigner(dsn, keys).sign_due(connection)
 
 
 def app_of(parts: GatewayParts, measures: Measures | None = None) -> FastAPI:

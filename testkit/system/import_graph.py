@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 OUTSIDE: Final = ("testkit", "tests", "bench")
-"""What is not installed. Tests and benches share testkit, and nothing else."""
-_FORBIDDEN: Final = {"bench": {"tests"}, "testkit": {"tests", "bench"}, "tests": {"bench"}}
+"""What is not installed. Tests and benches share testkit, and nothing else; so do tests among themselves."""
+_FORBIDDEN: Final = {"bench": {"tests"}, "testkit": {"tests", "bench"}, "tests": {"bench", "tests"}}
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,16 +5,23 @@ The streams' world: a database with tenants' logs, a real appender, and handlers
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from psycopg.conninfo import make_conninfo
 
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Provisioned
 from ledger.append.appender import Appender
 from ledger.format.events import DetectionFound
 from ledger.format.guards import GuardRegistry
+from testkit.ledger.cutting_proxy import CuttingProxy
 from testkit.streams.answering import noon
+from testkit.streams.wire import Wire
 from testkit.streams.world import World, found_numbers
 
 
@@ -36,3 +43,15 @@ def finding() -> DetectionFound:
 def clock() -> Callable[[], datetime]:
     """A clock that stands still."""
     return noon
+
+
+@pytest_asyncio.fixture
+async def wire(
+    world: World,
+    postgres_server: EmbeddedServer,
+    short_directory: Callable[[], AbstractContextManager[Path]],
+) -> AsyncIterator[Wire]:
+    """A connection that can be cut."""
+    with short_directory() as directory:
+        async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
+            yield Wire(proxy, make_conninfo(world.dsn, host=str(directory)))

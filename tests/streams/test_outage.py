@@ -18,8 +18,8 @@ from streams.handler import Effects, Message
 from streams.processing.sender import Sender
 from testkit.ledger.appending import logged
 from testkit.streams.answering import Answering
+from testkit.streams.outbox import Box, put
 from testkit.streams.world import TIMEOUT_S, World, check_answers, running, until
-from tests.streams.state.test_outbox import Box, put
 
 QUICK_S = 0.02
 

@@ -27,9 +27,8 @@ from fastapi.routing import APIRoute
 from gateway.identity.api_keys import mint_key
 from ledger.signing.key_directory import create_key_directory
 from testkit.gateway.sales import SCHEMA, properties
-from testkit.servers.gateways import Gateway
+from testkit.servers.gateways import Gateway, sign
 from testkit.system.two_tenants import Tenant, new_tenant, nobody_projects, run_event, size_of, tenant_client
-from tests.gateway.http.test_log_routes import sign
 
 __all__ = ["nobody_projects"]
 

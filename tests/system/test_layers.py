@@ -105,6 +105,15 @@ def test_a_circle_of_folders_is_found_where_no_modules_form_one(tmp_path: Path) 
         ({"lower__c": "def f():\n    import bench.x"}, "forbidden: lower.c imports bench.x (line 2)"),
         ({"tests__test_y": "import bench.x"}, "forbidden: tests.test_y imports bench.x (line 1)"),
         ({"bench__y": "from tests.test_x import x"}, "forbidden: bench.y imports tests.test_x (line 1)"),
+        ({"tests__test_y": "from tests.test_x import x"}, "forbidden: tests.test_y imports tests.test_x (line 1)"),
+        (
+            {"tests__deep__test_y": "from ..test_x import x"},
+            "forbidden: tests.deep.test_y imports tests.test_x (line 1)",
+        ),
+        (
+            {"tests__conftest": "", "tests__test_y": "def f():\n    from tests import conftest"},
+            "forbidden: tests.test_y imports tests.conftest (line 2)",
+        ),
         ({"testkit__y": "from tests.test_x import x"}, "forbidden: testkit.y imports tests.test_x (line 1)"),
         ({"testkit__y": "from bench.x import x"}, "forbidden: testkit.y imports bench.x (line 1)"),
     ],

@@ -16,8 +16,8 @@ from lakeproof.services import Services
 from ledger.format.events import CatalogCreated
 from testkit.gateway.sales import CREATE, error_of, properties
 from testkit.gateway.story import words
+from testkit.gateway.table_requests import PATHS, created, moved, snapshot
 from testkit.servers.chained import Chained, open_chain, secrets_of
-from tests.gateway.catalogs.test_table_places import PATHS, created, moved, snapshot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -21,11 +21,11 @@ from lakeproof.provision import Provisioned
 from lakeproof.services import Services, engine_properties, storage_properties
 from lakeproof.settings import load_settings
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from testkit.gateway.shop_rows import SCHEMA, rows
 from testkit.gateway.story import live_rows, replay, tell
 from testkit.servers.cloud import fresh_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.loopback import serve_gateway
-from tests.gateway.http.test_foreign_pyiceberg import SCHEMA, rows
 
 METADATA: dict[str, Any] = {"table-uuid": "u"}
 

@@ -14,42 +14,17 @@ import pytest
 from gateway.catalogs.builtin import BuiltinCatalog
 from gateway.catalogs.derived import fill_derived_rows
 from gateway.metadata.paths import PATH_PROPERTIES
-from testkit.gateway.sales import CREATE, ORDERS, TABLES, before_each_append, error_of, properties
+from testkit.gateway.sales import ORDERS, TABLES, before_each_append, error_of, properties
 from testkit.gateway.story import check_agreement, live_rows, tell
+from testkit.gateway.table_requests import PATHS, created, moved, snapshot
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-PATHS = [*sorted(PATH_PROPERTIES), "engine.scratch.location", "my.Path"]
 
 
 def root_of(gateway: Gateway) -> str:
     """The folder of the catalog `lake`."""
     return f"{gateway.services.gateway.catalogs.warehouse}/{gateway.acme.tenant.hex}/lake"
-
-
-def created(name: str, location: str | None = None, **texts: str) -> dict[str, Any]:
-    """The body of a createTable."""
-    body = {**CREATE, "name": name, "properties": texts}
-    return body if location is None else body | {"location": location}
-
-
-def moved(location: str) -> dict[str, Any]:
-    """A commit that sets the location of a table."""
-    return {"requirements": [], "updates": [{"action": "set-location", "location": location}]}
-
-
-def snapshot(manifest_list: str) -> dict[str, Any]:
-    """A commit that adds a snapshot."""
-    added = {
-        "snapshot-id": 7,
-        "sequence-number": 1,
-        "timestamp-ms": 4_102_444_800_000,
-        "manifest-list": manifest_list,
-        "summary": {"operation": "append"},
-        "schema-id": 0,
-    }
-    return {"requirements": [], "updates": [{"action": "add-snapshot", "snapshot": added}]}
 
 
 async def location_of(http: httpx.AsyncClient, table: str) -> str:

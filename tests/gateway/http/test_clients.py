@@ -10,8 +10,8 @@ import pytest
 
 from gateway.http.server.clients import Proxies, parse_address, peer_of
 from gateway.http.server.connections import Bounds, Connections
+from testkit.gateway.connections import PATIENT, get, patient, site
 from testkit.servers.loopback import serve_gateway
-from tests.gateway.http.test_connections import PATIENT, get, patient, site
 
 NAMED = Proxies(networks=[ip_network("10.0.0.0/8"), ip_network("127.0.0.1"), ip_network("::1")])
 

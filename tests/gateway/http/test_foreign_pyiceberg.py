@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import pyarrow as pa
 import pytest
 import pytest_asyncio
 from pyiceberg.catalog import Catalog
@@ -21,14 +20,14 @@ from pyiceberg.exceptions import (
     RESTError,
     TableAlreadyExistsError,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import StringType
 
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome
 from testkit.gateway.sales import another_guest, before_each_append, properties
+from testkit.gateway.shop_rows import SCHEMA, rows
 from testkit.gateway.story import Told, check_agreement, check_log, tell, words
 from testkit.servers.chained import BEYOND, Chained, open_chain
 
@@ -36,13 +35,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ORDERS = ("sales", "orders")
 ORDERS_KEY = "table:beyond/sales/orders"
-SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "shop", StringType()))
-ARROW = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("shop", pa.string())])
-
-
-def rows(first: int, count: int) -> pa.Table:
-    numbers = list(range(first, first + count))
-    return pa.table({"id": numbers, "shop": [f"shop-{number % 7}" for number in numbers]}, schema=ARROW)
 
 
 def ids(catalog: Catalog) -> list[int]:

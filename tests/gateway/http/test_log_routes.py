@@ -15,7 +15,6 @@ from uuid import UUID
 import psycopg
 import pytest
 import pytest_asyncio
-from psycopg import AsyncConnection
 
 from gateway.http import log_routes
 from lakeproof.tenants import found_tenant
@@ -28,7 +27,7 @@ from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import QUERIES
 from ledger.verify.directory import verify_directory
 from testkit.gateway.sales import another_key
-from testkit.servers.gateways import Gateway
+from testkit.servers.gateways import Gateway, sign
 
 ENTRIES = 600
 
@@ -45,13 +44,6 @@ async def keys(gateway: Gateway) -> KeyDirectory:
     keys = create_key_directory(gateway.services.installation.keys)
     await sign(gateway, keys)
     return keys
-
-
-async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
-    installation = gateway.services.installation
-    dsn = installation.as_role(installation.roles.signer)
-    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-        await CheckpointSigner(dsn, keys).sign_due(connection)
 
 
 @pytest_asyncio.fixture

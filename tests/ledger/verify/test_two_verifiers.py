@@ -22,11 +22,11 @@ from ledger.format.sequence import SequencedEntry
 from ledger.proving.evidence.gather import DecisionAt
 from ledger.verify.directory import verify_directory
 from ledger.verify.workers import Effort
+from testkit.ledger.continued_logs import NAMES, continued, export, key, links, rows_after
+from testkit.ledger.continued_logs import ORIGIN as FIRST
 from testkit.ledger.evidence_logs import evidence, group_id, story_directory
 from testkit.ledger.logs import KEY, ORIGIN, rows_of, write_directory
 from testkit.ledger.standalone import MODULE, standalone
-from tests.ledger.verify.test_verify_continued import NAMES, continued, export, key, links, rows_after
-from tests.ledger.verify.test_verify_continued import ORIGIN as FIRST
 
 FAST: Final = Effort(kernel_entries_min=0)
 HASH: Final = "0" * 64

@@ -3,65 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import BrokenError, Fault
-from ledger.format.checkpoint import Checkpoint, format_checkpoint
-from ledger.format.event import Event, prepare
-from ledger.format.events import LogContinued, SignedTree, to_data
+from ledger.format.events import SignedTree
 from ledger.format.key_history import KeyHistory, KeyTerm
-from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.sequence import Group, SequencedEntry
+from ledger.format.note import Ed25519Signer
 from ledger.store.read import find_log
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
-from testkit.ledger.logs import START, TENANT, change, groups, noise, put, sequenced, write_directory
-
-ORIGIN = "logs.example/" + TENANT.hex
-SEED = b"o" * 32
-LAST = 300
-
-
-def key(name: str) -> Ed25519Signer:
-    return Ed25519Signer.from_seed(name=name, seed=SEED)
-
-
-def continued(origin: str, *, by: Ed25519Signer | None = None) -> LogContinued:
-    """Return what the log after `origin` begins with, its last note signed `by` that key."""
-    text = format_checkpoint(Checkpoint(origin=origin, size=LAST, root=noise("root")))
-    note = sign_note(text, [by or key(origin)]).decode()
-    return LogContinued(origin=origin, note=note, size=200, root=noise("held").hex())
-
-
-def rows_after(first: LogContinued | None, *, log: str) -> list[SequencedEntry]:
-    """Return the rows of a log that begins with `first`."""
-    begun = []
-    if first is not None:
-        event = Event(type=first.TYPE, version=1, key="log:a", actor="system", occurred_at=START, data=to_data(first))
-        begun = [Group(id=UUID(int=7), then=(prepare(event),))]
-    return sequenced([*begun, *groups(20)], log=log)[0]
-
-
-def links(origin: str) -> dict[str, tuple[LogContinued | None, Fault]]:
-    """Return first entries that do not go on from `origin`, and what is said of each."""
-    link = continued(origin)
-    stranger = Ed25519Signer.from_seed(name=origin, seed=bytes(32))
-    return {
-        "none": (None, Fault.ORIGIN),
-        "another": (continued(f"{origin}/2"), Fault.ORIGIN),
-        "changed": (replace(link, note=link.note.replace(f"\n{LAST}\n", f"\n{LAST + 1}\n")), Fault.SIGNATURE),
-        "stranger": (continued(origin, by=stranger), Fault.SIGNATURE),
-        "no note": (replace(link, note="no note"), Fault.ENTRY),
-    }
-
-
-NAMES = sorted(links(ORIGIN))
+from testkit.ledger.continued_logs import LAST, NAMES, ORIGIN, continued, export, key, links, rows_after
+from testkit.ledger.logs import TENANT, change, noise, put, write_directory
 
 
 def history(*, last: Sequence[int] = ()) -> KeyHistory:
@@ -70,11 +26,6 @@ def history(*, last: Sequence[int] = ()) -> KeyHistory:
     term = KeyTerm(public=key(ORIGIN).verifier_key.public)
     newest = Ed25519Signer.from_seed(name=ORIGIN, seed=b"n" * 32).verifier_key.public
     return KeyHistory(terms=(term.ended(retired) if last else term, KeyTerm(public=newest)))
-
-
-def export(path: Path, first: LogContinued | None, signer: Ed25519Signer | None = None) -> Path:
-    log = f"{ORIGIN}/2"
-    return write_directory(path, rows_after(first, log=log), signer or key(log))
 
 
 def test_an_export_goes_on_from_the_log_that_its_origin_says(tmp_path: Path) -> None:

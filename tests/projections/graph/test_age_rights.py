@@ -24,8 +24,8 @@ from projections.graph.traversals import impact_analysis, pii_propagation
 from projections.graph.write import graph_name
 from projections.processing.projection import Transaction
 from testkit.databases import LOGIN_PASSWORD
+from testkit.projections.eventful_table import happened
 from testkit.projections.story import ORDERS
-from tests.projections.graph.test_answers import happened
 
 if TYPE_CHECKING:
     from ledger.store.read import Log

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from ledger.format.event import format_key
-from ledger.format.events import CommitDecision, DetectionKind, Reason
+from ledger.format.events import CommitDecision, DetectionKind
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, DataRef, GoverningPolicy, RunSummary
 from projections.graph.answers_svg import draw_answers
@@ -19,6 +19,7 @@ from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.policy_scope import Governs
 from projections.graph.read import Direction, Graph, open_graph
 from projections.graph.traversals import impact_analysis, pii_propagation
+from testkit.projections.eventful_table import happened
 from testkit.projections.story import BOB, ORDERS, dataset
 
 if TYPE_CHECKING:
@@ -26,35 +27,6 @@ if TYPE_CHECKING:
     from testkit.projections.story import Story, World
 
 MART = "table:lake/mart/revenue"
-
-
-def happened(story: Story) -> Story:
-    """What one table can meet with: policies, writers, lineage on both sides, findings, somebody behind its back."""
-    story.catalog()
-    story.policy("tenant-id", expression="result.columns.exists(c, c.name == 'tenant_id')")
-    story.policy("writers", expression="'data-eng' in principal.roles")
-    story.committed(snapshots=["11"])
-    story.policy("tenant-id", 2, expression="size(result.columns) > 0")
-    story.decided(ORDERS, CommitDecision.REJECTED, actor=BOB, principal="bob", reason=Reason(id="writers", version=1))
-    story.committed(snapshots=["12"])
-    story.observed("13", parent="12")
-    story.lineage(
-        [dataset("raw.events"), dataset("clicks", "kafka://broker")],
-        [dataset("sales.orders", version="12")],
-        columns=[("mail", "email")],
-        run_id="11111111-0000-4000-8000-000000000000",
-    )
-    story.scanned("12", ("email", DetectionKind.EMAIL, 92), ("note", DetectionKind.PHONE, 55))
-    story.scanned("13", ("email", DetectionKind.EMAIL, 92))
-    story.lineage(
-        [dataset("sales.orders", version="12")],
-        [dataset("mart.revenue")],
-        columns=[("email", "contact")],
-        run_id="22222222-0000-4000-8000-000000000000",
-        job="revenue",
-        actor=BOB,
-    )
-    return story
 
 
 async def projected(world: World, story: Story) -> Log:

@@ -50,12 +50,11 @@ from testkit.servers.loopback import LOOPBACK
 from testkit.servers.traps import set_trap
 from testkit.streams.answering import happened, noon
 from testkit.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from testkit.streams.replaying import replayed, wait_no_longer
+from testkit.streams.table_metadata import TABLE_UUID, metadata
 from testkit.streams.world import World, running, until
-from tests.streams.state.test_dead_letters import replayed
-from tests.streams.state.test_deferred import wait_no_longer
 
 OBSERVED = "commit.observed"
-TABLE_UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 OTHER_UUID = "00000000-0000-4000-8000-000000000000"
 ORDERS = Identifier(alias=ALIAS, namespace=("sales",), name="orders")
 ORDERS_KEY = f"table:{ALIAS}/sales/orders"
@@ -66,21 +65,6 @@ SNAPSHOT, EARLIER = 3051729675574597004, 3055729675574597004
 def cloud(moto: str) -> Cloud:
     """A bucket."""
     return fresh_cloud(moto)
-
-
-def metadata(*snapshots: int, uuid: str = TABLE_UUID) -> bytes:
-    """A table's metadata file with snapshots that follow one another."""
-    parents = (None, *snapshots)
-    return json.dumps(
-        {
-            "format-version": 2,
-            "table-uuid": uuid,
-            "snapshots": [
-                {"snapshot-id": id_, "parent-snapshot-id": parent, "summary": {"operation": "append"}}
-                for id_, parent in zip(snapshots, parents, strict=False)
-            ],
-        }
-    ).encode()
 
 
 def decision(

@@ -22,7 +22,7 @@ from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, Snapshot
 from streams.metadata.reader import MetadataReaderPool
 from testkit.servers.cloud import fresh_cloud, put
 from testkit.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
-from tests.streams.handlers.test_observe import TABLE_UUID, metadata
+from testkit.streams.table_metadata import TABLE_UUID, metadata
 
 LOCATION = "s3://lake/wh/orders/metadata/1.metadata.json"
 

@@ -11,17 +11,13 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
-from lakeproof.postgres.files import SOCKET_NAME
-from lakeproof.postgres.server import EmbeddedServer
 from ledger.errors import (
     FormatError,
     GroupMismatchError,
@@ -40,8 +36,9 @@ from streams.errors import PoisonError, TransientError
 from streams.handler import Effects, Message
 from streams.processing.runner import HandlerRunner
 from testkit.environment import PROJECT
-from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
+from testkit.ledger.cutting_proxy import Cut, Plan
 from testkit.streams.answering import POISON, Answering, told
+from testkit.streams.wire import LEASE_S, Wire
 from testkit.streams.world import TIMEOUT_S, World, check_answers, running, until
 
 STEPS = {
@@ -55,27 +52,6 @@ STEPS = {
     "cursor": b"UPDATE streams.cursors SET next_index = $",
     "commit": b"COMMIT",
 }
-LEASE_S = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """What the streams' connections go through."""
-
-    proxy: CuttingProxy
-    dsn: str
-
-
-@pytest.fixture
-async def wire(
-    world: World,
-    postgres_server: EmbeddedServer,
-    short_directory: Callable[[], AbstractContextManager[Path]],
-) -> AsyncIterator[Wire]:
-    """A wire that can be cut."""
-    with short_directory() as directory:
-        async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
-            yield Wire(proxy, make_conninfo(world.dsn, host=str(directory)))
 
 
 async def ask_with_poison(world: World, log: Log) -> None:

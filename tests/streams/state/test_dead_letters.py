@@ -15,8 +15,8 @@ from ledger.store.read import Log
 from ledger.store.session import Connection
 from streams.connections import connect_storing
 from streams.errors import PoisonError, TransientError
-from streams.handler import DeadLetter, Effects, Handler, Message
-from streams.processing.replay import ReplayedLetter, ReplayResult, replay
+from streams.handler import DeadLetter, Effects, Message
+from streams.processing.replay import ReplayResult, replay
 from streams.processing.sender import Sender
 from streams.sinks.webhook import WEBHOOK
 from streams.state import dead_letters
@@ -24,8 +24,9 @@ from streams.state.dead_letters import READ_MAX, count_letters, read_letters
 from streams.state.leases import handler_duty
 from streams.state.outbox import Delivered, Rejected
 from testkit.streams.answering import ASKED, POISON, Answering, told
+from testkit.streams.outbox import Box, put
+from testkit.streams.replaying import replayed
 from testkit.streams.world import World, check_answers
-from tests.streams.state.test_outbox import Box, put
 
 
 class Cured(Answering):
@@ -39,11 +40,6 @@ class Cured(Answering):
             groups=tuple(group for each in effects for group in each.groups),
             outbox=tuple(message for each in effects for message in each.outbox),
         )
-
-
-async def replayed(world: World, *handlers: Handler, **which: Any) -> list[ReplayedLetter]:
-    """Replay; return what became of each letter."""
-    return [each async for each in replay(world.dsn, handlers, world.append, **which)]
 
 
 async def poisoned(world: World, *reasons: str) -> Log:

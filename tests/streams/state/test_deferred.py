@@ -25,11 +25,9 @@ from streams.state.deferred import ATTEMPTS_MAX, HostLease, count_deferred, read
 from streams.state.leases import LeaseLostError
 from testkit.ledger.cutting_proxy import Cut, Plan
 from testkit.streams.answering import ANSWERED, AnsweringHosts, told
+from testkit.streams.replaying import replayed, wait_no_longer
+from testkit.streams.wire import LEASE_S, Wire
 from testkit.streams.world import World, check_answers_in_any_order, running, until
-from tests.streams.processing.test_runner_faults import LEASE_S, Wire, wire
-from tests.streams.state.test_dead_letters import replayed
-
-__all__ = ["wire"]
 
 HERE, THERE = "here.example", "there.example"
 HANDLER = "answering"
@@ -39,12 +37,6 @@ async def ask_hosts(world: World, log: Log, *hosts: str | None, **more: Any) -> 
     """Ask one question of each host; None: of nobody."""
     for number, host in enumerate(hosts):
         await world.tell(log, told(number=number, **({} if host is None else {"host": host}), **more))
-
-
-async def wait_no_longer(world: World) -> None:
-    """Make everything due that was put off, in the order in which it would be."""
-    await world.rows("UPDATE streams.hosts SET free_at = free_at - interval '1 day'")
-    await world.rows("UPDATE streams.deferred SET due_at = due_at - interval '1 day'")
 
 
 async def try_times(world: World, log: Log, handler: AnsweringHosts, times: int) -> None:

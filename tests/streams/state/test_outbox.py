@@ -5,7 +5,7 @@ The outbox: each message leaves at least once, in order within its key, and hold
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -15,49 +15,14 @@ import pytest
 from ledger.errors import LogUnavailableError
 from ledger.format.event import derived_group_id
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.store.read import Log
-from streams.connections import connect_storing
 from streams.errors import StreamError, TransientError
-from streams.handler import OutboxMessage
 from streams.processing.sender import Sender, SentBatch
-from streams.state import outbox
 from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater, Sink, SinkResult
 from testkit.streams.answering import told
+from testkit.streams.outbox import Box, put
 from testkit.streams.world import World, running, until
 
 LEASE_S = 0.3
-
-
-class Box:
-    """A sink that keeps what it takes; `judge` says what it answers."""
-
-    def __init__(
-        self, judge: Callable[[QueuedMessage], SinkResult] = lambda _: Delivered(), name: str = "test"
-    ) -> None:
-        self.name = name
-        self.batch_max = 4
-        self.judge = judge
-        self.taken: list[str] = []
-
-    async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
-        """Take what `judge` lets through; nothing behind what it postpones of the same key."""
-        answers: list[SinkResult] = []
-        waiting: set[str] = set()
-        for each in messages:
-            answer = RetryLater("behind another") if each.message.key in waiting else self.judge(each)
-            if isinstance(answer, RetryLater):
-                waiting.add(each.message.key)
-            elif isinstance(answer, Delivered):
-                self.taken.append(each.message.id)
-            answers.append(answer)
-        return answers
-
-
-async def put(world: World, log: Log, *ids: str, sink: str = "test") -> None:
-    """Put messages into the outbox; the key is what stands before the dash."""
-    messages = [OutboxMessage(sink=sink, id=id_, key=id_.partition("-")[0], payload=b"{}") for id_ in ids]
-    async with connect_storing(world.dsn) as connection, connection.transaction():
-        await outbox.put(connection, log.log_id, messages)
 
 
 async def left(world: World) -> list[str]:
