@@ -29,13 +29,13 @@ from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from testkit.ledger.forking import FORKS, Arena, Trial, honest, seeded
+from testkit.ledger.forking import FORKS, DatabasePair, Trial, honest, seeded
 from testkit.ledger.signing_site import Site
 
 TENANT = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
-def open_arena(admin_dsn: str, keys: KeyDirectory) -> Arena:
+def open_pair(admin_dsn: str, keys: KeyDirectory) -> DatabasePair:
     """Return two databases of one installation, one the clone of the other, and one key directory for both."""
     password = secrets.token_urlsafe()
     installation = provision(admin_dsn, login_password=password)
@@ -46,22 +46,22 @@ def open_arena(admin_dsn: str, keys: KeyDirectory) -> Arena:
         admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (f"{name}_clone", name))))
     origin = installation.origin(TENANT)
     cloned = provision(clone, login_password=password)
-    return Arena(
+    return DatabasePair(
         Site(database=admin_dsn, installation=installation, keys=keys, log_id=log_id, origin=origin),
         Site(database=clone, installation=cloned, keys=keys, log_id=log_id, origin=origin),
     )
 
 
-async def run(arena: Arena, trials: int) -> tuple[list[Trial], list[Trial]]:
+async def run(pair: DatabasePair, trials: int) -> tuple[list[Trial], list[Trial]]:
     """Return what became of so many random forks, and of as many honest logs."""
     forks: list[Trial] = []
     controls: list[Trial] = []
     for number in range(trials):
         kind = FORKS[number % len(FORKS)]
-        await arena.clear()
-        forks.append(await kind(arena, seeded(f"{kind.__name__} {number}")))
-        await arena.clear()
-        controls.append(await honest(arena, seeded(f"honest {number}")))
+        await pair.clear()
+        forks.append(await kind(pair, seeded(f"{kind.__name__} {number}")))
+        await pair.clear()
+        controls.append(await honest(pair, seeded(f"honest {number}")))
         if (number + 1) % 100 == 0:
             print(f"{number + 1}: {sum(not t.ok for t in forks)} missed, {sum(not t.ok for t in controls)} accused")
     return forks, controls
@@ -71,8 +71,8 @@ def measure(admin_dsn: str, trials: int) -> dict[str, Any]:
     """Run the trials; return the figures and the machine they hold for."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
-        arena = open_arena(admin_dsn, create_key_directory(Path(directory) / "keys"))
-        forks, controls = asyncio.run(run(arena, trials))
+        pair = open_pair(admin_dsn, create_key_directory(Path(directory) / "keys"))
+        forks, controls = asyncio.run(run(pair, trials))
     return {
         "bench": "forks",
         "trials": len(forks),

@@ -38,7 +38,7 @@ from bench.servers import directory_on_disk, embedded_server, new_database
 from lakeproof.provision import provision
 from ledger.errors import BrokenError
 from testkit.environment import PROJECT
-from testkit.ledger.round_tripping import Traveller, Trip, begin_travelling, round_trip
+from testkit.ledger.round_tripping import RoundTripSite, Trip, make_round_trip_site, round_trip
 from testkit.system.scene import TITLES, check_all_steps, kill_at_step, play, verify_deeply
 
 APPENDED = 1_000
@@ -46,17 +46,17 @@ APPENDED = 1_000
 
 
 @cache
-def traveller(admin_dsn: str) -> Traveller:
+def site(admin_dsn: str) -> RoundTripSite:
     """Return who travels in this process, with a database of its own."""
     dsn = new_database(admin_dsn, f"round_trips_{os.getpid()}")
-    return begin_travelling(dsn, provision(dsn, login_password=secrets.token_urlsafe()))
+    return make_round_trip_site(dsn, provision(dsn, login_password=secrets.token_urlsafe()))
 
 
 def travel(admin_dsn: str, number: int, entries: int) -> Trip | str:
     """Make one round in this process; return what was done, or the fault that was reported."""
     with tempfile.TemporaryDirectory() as directory:
         trip = round_trip(
-            traveller(admin_dsn), Path(directory), entries=entries - APPENDED, appended=APPENDED, number=number
+            site(admin_dsn), Path(directory), entries=entries - APPENDED, appended=APPENDED, number=number
         )
         try:
             return asyncio.run(trip)

@@ -47,7 +47,17 @@ from ledger.errors import Fault
 from testkit.lakeproof.deep_home import CHANGES, Home, used
 from testkit.ledger.tampering.classes import CLASSES
 from testkit.ledger.tampering.files import FILES, Export, run_file_instance
-from testkit.ledger.tampering.instances import EFFORTS, EXACT, FAST, Instance, Told, World, faulty, run_instance, seeded
+from testkit.ledger.tampering.instances import (
+    EFFORTS,
+    EXACT,
+    FAST,
+    Instance,
+    Verdict,
+    World,
+    faulty,
+    run_instance,
+    seeded,
+)
 from testkit.ledger.tampering.kernel import counted_pages, pages_of
 from testkit.ledger.tampering.proofs import KINDS, make_bundle, make_proof, run_proof_instance
 from testkit.ledger.tampering.world import open_world
@@ -78,9 +88,9 @@ class Count:
 
     def add(self, instance: Instance) -> None:
         self.instances += 1
-        self.found += instance.told.fault is not None
+        self.found += instance.verdict.fault is not None
         self.named += instance.ok
-        self.faults[str(instance.told.fault)] += 1
+        self.faults[str(instance.verdict.fault)] += 1
         self.efforts[instance.effort] += 1
         self.pages_accepted += instance.pages_accepted
         if not instance.ok and len(self.wrong) < WRONG_KEPT_MAX:
@@ -158,9 +168,9 @@ async def _take_deep(turn: Turn, dsn: str, directory: Path) -> dict[str, Count]:
 
 async def _deep_instance(home: Home, name: str, number: int) -> Instance:
     change = DEEP[name]
-    where, fault = await home.told(change)
-    told = Told(fault if where.startswith(change.where) or fault is None else None, text=where)
-    return Instance(name=name, number=number, tampered=faulty(change.fault, detail=change.statement), told=told)
+    where, fault = await home.verdict(change)
+    verdict = Verdict(fault if where.startswith(change.where) or fault is None else None, text=where)
+    return Instance(name=name, number=number, tampered=faulty(change.fault, detail=change.statement), verdict=verdict)
 
 
 async def _take(turn: Turn, dsn: str, files: dict[str, bytes], directory: Path) -> dict[str, Count]:
@@ -205,8 +215,8 @@ async def _control(world: World, export: Export) -> None:
     clean = faulty(held=tuple(export.state.notes.values()))
     for effort, pages in ((EXACT, 0), (FAST, pages_of(export.state.size))):
         with counted_pages() as accepted:
-            told = export.told(clean, effort=effort)
-        assert (told.fault, accepted.pages) == (None, pages), (told, accepted.pages, pages)
+            verdict = export.verdict(clean, effort=effort)
+        assert (verdict.fault, accepted.pages) == (None, pages), (verdict, accepted.pages, pages)
 
 
 def campaign(names: tuple[str, ...], instances: int, processes: int) -> dict[str, Count]:
@@ -231,7 +241,7 @@ def joined(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known: dict[str, Any] = found.get("classes", {})
     classes: dict[str, Any] = {name: one for name, one in known.items() if name in NAMES and "efforts" in one}
-    told = circumstances()
+    measured = circumstances()
     for name, count in counts.items():
         classes[name] = {
             "instances": count.instances,
@@ -243,7 +253,7 @@ def joined(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
             "clean_controls": count.controls,
             "process_s": round(count.elapsed_s, 1),
             "wrong": count.wrong,
-            "measured_at": told["measured_at"],
+            "measured_at": measured["measured_at"],
         }
     return {
         "bench": "tamper",
@@ -256,7 +266,7 @@ def joined(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
         "pages_accepted_by_the_kernel": sum(one["pages_accepted_by_the_kernel"] for one in classes.values()),
         "faults_known": sorted(Fault),
         "process_s": round(sum(one["process_s"] for one in classes.values()), 1),
-        **told,
+        **measured,
         "classes": {name: classes[name] for name in NAMES if name in classes},
     }
 

@@ -23,9 +23,9 @@ import httpx
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
-from testkit.gateway.foreign_tenant import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, Far
+from testkit.gateway.foreign_tenant import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, ForeignTenant
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import SCHEMA
-from testkit.gateway.story import tell
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
 from testkit.servers.gateways import app_of
 from testkit.servers.loopback import serve_gateway
@@ -47,7 +47,7 @@ class Step(StrEnum):
     ANSWER = "answer"
 
 
-class Told(StrEnum):
+class ClientKnowledge(StrEnum):
     """What the client knows afterwards."""
 
     YES = "it is committed"
@@ -62,7 +62,7 @@ class Case:
 
     step: Step
     loss: Loss
-    told: Told
+    told: ClientKnowledge
     then: tuple[str, ...] = ()
     reconciled: tuple[str, ...] = ()
     lands: bool
@@ -75,21 +75,21 @@ APPROVED, UNKNOWN, ACCEPTED = "approved", "unknown", "accepted"
 
 LOSSES: Final = (
     # The decision is not in the log, so nothing is forwarded.
-    Case(step=Step.DECIDE, loss=Loss.REQUEST, told=Told.NO, lands=False),
+    Case(step=Step.DECIDE, loss=Loss.REQUEST, told=ClientKnowledge.NO, lands=False),
     # It is, but nobody here knows: nothing is forwarded either, and that nothing came of it cannot be proven.
     Case(
         step=Step.DECIDE,
         loss=Loss.ANSWER,
-        told=Told.NO,
+        told=ClientKnowledge.NO,
         then=(APPROVED,),
         reconciled=(APPROVED, UNKNOWN),
         lands=False,
     ),
-    Case(step=Step.DECIDE, loss=Loss.LATE, told=Told.NO, reconciled=(APPROVED, UNKNOWN), lands=False),
+    Case(step=Step.DECIDE, loss=Loss.LATE, told=ClientKnowledge.NO, reconciled=(APPROVED, UNKNOWN), lands=False),
     Case(
         step=Step.FORWARD,
         loss=Loss.REQUEST,
-        told=Told.UNKNOWN,
+        told=ClientKnowledge.UNKNOWN,
         then=(APPROVED, UNKNOWN),
         reconciled=(APPROVED, UNKNOWN),
         lands=False,
@@ -97,7 +97,7 @@ LOSSES: Final = (
     Case(
         step=Step.FORWARD,
         loss=Loss.ANSWER,
-        told=Told.UNKNOWN,
+        told=ClientKnowledge.UNKNOWN,
         then=(APPROVED, UNKNOWN),
         reconciled=(APPROVED, UNKNOWN, ACCEPTED),
         lands=True,
@@ -105,7 +105,7 @@ LOSSES: Final = (
     Case(
         step=Step.FORWARD,
         loss=Loss.LATE,
-        told=Told.UNKNOWN,
+        told=ClientKnowledge.UNKNOWN,
         then=(APPROVED, UNKNOWN),
         reconciled=(APPROVED, UNKNOWN, ACCEPTED),
         lands=True,
@@ -113,7 +113,7 @@ LOSSES: Final = (
     Case(
         step=Step.SETTLE,
         loss=Loss.REQUEST,
-        told=Told.YES,
+        told=ClientKnowledge.YES,
         then=(APPROVED,),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -121,7 +121,7 @@ LOSSES: Final = (
     Case(
         step=Step.SETTLE,
         loss=Loss.ANSWER,
-        told=Told.YES,
+        told=ClientKnowledge.YES,
         then=(APPROVED, ACCEPTED),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -130,16 +130,16 @@ LOSSES: Final = (
     Case(
         step=Step.SETTLE,
         loss=Loss.LATE,
-        told=Told.YES,
+        told=ClientKnowledge.YES,
         then=(APPROVED,),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
     ),
-    Case(step=Step.ANSWER, loss=Loss.REQUEST, told=Told.NOTHING, lands=False),
+    Case(step=Step.ANSWER, loss=Loss.REQUEST, told=ClientKnowledge.NOTHING, lands=False),
     Case(
         step=Step.ANSWER,
         loss=Loss.ANSWER,
-        told=Told.NOTHING,
+        told=ClientKnowledge.NOTHING,
         then=(APPROVED, ACCEPTED),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -147,7 +147,7 @@ LOSSES: Final = (
     Case(
         step=Step.ANSWER,
         loss=Loss.LATE,
-        told=Told.NOTHING,
+        told=ClientKnowledge.NOTHING,
         then=(APPROVED, ACCEPTED),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -161,7 +161,7 @@ async def _nothing() -> None:
     """Deliver nothing: nothing is late."""
 
 
-async def check_loss(far: Far, case: Case) -> None:
+async def check_loss(far: ForeignTenant, case: Case) -> None:
     """Let one commit go through what `case` says."""
     body = await far.next_append()
     match case.step:
@@ -181,7 +181,7 @@ async def check_loss(far: Far, case: Case) -> None:
     await check_end(far, body, case.reconciled, lands=case.lands)
 
 
-async def check_end(far: Far, body: dict[str, Any], words: tuple[str, ...], *, lands: bool) -> None:
+async def check_end(far: ForeignTenant, body: dict[str, Any], words: tuple[str, ...], *, lands: bool) -> None:
     """Check what there is once the reconciler has looked, and that an engine can go on from there."""
     await far.reconcile()
     assert tuple(await far.words()) == words
@@ -197,18 +197,20 @@ def snapshot_of(body: dict[str, Any]) -> str:
     return str(body["updates"][0]["snapshot"]["snapshot-id"])
 
 
-def what_is_told(response: httpx.Response) -> Told:
+def client_knowledge(response: httpx.Response) -> ClientKnowledge:
     """Return what an answer means to a client, as the REST specification has it."""
     if response.is_success:
-        return Told.YES
+        return ClientKnowledge.YES
     if response.status_code in UNKNOWN_STATUSES:
         assert response.json()["error"]["type"] == "CommitStateUnknownException"
-        return Told.UNKNOWN
+        return ClientKnowledge.UNKNOWN
     assert response.status_code != httpx.codes.SERVICE_UNAVAILABLE or "retry-after" in response.headers
-    return Told.NO
+    return ClientKnowledge.NO
 
 
-async def _lose_append(far: Far, body: dict[str, Any], loss: Loss, *, number: int) -> tuple[Told, Deliver]:
+async def _lose_append(
+    far: ForeignTenant, body: dict[str, Any], loss: Loss, *, number: int
+) -> tuple[ClientKnowledge, Deliver]:
     """Let the append of that number, of those that the commit makes, be lost."""
     count, late = 0, []
 
@@ -230,13 +232,13 @@ async def _lose_append(far: Far, body: dict[str, Any], loss: Loss, *, number: in
             await far.services.gateway.append(log_id, group)
 
     async with far.gateway.through(append=append) as client:
-        return what_is_told(await client.post(far.orders, json=body)), deliver
+        return client_knowledge(await client.post(far.orders, json=body)), deliver
 
 
-async def _lose_forward(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Told, Deliver]:
+async def _lose_forward(far: ForeignTenant, body: dict[str, Any], loss: Loss) -> tuple[ClientKnowledge, Deliver]:
     fault = far.wire.fault = Fault(happens=loss, path=far.path)
     if loss is not Loss.LATE:
-        return what_is_told(await far.gateway.http.post(far.orders, json=body)), _nothing
+        return client_knowledge(await far.gateway.http.post(far.orders, json=body)), _nothing
 
     async def deliver() -> None:
         fault.deliver.set()
@@ -245,10 +247,10 @@ async def _lose_forward(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Tol
     catalogs = far.services.gateway.catalogs
     hasty = replace(catalogs, upstreams=replace(catalogs.upstreams, timeout_s=SLOW_S))
     async with far.gateway.through(catalogs=hasty) as client:
-        return what_is_told(await client.post(far.orders, json=body)), deliver
+        return client_knowledge(await client.post(far.orders, json=body)), deliver
 
 
-async def _lose_answer(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Told, Deliver]:
+async def _lose_answer(far: ForeignTenant, body: dict[str, Any], loss: Loss) -> tuple[ClientKnowledge, Deliver]:
     """Put a wire between client and gateway, too."""
     headers = dict(far.gateway.http.headers)
     async with serve_gateway(app_of(far.services.gateway)) as url, FaultyWire(url) as wire:
@@ -262,17 +264,17 @@ async def _lose_answer(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Told
                 await asyncio.wait([asking])
                 fault.deliver.set()
                 await fault.delivered.wait()
-                return Told.NOTHING, _nothing
+                return ClientKnowledge.NOTHING, _nothing
             try:
-                return what_is_told(await asking), _nothing
+                return client_knowledge(await asking), _nothing
             except httpx.TransportError:
-                return Told.NOTHING, _nothing
+                return ClientKnowledge.NOTHING, _nothing
 
 
 # Other changes
 
 
-async def check_other_changes(far: Far) -> None:
+async def check_other_changes(far: ForeignTenant) -> None:
     """Lose the answer to a change of every kind: each is found by what it made."""
     lines, stock = f"{far.name}-lines", f"{far.name}-stock"
     created = {"name": lines, "schema": SCHEMA, "properties": {"color": "red"}}
@@ -289,9 +291,9 @@ async def check_other_changes(far: Far) -> None:
     for method, path, body in changes:
         far.wire.fault = Fault(happens=Loss.ANSWER, path=path.removeprefix(ROOT) or "/namespaces")
         lost = await far.gateway.http.request(method, path, json=body)
-        assert what_is_told(lost) is Told.UNKNOWN
+        assert client_knowledge(lost) is ClientKnowledge.UNKNOWN
         assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED], path
-    told = await tell(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
+    told = await read_stored(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
     uuids = {one.settled.table_uuid for one in told if one.words == ACCEPTED}
     assert len(uuids) == 1
     assert uuids != {None}
@@ -301,13 +303,13 @@ async def check_other_changes(far: Far) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saying:
+class UpstreamAnswer:
     """An answer that the upstream gives, or what is between, after it carried the commit out or instead of that."""
 
     status: int
     body: bytes = b""
     carried_out: bool
-    told: Told
+    told: ClientKnowledge
     then: tuple[str, ...]
     reconciled: tuple[str, ...] | None = None
 
@@ -315,30 +317,32 @@ class Saying:
         return f"{self.status} {'after' if self.carried_out else 'instead of'} the commit {self.body[:12]!r}"
 
 
-SAYINGS: Final = (
+UPSTREAM_ANSWERS: Final = (
     *(
-        Saying(status=status, carried_out=carried_out, told=Told.UNKNOWN, then=(APPROVED, UNKNOWN))
+        UpstreamAnswer(status=status, carried_out=carried_out, told=ClientKnowledge.UNKNOWN, then=(APPROVED, UNKNOWN))
         for status in (500, 502, 503, 504, 408, 302)
         for carried_out in (True, False)
     ),
     *(
-        Saying(status=200, body=body, carried_out=carried_out, told=Told.UNKNOWN, then=(APPROVED, UNKNOWN))
+        UpstreamAnswer(
+            status=200, body=body, carried_out=carried_out, told=ClientKnowledge.UNKNOWN, then=(APPROVED, UNKNOWN)
+        )
         for body, carried_out in ((b"", True), (b"{}", False), (b'{"metadata-location":"s3://', True))
     ),
-    Saying(status=409, carried_out=False, told=Told.NO, then=(APPROVED, "conflicted")),
+    UpstreamAnswer(status=409, carried_out=False, told=ClientKnowledge.NO, then=(APPROVED, "conflicted")),
     *(
-        Saying(status=status, carried_out=False, told=Told.NO, then=(APPROVED, "refused"))
+        UpstreamAnswer(status=status, carried_out=False, told=ClientKnowledge.NO, then=(APPROVED, "refused"))
         for status in (400, 403, 404, 422)
     ),
 )
 
 
-async def check_saying(far: Far, saying: Saying) -> None:
+async def check_saying(far: ForeignTenant, saying: UpstreamAnswer) -> None:
     """Let one commit be answered so."""
     body = await far.next_append()
     happens = Replaced(answer=answer(saying.status, saying.body), carried_out=saying.carried_out)
     far.wire.fault = Fault(happens=happens, path=far.path)
-    assert what_is_told(await far.gateway.http.post(far.orders, json=body)) is saying.told
+    assert client_knowledge(await far.gateway.http.post(far.orders, json=body)) is saying.told
     assert tuple(await far.words()) == saying.then
     end = (*saying.then, ACCEPTED) if saying.carried_out else saying.then
     await check_end(far, body, end, lands=saying.carried_out)
@@ -347,7 +351,7 @@ async def check_saying(far: Far, saying: Saying) -> None:
 # Mixtures
 
 
-async def check_mixture(far: Far, random: Random) -> None:
+async def check_mixture(far: ForeignTenant, random: Random) -> None:
     """
     Commit, lose, deliver late, commit behind the gateway's back, expire and reconcile in any order.
 
@@ -366,7 +370,7 @@ async def check_mixture(far: Far, random: Random) -> None:
                 if fault.happens is Loss.LATE:
                     late.append((fault, asking))
                 else:
-                    assert what_is_told(await asking) is Told.UNKNOWN
+                    assert client_knowledge(await asking) is ClientKnowledge.UNKNOWN
             case "deliver" if late:
                 await _deliver(*late.pop(random.randrange(len(late))))
             case "behind":
@@ -389,17 +393,17 @@ async def check_mixture(far: Far, random: Random) -> None:
 async def _deliver(fault: Fault, asking: asyncio.Task[httpx.Response]) -> None:
     fault.deliver.set()
     await fault.delivered.wait()
-    assert what_is_told(await asking) is Told.UNKNOWN
+    assert client_knowledge(await asking) is ClientKnowledge.UNKNOWN
 
 
-async def _expiry(far: Far, snapshot: str) -> dict[str, Any]:
+async def _expiry(far: ForeignTenant, snapshot: str) -> dict[str, Any]:
     """Return the body of a commit that removes a snapshot, unless a branch is at it."""
     refs = (await far.table())["metadata"].get("refs") or {}
     removed = [int(snapshot)] if all(str(ref["snapshot-id"]) != snapshot for ref in refs.values()) else []
     return {"requirements": [], "updates": [{"action": "remove-snapshots", "snapshot-ids": removed}]}
 
 
-async def _check_history(far: Far, ever: set[str]) -> None:
+async def _check_history(far: ForeignTenant, ever: set[str]) -> None:
     assert not far.unrecorded
     for outcome, added in await far.outcomes():
         assert outcome is not CommitOutcome.ACCEPTED or set(added) <= ever
@@ -438,7 +442,7 @@ KILLS: Final = (
 )
 
 
-async def check_kill(far: Far, kill: Kill) -> None:
+async def check_kill(far: ForeignTenant, kill: Kill) -> None:
     """Kill a real process in the middle of a commit."""
     headers = dict(far.gateway.http.headers)
     with _dying_gateway(far, kill.point) as (url, process):
@@ -466,7 +470,7 @@ async def check_kill(far: Far, kill: Kill) -> None:
 
 
 @contextmanager
-def _dying_gateway(far: Far, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
+def _dying_gateway(far: ForeignTenant, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
     """Start a gateway on the same database that dies at `point` (None: not by itself)."""
     installation = far.services.installation
     context = multiprocessing.get_context("forkserver")

@@ -21,8 +21,8 @@ from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.reconcile.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome, CommitSettled
+from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.sales import SCHEMA
-from testkit.gateway.story import tell, words
 from testkit.servers.faulty_wire import FaultyWire, Request
 from testkit.servers.gateways import Gateway, open_gateway
 
@@ -38,7 +38,7 @@ _tables = count(1)
 
 
 @dataclass(kw_only=True)
-class Far:
+class ForeignTenant:
     """A gateway with catalog `far`; `direct` asks the upstream behind its back, below `prefix`."""
 
     gateway: Gateway
@@ -189,7 +189,7 @@ class Far:
 
     async def _outcomes(self) -> dict[str, tuple[CommitOutcome | None, tuple[str, ...]]]:
         outcomes: dict[str, tuple[CommitOutcome | None, tuple[str, ...]]] = {}
-        for told in await tell(self.services, self.log_id, key=self.key):
+        for told in await read_stored(self.services, self.log_id, key=self.key):
             if told.words == "approved":
                 outcomes[str(told.entry.group_id)] = (None, told.decided.snapshots)
             elif told.entry.type == CommitSettled.TYPE:
@@ -209,7 +209,7 @@ class Far:
 
 
 @asynccontextmanager
-async def open_far(services: Services, upstream: str) -> AsyncIterator[Far]:
+async def open_far(services: Services, upstream: str) -> AsyncIterator[ForeignTenant]:
     """Yield a new tenant with catalog `far` at `upstream`, a base URL before /v1, which is empty so far."""
     # Looks up `far`, which is made below: nothing passes the wire before.
     async with (
@@ -222,7 +222,7 @@ async def open_far(services: Services, upstream: str) -> AsyncIterator[Far]:
         )
         told = (await direct.get("/v1/config")).json()
         prefix = {**told["defaults"], **told["overrides"]}.get("prefix", "")
-        far = Far(gateway=gateway, wire=wire, direct=direct, prefix=f"/v1/{prefix}".rstrip("/"))
+        far = ForeignTenant(gateway=gateway, wire=wire, direct=direct, prefix=f"/v1/{prefix}".rstrip("/"))
         made = await direct.post(f"{far.prefix}/namespaces", json={"namespace": ["sales"]})
         if made.status_code != httpx.codes.CONFLICT:
             made.raise_for_status()

@@ -50,7 +50,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maker:
+class RequestMaker:
     """Makes requests with a key."""
 
     key: str
@@ -127,7 +127,7 @@ TARGETS: Final[dict[bytes, int | None]] = {
 WITHOUT_A_BODY: Final = frozenset({200, 204, 400, 401, 403, 404, 405, 406})
 
 
-def request_lines(maker: Maker) -> Iterator[Probe]:
+def request_lines(maker: RequestMaker) -> Iterator[Probe]:
     """Every method with every target, without a body."""
     for method, of_method in METHODS.items():
         for target, of_target in TARGETS.items():
@@ -142,7 +142,7 @@ def request_lines(maker: Maker) -> Iterator[Probe]:
             )
 
 
-def versions(maker: Maker) -> Iterator[Probe]:
+def versions(maker: RequestMaker) -> Iterator[Probe]:
     """What stands where the version should."""
     line = b"GET /health"
     for text, statuses in {
@@ -218,7 +218,7 @@ HEADERS: Final[dict[bytes, int | None]] = {
 }
 
 
-def headers(maker: Maker) -> Iterator[Probe]:
+def headers(maker: RequestMaker) -> Iterator[Probe]:
     """Every header with a body of declared length, in chunks, and compressed."""
     for text, refused in HEADERS.items():
         for framing in ("length", "chunks", "gzip"):
@@ -298,7 +298,7 @@ BAD_CHUNKS: Final = (
 )  # fmt: skip
 
 
-def framings(maker: Maker) -> Iterator[Probe]:
+def framings(maker: RequestMaker) -> Iterator[Probe]:
     """Bodies whose end is not told, told twice, or told wrongly, alone and with a request hidden behind them."""
     refused = frozenset({400, 501})
     for text, body in BAD_FRAMINGS.items():
@@ -320,7 +320,7 @@ def framings(maker: Maker) -> Iterator[Probe]:
     yield Probe(name="chunks in HTTP/1.0", pieces=(old + b"0\r\n\r\n",), statuses=frozenset({400}), closes=True)
 
 
-def bodies(maker: Maker) -> Iterator[Probe]:
+def bodies(maker: RequestMaker) -> Iterator[Probe]:
     """Bodies that are as they should be, sent in every way there is: they are carried out, each once."""
     for size in (1, 2, 7, 1_000):
         for framing in ("length", "chunks"):
@@ -355,7 +355,7 @@ def bodies(maker: Maker) -> Iterator[Probe]:
     yield Probe(name="Expect", pieces=(head, body), statuses=CREATED, creates=name)
 
 
-def behind(maker: Maker) -> Iterator[Probe]:
+def behind(maker: RequestMaker) -> Iterator[Probe]:
     """What stands behind a whole request before it is answered: the first is carried out, and nothing else."""
     for what, more in {
         "a request": maker.hidden(),
@@ -394,7 +394,7 @@ def behind(maker: Maker) -> Iterator[Probe]:
 # --- credentials
 
 
-def credentials(maker: Maker) -> Iterator[Probe]:
+def credentials(maker: RequestMaker) -> Iterator[Probe]:
     """More than one credential, or none that is one: nothing is carried out, also where one of them is right."""
     right, wrong = maker.authorization, b"Authorization: Bearer nobody\r\n"
     key = f"X-Api-Key: {maker.key}\r\n".encode()
@@ -424,7 +424,7 @@ def credentials(maker: Maker) -> Iterator[Probe]:
 # --- what is cut off, and what is no HTTP
 
 
-def cut_off(maker: Maker) -> Iterator[Probe]:
+def cut_off(maker: RequestMaker) -> Iterator[Probe]:
     """A request that ends at any of its bytes but the last: nothing of it is carried out."""
     body = body_for(f"x{next(_numbers)}")
     for declared, sent in (
@@ -439,7 +439,7 @@ def cut_off(maker: Maker) -> Iterator[Probe]:
             )
 
 
-def no_http(maker: Maker) -> Iterator[Probe]:
+def no_http(maker: RequestMaker) -> Iterator[Probe]:
     """Other protocols, and noise."""
     random = Random(20_261_123)  # noqa: S311 - noise
     for name, data in {

@@ -32,21 +32,21 @@ class Answer:
 
 
 @dataclass(slots=True, kw_only=True)
-class Heard:
+class ReceivedAnswers:
     """Everything that came back on one connection until its end, or until nothing more was due."""
 
     answers: list[Answer] = field(default_factory=list)
     has_continue: bool = False
 
 
-def parse_answers(data: bytes, *, method: bytes, is_over: bool) -> Heard | None:
+def parse_answers(data: bytes, *, method: bytes, is_over: bool) -> ReceivedAnswers | None:
     """
     Return the answers that `data` holds to requests with `method`; None if the last one is not whole yet.
 
     Raises:
         h11.RemoteProtocolError: if something is no answer of HTTP/1.1, or a closed connection leaves one unfinished.
     """
-    heard = Heard()
+    heard = ReceivedAnswers()
     while data:
         client = h11.Connection(our_role=h11.CLIENT)
         client.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
@@ -82,7 +82,7 @@ def parse_answers(data: bytes, *, method: bytes, is_over: bool) -> Heard | None:
 
 async def exchange(
     url: str, pieces: Sequence[bytes], *, method: bytes = b"GET", hangs_up: bool = False, answers: int = 1
-) -> Heard:
+) -> ReceivedAnswers:
     """
     Send `pieces` one by one; return what came back once there are `answers`, or the connection is closed.
 
@@ -107,7 +107,7 @@ async def exchange(
             await writer.wait_closed()
 
 
-async def _hear(reader: asyncio.StreamReader, *, method: bytes, answers: int) -> Heard:
+async def _hear(reader: asyncio.StreamReader, *, method: bytes, answers: int) -> ReceivedAnswers:
     data = b""
     while True:
         more = b""
@@ -117,4 +117,4 @@ async def _hear(reader: asyncio.StreamReader, *, method: bytes, answers: int) ->
         heard = parse_answers(data, method=method, is_over=not more)
         is_enough = heard is not None and len(heard.answers) >= answers and not heard.answers[-1].closes
         if not more or is_enough:
-            return heard or Heard()
+            return heard or ReceivedAnswers()

@@ -11,7 +11,7 @@ import httpx
 
 from gateway.admin.application import OPERATOR
 from ledger.format.sequence import Appended, Group, Stale
-from testkit.gateway.story import live_rows, path_of
+from testkit.gateway.log_contents import live_rows, path_of
 from testkit.servers.gateways import Gateway
 
 NAMESPACES = "/v1/iceberg/lake/namespaces"

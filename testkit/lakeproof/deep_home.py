@@ -83,7 +83,7 @@ class Home:
     async def check(self, log: Log) -> Sequence[str]:
         return await check_log_deeply(self.installation, self.auditor, log)
 
-    async def told(self, change: Change) -> tuple[str, Fault | None]:
+    async def verdict(self, change: Change) -> tuple[str, Fault | None]:
         """Make a change, return the place and the fault that are named then, and undo the change."""
         log = self.system if change.of_system else self.acme
         try:

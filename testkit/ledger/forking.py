@@ -33,7 +33,7 @@ class Trial:
     told: str
 
 
-class Arena:
+class DatabasePair:
     """Two databases that were one, and one key directory: every trial begins with empty logs and no notes."""
 
     def __init__(self, one: Site, other: Site) -> None:
@@ -71,55 +71,55 @@ async def execute(site: Site, statement: str, *parameters: object) -> None:
         await connection.execute(statement.encode(), parameters)
 
 
-async def restored_backup(arena: Arena, random: Random) -> Trial:
+async def restored_backup(pair: DatabasePair, random: Random) -> Trial:
     """A backup is restored, behind what was signed, and perhaps others append to it."""
-    site = arena.one
-    signer, sizes = await arena.signed_history(random)
+    site = pair.one
+    signer, sizes = await pair.signed_history(random)
     at = random.randrange(sizes[-1])
     more = random.choice((0, random.randint(1, STEP_MAX), sizes[-1] - at, sizes[-1] - at + random.randint(0, 50)))
     await execute(site, "DELETE FROM ledger.checkpoints WHERE size > %s", at)
-    await site.hold(forked(arena.rows, at, more, origin=site.origin, salt=f"{random.random()}"))
+    await site.hold(forked(pair.rows, at, more, origin=site.origin, salt=f"{random.random()}"))
     return await _found(site, "restored backup", f"signed {sizes}, set back to {at}, {more} appended", signer, random)
 
 
-async def rewritten_suffix(arena: Arena, random: Random) -> Trial:
+async def rewritten_suffix(pair: DatabasePair, random: Random) -> Trial:
     """Somebody who may change the database rewrites the log from some index on: entries, chain, tiles and head."""
-    site = arena.one
-    signer, sizes = await arena.signed_history(random)
+    site = pair.one
+    signer, sizes = await pair.signed_history(random)
     at = random.randrange(sizes[-1])
     size = sizes[-1] + random.choice((0, 0, random.randint(1, STEP_MAX)))
-    await site.hold(forked(arena.rows, at, size - at, origin=site.origin, salt=f"{random.random()}"))
+    await site.hold(forked(pair.rows, at, size - at, origin=site.origin, salt=f"{random.random()}"))
     forgotten_above = random.choice((0, at, SIZE_MAX))
     await execute(site, "DELETE FROM ledger.checkpoints WHERE size > %s", forgotten_above)
     detail = f"signed {sizes}, rewritten from {at} to {size}, checkpoints above {forgotten_above} forgotten"
     return await _found(site, "rewritten suffix", detail, signer, random)
 
 
-async def two_heads(arena: Arena, random: Random) -> Trial:
+async def two_heads(pair: DatabasePair, random: Random) -> Trial:
     """Two databases that were one both append, and one key signs for both: the first goes on, the second is found."""
-    one, other = (arena.one, arena.other) if random.random() < 0.5 else (arena.other, arena.one)
+    one, other = (pair.one, pair.other) if random.random() < 0.5 else (pair.other, pair.one)
     together = random.randint(0, STEP_MAX)
     signers = {one.database: one.signer(), other.database: other.signer()}
     for site in (one, other):
-        await site.hold(arena.rows[:together])
+        await site.hold(pair.rows[:together])
     if together and random.random() < 0.7:
         await one.sign(signers[one.database])
         await other.sign(signers[other.database])
-    await one.hold(arena.rows[: together + random.randint(1, STEP_MAX)])
+    await one.hold(pair.rows[: together + random.randint(1, STEP_MAX)])
     assert await one.sign(signers[one.database])
     size = random.randint(1, STEP_MAX)
-    await other.hold(forked(arena.rows, together, size, origin=other.origin, salt=f"{random.random()}"))
+    await other.hold(forked(pair.rows, together, size, origin=other.origin, salt=f"{random.random()}"))
     detail = f"one until {together}, then one signed {max(one.left)}, the other grew to {together + size}"
     return await _found(other, "two heads", detail, signers[other.database], random)
 
 
-async def honest(arena: Arena, random: Random) -> Trial:
+async def honest(pair: DatabasePair, random: Random) -> Trial:
     """A log that only grows, through restarts of signer and server and lost checkpoints: never a word against it."""
-    site, signer, size, told = arena.one, arena.one.signer(), 0, ""
+    site, signer, size, told = pair.one, pair.one.signer(), 0, ""
     happened: list[str] = []
     for _ in range(random.randint(2, 4)):
         size = min(size + random.choice((0, 1, random.randint(1, STEP_MAX), 256 - size % 256)), SIZE_MAX)
-        await site.hold(arena.rows[:size])
+        await site.hold(pair.rows[:size])
         event = random.choice(("none", "signer restarted", "server restarted", "checkpoint lost", "stood still"))
         if event == "signer restarted":
             signer = site.signer()
@@ -135,11 +135,15 @@ async def honest(arena: Arena, random: Random) -> Trial:
         is_signed = max(site.left, default=0) == size == site.kept() and await site.confirmed()
         if told or not is_signed:
             return Trial(kind="honest", detail=", ".join(happened), ok=False, told=told)
-    site.check_left(arena.rows)
+    site.check_left(pair.rows)
     return Trial(kind="honest", detail=", ".join(happened), ok=True, told="")
 
 
-FORKS: Final[Sequence[Callable[[Arena, Random], Awaitable[Trial]]]] = (restored_backup, rewritten_suffix, two_heads)
+FORKS: Final[Sequence[Callable[[DatabasePair, Random], Awaitable[Trial]]]] = (
+    restored_backup,
+    rewritten_suffix,
+    two_heads,
+)
 
 
 async def _found(site: Site, kind: str, detail: str, signer: CheckpointSigner, random: Random) -> Trial:

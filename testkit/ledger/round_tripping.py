@@ -60,7 +60,7 @@ class Trip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traveller:
+class RoundTripSite:
     """An installation whose two tenants' logs are written anew for each round; their signer."""
 
     owner_dsn: str
@@ -70,7 +70,7 @@ class Traveller:
     def signer(self, log: Log) -> Ed25519Signer:
         return Ed25519Signer.from_seed(name=log.origin, seed=self.seed)
 
-    def in_database(self, name: str) -> Traveller:
+    def in_database(self, name: str) -> RoundTripSite:
         """Return the same in another database of the server."""
         installation = replace(self.installation, dsn=make_conninfo(self.installation.dsn, dbname=name))
         return replace(self, owner_dsn=make_conninfo(self.owner_dsn, dbname=name), installation=installation)
@@ -84,14 +84,14 @@ class Traveller:
             yield connection
 
 
-def begin_travelling(owner_dsn: str, installation: Provisioned) -> Traveller:
+def make_round_trip_site(owner_dsn: str, installation: Provisioned) -> RoundTripSite:
     """Make the tenants' logs, and return who travels with them."""
     for tenant in TENANTS:
         create_tenant_log(owner_dsn, installation, tenant)
-    return Traveller(owner_dsn=owner_dsn, installation=installation)
+    return RoundTripSite(owner_dsn=owner_dsn, installation=installation)
 
 
-async def round_trip(traveller: Traveller, directory: Path, *, entries: int, appended: int, number: int) -> Trip:
+async def round_trip(site: RoundTripSite, directory: Path, *, entries: int, appended: int, number: int) -> Trip:
     """
     Write so many random entries, and verify them in the database, in a copy restored from a dump, and in an export.
 
@@ -103,22 +103,22 @@ async def round_trip(traveller: Traveller, directory: Path, *, entries: int, app
     random = seeded(f"round trip {number}")
     zones = random.sample(ZONES, 3)
     parts = 0
-    await _write(traveller, random, entries=entries, appended=appended, zones=zones)
-    roots = await _verify(traveller, zone=zones[1])
-    with restored(traveller, f"restored_{number}") as copy:
+    await _write(site, random, entries=entries, appended=appended, zones=zones)
+    roots = await _verify(site, zone=zones[1])
+    with restored(site, f"restored_{number}") as copy:
         assert await _verify(copy, zone=zones[2]) == roots, "the restored logs are others"
         async with copy.auditor(zones[0]) as connection:
             for tenant in TENANTS:
-                log = await find_log(connection, traveller.installation.origin(tenant))
+                log = await find_log(connection, site.installation.origin(tenant))
                 parts += await _export(copy, connection, log, directory / tenant.hex, root=roots[log.origin])
     ways = ["rules", "kernel", "restored rules", "restored kernel", "exported rules", "exported kernel", "standalone"]
     return Trip(entries=entries, appended=appended, parts=parts, zones=tuple(zones), ways=tuple(ways))
 
 
-async def _write(traveller: Traveller, random: Random, *, entries: int, appended: int, zones: list[str]) -> None:
-    pool, installation = EventPool(random), traveller.installation
-    async with await AsyncConnection.connect(traveller.owner_dsn, autocommit=True) as owner:
-        name = str(conninfo_to_dict(traveller.owner_dsn)["dbname"])
+async def _write(site: RoundTripSite, random: Random, *, entries: int, appended: int, zones: list[str]) -> None:
+    pool, installation = EventPool(random), site.installation
+    async with await AsyncConnection.connect(site.owner_dsn, autocommit=True) as owner:
+        name = str(conninfo_to_dict(site.owner_dsn)["dbname"])
         await owner.execute(SQL("ALTER DATABASE {} SET timezone = {}").format(Identifier(name), Literal(zones[0])))
         await owner.execute(SQL("SET timezone = {}").format(Literal(zones[1])))
         await owner.execute("TRUNCATE ledger.checkpoints, ledger.entries, ledger.parts, ledger.tiles CASCADE")
@@ -126,26 +126,26 @@ async def _write(traveller: Traveller, random: Random, *, entries: int, appended
             "UPDATE ledger.heads "
             "SET size = 0, last = DEFAULT, frontier = DEFAULT, control_index = -1, recorded_at = NULL"
         )
-        await asyncio.to_thread(confirm_logs, traveller.owner_dsn)  # a table that was emptied is another one
+        await asyncio.to_thread(confirm_logs, site.owner_dsn)  # a table that was emptied is another one
         one, other = [await find_log(owner, installation.origin(tenant)) for tenant in TENANTS]
         await append(installation, other.log_id, list(pool.groups(appended)))
         rows, head = _rows(pool, one, entries)
         async with owner.transaction():
             await _copy(owner, one, rows, head)
             for size in sorted({*(random.randint(1, entries) for _ in range(20)), entries}):
-                note = _note(traveller, one, Frontier.empty().extended(row.leaf for row in rows[:size]))
+                note = _note(site, one, Frontier.empty().extended(row.leaf for row in rows[:size]))
                 await owner.execute("INSERT INTO ledger.checkpoints VALUES (%s, %s, %s)", (one.log_id, size, note))
             other_head = await read_head(owner, other.log_id)
-            note = _note(traveller, other, other_head.frontier)
+            note = _note(site, other, other_head.frontier)
             await owner.execute(
                 "INSERT INTO ledger.checkpoints VALUES (%s, %s, %s)", (other.log_id, other_head.size, note)
             )
         await owner.execute("ANALYZE ledger.entries, ledger.parts, ledger.tiles, ledger.checkpoints")
 
 
-def _note(traveller: Traveller, log: Log, frontier: Frontier) -> bytes:
+def _note(site: RoundTripSite, log: Log, frontier: Frontier) -> bytes:
     checkpoint = Checkpoint(origin=log.origin, size=frontier.size, root=frontier.root())
-    return sign_note(format_checkpoint(checkpoint), [traveller.signer(log)])
+    return sign_note(format_checkpoint(checkpoint), [site.signer(log)])
 
 
 def _rows(pool: EventPool, log: Log, count: int) -> tuple[list[SequencedEntry], LogHead]:
@@ -191,14 +191,14 @@ async def _copy(owner: Connection, log: Log, rows: list[SequencedEntry], head: L
         )
 
 
-async def _verify(traveller: Traveller, *, zone: str) -> dict[str, bytes]:
+async def _verify(site: RoundTripSite, *, zone: str) -> dict[str, bytes]:
     """Verify both logs with their parts, by the rules one by one and by the kernel; return their roots."""
     roots: dict[str, bytes] = {}
-    async with traveller.auditor(zone) as connection:
+    async with site.auditor(zone) as connection:
         for tenant in TENANTS:
-            log = await find_log(connection, traveller.installation.origin(tenant))
+            log = await find_log(connection, site.installation.origin(tenant))
             for effort in (EXACT, FAST):
-                report = await verify_database(connection, log, [traveller.signer(log).verifier_key], effort=effort)
+                report = await verify_database(connection, log, [site.signer(log).verifier_key], effort=effort)
                 assert report.size == report.signed_size > 0
                 assert roots.setdefault(log.origin, report.root) == report.root
             async with as_reader(connection, log):
@@ -206,9 +206,9 @@ async def _verify(traveller: Traveller, *, zone: str) -> dict[str, bytes]:
     return roots
 
 
-async def _export(traveller: Traveller, connection: Connection, log: Log, path: Path, *, root: bytes) -> int:
+async def _export(site: RoundTripSite, connection: Connection, log: Log, path: Path, *, root: bytes) -> int:
     """Export a log with its parts, verify the export in all ways, and return of how many entries it has parts."""
-    key = traveller.signer(log).verifier_key
+    key = site.signer(log).verifier_key
     checkpoint = (await export_log(connection, log, path, keys=[key], policy=None)).checkpoint
     async with as_reader(connection, log):
         parts = await export_parts(connection, log, path)
@@ -222,14 +222,14 @@ async def _export(traveller: Traveller, connection: Connection, log: Log, path: 
 
 
 @contextmanager
-def restored(traveller: Traveller, name: str) -> Iterator[Traveller]:
+def restored(site: RoundTripSite, name: str) -> Iterator[RoundTripSite]:
     """Dump the log's schema, restore it into a new database, and yield who travels there; it is dropped afterwards."""
     identifier = Identifier(name)
-    with psycopg.connect(traveller.owner_dsn, autocommit=True) as owner:
+    with psycopg.connect(site.owner_dsn, autocommit=True) as owner:
         owner.execute(SQL("CREATE DATABASE {}").format(identifier))
         try:
-            copy = traveller.in_database(name)
-            dump = ["pg_dump", "--schema=ledger", "--format=custom", "--compress=0", f"--dbname={traveller.owner_dsn}"]
+            copy = site.in_database(name)
+            dump = ["pg_dump", "--schema=ledger", "--format=custom", "--compress=0", f"--dbname={site.owner_dsn}"]
             with subprocess.Popen([PROGRAMS / dump[0], *dump[1:]], stdout=subprocess.PIPE) as dumping:
                 restore = [str(PROGRAMS / "pg_restore"), "--exit-on-error", f"--dbname={copy.owner_dsn}"]
                 subprocess.run(restore, stdin=dumping.stdout, check=True)

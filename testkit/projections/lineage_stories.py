@@ -33,7 +33,7 @@ ADA = "a" * 32
 TABLE_UUID = "5f0c9d1e-0000-4000-8000-000000000001"
 FACET = {"_producer": "https://example.com/etl", "_schemaURL": "https://example.com/facet.json"}
 
-Told = tuple[Sequence[str], Sequence[str]]
+TopicsRead = tuple[Sequence[str], Sequence[str]]
 """Topics that were read, and topics that were written."""
 
 
@@ -72,7 +72,7 @@ def run_event(inputs: Sequence[Any], outputs: Sequence[Any], *, number: int = 0,
     return json.dumps({**event, **members}).encode()
 
 
-def topics_event(told: Told, *, number: int = 0, **members: Any) -> bytes:
+def topics_event(told: TopicsRead, *, number: int = 0, **members: Any) -> bytes:
     """A run event about topics."""
     return run_event([topic(name) for name in told[0]], [topic(name) for name in told[1]], number=number, **members)
 
@@ -137,7 +137,7 @@ class Oracle:
         self._written: dict[int, list[str]] = {}
         self._complete: set[int] = set()
 
-    def tell(self, index: int, told: Told, *, run: int, event_type: str = "COMPLETE") -> None:
+    def tell(self, index: int, told: TopicsRead, *, run: int, event_type: str = "COMPLETE") -> None:
         """Judge the edges of one event."""
         before = self._pairs(run) if run in self._complete else []
         self._read.setdefault(run, []).extend(map(key, told[0]))

@@ -28,8 +28,8 @@ from projections.processing.generations import Rebuilt, rebuild
 from projections.processing.projection import Projection
 from projections.processing.runner import ProjectionRunner
 from testkit.gateway.copies import found, make_copies
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import ORDERS, TABLES, create_orders, properties
-from testkit.gateway.story import tell
 from testkit.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
@@ -86,7 +86,7 @@ async def test_an_erased_person_is_refused_at_once(busy: Gateway) -> None:
     assert (await busy.http.get(TABLES)).status_code == 200  # the key is checked, and remembered
     await erase(busy)
     assert (await busy.http.get(TABLES)).status_code == 401
-    ended = (await tell(busy.services, busy.acme.log_id))[-2:]
+    ended = (await read_stored(busy.services, busy.acme.log_id))[-2:]
     assert [one.entry.type for one in ended] == [KeyRevoked.TYPE, PayloadErased.TYPE]
     assert len({one.entry.group_id for one in ended}) == 1
 
@@ -239,6 +239,6 @@ async def test_what_a_database_has_forgotten_is_erased_before_it_serves(busy: Ga
     busy.services.subject_keys.destroy(busy.acme.key.actor)
     # The log was set back behind that erasure: it says it once more.
     assert (await erase_again(busy.services)).erasures == 1
-    assert (await tell(busy.services, busy.acme.log_id))[-1].entry.type == PayloadErased.TYPE
+    assert (await read_stored(busy.services, busy.acme.log_id))[-1].entry.type == PayloadErased.TYPE
     assert (await busy.http.get(TABLES)).status_code == 401
     assert (await erase_again(busy.services)).erasures == 0

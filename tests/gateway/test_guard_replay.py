@@ -18,8 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.admin.application import OPERATOR
+from testkit.gateway.log_contents import (
+    Rows,
+    StoredEntry,
+    check_agreement,
+    check_deeply,
+    live_rows,
+    read_stored,
+    replay,
+)
 from testkit.gateway.sales import CREATE, properties
-from testkit.gateway.story import Rows, Told, check_agreement, check_deeply, live_rows, replay, tell
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -156,7 +164,7 @@ async def test_a_row_that_no_entry_explains_is_noticed(shared_gateway: Gateway, 
         await check_agreement(shared_gateway.services, shared_gateway.acme.log_id)
 
 
-def differs(told: Sequence[Told], live: Rows) -> bool:
+def differs(told: Sequence[StoredEntry], live: Rows) -> bool:
     """Tell whether a log leads elsewhere than to `live`, or nowhere, because an entry does not fit those before it."""
     try:
         return replay(told) != live
@@ -166,7 +174,7 @@ def differs(told: Sequence[Told], live: Rows) -> bool:
 
 async def test_an_entry_that_no_row_shows_is_noticed(shared_gateway: Gateway) -> None:
     await play(shared_gateway, DONE)
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     live = await live_rows(shared_gateway.services, shared_gateway.acme.log_id)
     assert not differs(told, live)
     assert differs(told[:-1], live), "the last commit is missing"

@@ -19,9 +19,9 @@ from ledger.format.tiles import parse_bundle
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.verify.directory import verify_directory
 from testkit.gateway.backup_history import NOON, live_before, live_on
+from testkit.gateway.log_contents import check_deeply
 from testkit.gateway.recovery_site import export, forget, guarded_rows, run, save, set_back
 from testkit.gateway.sales import NAMESPACES, ORDERS, properties
-from testkit.gateway.story import check_deeply
 from testkit.ledger.logs import change
 from testkit.servers.gateways import Gateway
 

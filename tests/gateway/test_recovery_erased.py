@@ -18,15 +18,15 @@ from lakeproof.signing import open_signer
 from ledger.erasing.sealer import Sealer
 from ledger.recovering.recover import Recovered, recover_log
 from ledger.store.read import find_log
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.recovery_site import export, run, save, set_back
 from testkit.gateway.sales import ORDERS, create_orders, properties
-from testkit.gateway.story import tell
 from testkit.servers.gateways import Gateway
 
 
 async def parts(gateway: Gateway) -> set[tuple[int, str]]:
     """The parts that readers are shown, by index and name."""
-    told = await tell(gateway.services, gateway.acme.log_id)
+    told = await read_stored(gateway.services, gateway.acme.log_id)
     return {(one.entry.index, name) for one in told for name in one.parts}
 
 

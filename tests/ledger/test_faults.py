@@ -33,7 +33,7 @@ from testkit.ledger.faults.batches import draw_batch
 from testkit.ledger.faults.files import file_faults
 from testkit.ledger.faults.site import Site, open_site
 from testkit.ledger.faults.table import Table, points_of
-from testkit.ledger.faults.trials import AppendTrial, check_told
+from testkit.ledger.faults.trials import AppendTrial, check_answers
 from testkit.ledger.faults.worker import killed
 
 SEEDS = {"append": range(100, 105), "seal": range(200, 203), "sign": range(300, 303), "erase": range(400, 404)}
@@ -137,7 +137,7 @@ async def test_a_group_that_is_not_there_though_someone_was_told_so_is_noticed()
         for at, _ in enumerate(batch.groups)
     ]
     with pytest.raises(AssertionError, match="found None"):
-        check_told(batch, list(told), [[] for _ in batch.sizes])
+        check_answers(batch, list(told), [[] for _ in batch.sizes])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from lakeproof.provision import Provisioned
-from testkit.gateway.story import check_agreement, check_log, path_of, tell
+from testkit.gateway.log_contents import check_agreement, check_log, path_of, read_stored
 from testkit.servers.gateways import Gateway
 from testkit.system.crashing_gateway import APPEND, POINTS, serve_until_death
 
@@ -96,7 +96,7 @@ async def check_after(gateway: Gateway, point: str) -> None:
     services, log_id = gateway.services, gateway.acme.log_id
     live = await check_agreement(services, log_id)
     await check_log(services, log_id)
-    told = await tell(services, log_id, key=f"table:lake/sales/orders-{point}")
+    told = await read_stored(services, log_id, key=f"table:lake/sales/orders-{point}")
     assert [one.words for one in told] == ["approved", "accepted"] * (3 if is_recorded(point) else 2)
     _, location, _ = live.tables["lake", ("sales",), f"orders-{point}"]
     named = {one.settled.metadata_location for one in told if one.words == "accepted"}

@@ -25,6 +25,7 @@ from lakeproof.provision import Provisioned, provision
 from lakeproof.signing import open_signer
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.databases import LOGIN_PASSWORD
+from testkit.gateway.log_contents import check_agreement, check_log, read_stored, words
 from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
@@ -38,7 +39,6 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
-from testkit.gateway.story import check_agreement, check_log, tell, words
 from testkit.ledger.appending import appender
 from testkit.ledger.cutting_proxy import SOCKET_NAME, Cut, CuttingProxy, Plan
 from testkit.servers.gateways import Gateway, open_gateway, start_services
@@ -111,7 +111,7 @@ async def test_a_stopped_database_is_503_and_the_gateway_recovers_by_itself(
 ) -> None:
     http, services, log_id = own_gateway.http, own_gateway.services, own_gateway.acme.log_id
     location = await location_of_orders(own_gateway)
-    files, told = files_beside(location), await tell(services, log_id)
+    files, told = files_beside(location), await read_stored(services, log_id)
     await asyncio.to_thread(own_server.stop)
     policy = {"id": "p", "expression": "true", "message": "m"}
     answers = await asyncio.gather(
@@ -132,7 +132,7 @@ async def test_a_stopped_database_is_503_and_the_gateway_recovers_by_itself(
     assert answers[-1].status_code in {401, 503}, "malformed is malformed, whatever the database says"
     await asyncio.to_thread(own_server.start, print)
     await recovered(http)
-    assert await tell(services, log_id) == told
+    assert await read_stored(services, log_id) == told
     assert (await location_of_orders(own_gateway), files_beside(location)) == (location, files)
     await until_answered(partial(http.post, ORDERS, json=properties(found="yes")))
     assert (await http.post("/v1/policies", json=policy)).status_code == 201

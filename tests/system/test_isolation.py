@@ -22,8 +22,8 @@ from ledger.store.read import read_head
 from ledger.store.session import Connection
 from projections.graph.read import open_graph
 from projections.processing.runner import ProjectionRunner
+from testkit.gateway.log_contents import check_agreement, read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
-from testkit.gateway.story import check_agreement, tell
 from testkit.servers.gateways import Gateway
 
 EDITED = ("/v1/policies", "/v1/access-rules", "/v1/catalogs", "/v1/keys")
@@ -182,7 +182,7 @@ async def test_a_table_cannot_be_put_into_another_tenants_folder(world: World) -
 
 async def test_what_a_tenant_does_stands_in_its_own_log_alone(world: World) -> None:
     for tenant, other in world.pairs():
-        told = await tell(world.services, tenant.founded.log_id)
+        told = await read_stored(world.services, tenant.founded.log_id)
         text = repr([(one.entry, dict(one.parts)) for one in told])
         assert tenant.mark in text
         assert not any(mark in text for mark in other.marks)

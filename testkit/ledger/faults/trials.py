@@ -27,7 +27,7 @@ from testkit.ledger.faults.site import Reach, Site
 
 Arm = Callable[[], None]
 """Called when what is to fail begins."""
-Told = Appended | Stale | LedgerError | None
+CallerAnswer = Appended | Stale | LedgerError | None
 """What a caller was told; None: nothing, since it was gone."""
 
 
@@ -63,7 +63,7 @@ class AppendTrial:
     def __init__(self, seed: int, directory: Path) -> None:
         self.batch: Batch = draw_batch(seed, sealed=self.sealed)
         self.logs: list[Log] = []
-        self.told: list[Told] = [None] * len(self.batch.groups)
+        self.told: list[CallerAnswer] = [None] * len(self.batch.groups)
         self._directory = directory
         self._firsts: list[int] = []
         self._entries: list[list[Entry]] = []
@@ -114,7 +114,7 @@ class AppendTrial:
         """Check every answer and every invariant; every part that is there must open."""
         firsts = zip(self.logs, self._firsts, strict=True)
         self._entries = entries = [await site.entries(log, first=first) for log, first in firsts]
-        check_told(self.batch, self.told, entries)
+        check_answers(self.batch, self.told, entries)
         for report in await site.check_invariants(self.logs, {}, self.keys()):
             assert report.sealed == 0, f"{report.sealed} parts do not open"
         for log, held in zip(self.logs, entries, strict=True):
@@ -161,7 +161,7 @@ def folder(directory: Path) -> KeyFolder:
     return open_key_folder(directory / "subjects", FileKeyEncryption("kek", bytes(range(32))))
 
 
-def check_told(batch: Batch, told: list[Told], entries: list[list[Entry]]) -> None:
+def check_answers(batch: Batch, told: list[CallerAnswer], entries: list[list[Entry]]) -> None:
     """Check that every answer is true, given the entries of each log."""
     by_others: set[tuple[int, UUID]] = set()
     for (log, group), answer in zip(batch.groups, told, strict=True):

@@ -30,7 +30,7 @@ from testkit.ledger.tampering.instances import (
     Instance,
     LogState,
     Tampered,
-    Told,
+    Verdict,
     effort_of,
     faulty,
     seeded,
@@ -81,18 +81,18 @@ class Export:
             if name not in found or found[name].read_bytes() != data:
                 self.write(name, data)
 
-    def told(self, tampered: Tampered, *, effort: Effort = EXACT) -> Told:
+    def verdict(self, tampered: Tampered, *, effort: Effort = EXACT) -> Verdict:
         """Return what our verifier says; the other one must refuse too, if no checkpoint from elsewhere is needed."""
-        told = Told(None)
+        verdict = Verdict(None)
         try:
             verify_directory(self.path, [KEY], held=tampered.held, effort=effort)
         except BrokenError as error:
-            told = Told(error.fault, error.index, str(error))
+            verdict = Verdict(error.fault, error.index, str(error))
         except FormatError as error:
-            told = Told(None, None, str(error))
+            verdict = Verdict(None, None, str(error))
         if not tampered.held and (ran := standalone(self.path, [KEY])).code != 1:
-            return Told(None, None, f"the standalone verifier ends with {ran.code}: {ran.output}")
-        return told
+            return Verdict(None, None, f"the standalone verifier ends with {ran.code}: {ran.output}")
+        return verdict
 
 
 FileTampering: TypeAlias = Callable[[Export, Random], Tampered]
@@ -298,8 +298,8 @@ def run_file_instance(export: Export, name: str, number: int) -> Instance:
     effort = effort_of(number)
     tampered = FILES[name](export, seeded(f"{name} {number}"))
     with counted_pages() as accepted:
-        told = export.told(tampered, effort=EFFORTS[effort])
+        verdict = export.verdict(tampered, effort=EFFORTS[effort])
     export.restore()
     return Instance(
-        name=name, number=number, tampered=tampered, told=told, effort=effort, pages_accepted=accepted.pages
+        name=name, number=number, tampered=tampered, verdict=verdict, effort=effort, pages_accepted=accepted.pages
     )

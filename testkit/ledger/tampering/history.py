@@ -20,10 +20,10 @@ from ledger.format.note import Ed25519Signer, sign_note
 from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import TILE_WIDTH
 from testkit.ledger.logs import head_of, sequenced
-from testkit.ledger.tampering.beside import blind
 from testkit.ledger.tampering.columns import fault_of, place
 from testkit.ledger.tampering.instances import LogState, Tampered, Tampering, World, faulty
 from testkit.ledger.tampering.tables import hold, set_back
+from testkit.ledger.tampering.tiles_and_parts import blind
 from testkit.ledger.tampering.world import ANCHORED, random_groups
 
 ONE: Final = "one"

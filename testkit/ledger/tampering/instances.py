@@ -48,7 +48,7 @@ KEYS: Final[Mapping[str, Sequence[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Verdict:
     """What verification says: a fault and the first bad index, where one can be named. No fault: the log verifies."""
 
     fault: Fault | None
@@ -121,15 +121,15 @@ class World:
         name = self.logs[log].log.origin
         return await verify_log(self.installation, self.auditor, name, options, progress=lambda _done, _of: None)
 
-    async def told(self, tampered: Tampered, *, effort: Effort = EXACT) -> Told:
+    async def verdict(self, tampered: Tampered, *, effort: Effort = EXACT) -> Verdict:
         """Return what verification says now; an error that names no fault is none."""
         try:
             await self.verify(tampered.log, held=tampered.held, effort=effort)
         except BrokenError as error:
-            return Told(error.fault, error.index, str(error))
+            return Verdict(error.fault, error.index, str(error))
         except LedgerError as error:
-            return Told(None, None, f"{type(error).__name__}: {error}")
-        return Told(None)
+            return Verdict(None, None, f"{type(error).__name__}: {error}")
+        return Verdict(None)
 
     async def execute(self, statement: str, *parameters: object) -> int:
         """Do what only the owner can, and return how many rows it has touched."""
@@ -182,25 +182,25 @@ class Instance:
     name: str
     number: int
     tampered: Tampered
-    told: Told
+    verdict: Verdict
     effort: str = "exact"
     pages_accepted: int = 0
 
     @property
     def found(self) -> bool:
         """Whether anything was said against the log."""
-        return self.told.fault is not None
+        return self.verdict.fault is not None
 
     @property
     def ok(self) -> bool:
         """Whether the right thing was said: the class, and the index."""
         expected = self.tampered.index
-        return self.told.fault in self.tampered.faults and (expected is ... or self.told.index == expected)
+        return self.verdict.fault in self.tampered.faults and (expected is ... or self.verdict.index == expected)
 
     def __str__(self) -> str:
         expected = f"{'/'.join(sorted(self.tampered.faults))} at {self.tampered.index}"
-        told = f"{self.effort} told {self.told}"
-        return f"{self.name} {self.number}: {self.tampered.detail}: expected {expected}, {told}"
+        verdict = f"{self.effort} told {self.verdict}"
+        return f"{self.name} {self.number}: {self.tampered.detail}: expected {expected}, {verdict}"
 
 
 def seeded(name: str) -> Random:
@@ -218,8 +218,8 @@ async def run_instance(world: World, name: str, tampering: Tampering, number: in
     effort = effort_of(number)
     tampered = await tampering(world, seeded(f"{name} {number}"))
     with counted_pages() as accepted:
-        told = await world.told(tampered, effort=EFFORTS[effort])
+        verdict = await world.verdict(tampered, effort=EFFORTS[effort])
     await world.restore(tampered)
     return Instance(
-        name=name, number=number, tampered=tampered, told=told, effort=effort, pages_accepted=accepted.pages
+        name=name, number=number, tampered=tampered, verdict=verdict, effort=effort, pages_accepted=accepted.pages
     )

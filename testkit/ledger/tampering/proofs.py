@@ -21,7 +21,7 @@ from testkit.ledger.evidence_logs import SYSTEM, evidence, group_id, story_direc
 from testkit.ledger.logs import KEY, rows_of, signed
 from testkit.ledger.standalone import standalone
 from testkit.ledger.tampering.columns import flipped
-from testkit.ledger.tampering.instances import Instance, Told, faulty, seeded
+from testkit.ledger.tampering.instances import Instance, Verdict, faulty, seeded
 
 KEYS: Final[list[VerifierKey]] = [KEY, SYSTEM.verifier_key]
 KINDS: Final = ("proof", "bundle")
@@ -50,13 +50,15 @@ def run_proof_instance(kind: str, data: bytes, number: int) -> Instance:
     """Change a bit of a proof or a bundle, or cut it off, and look what both verifiers say."""
     random = seeded(f"{kind} {number}")
     changed = flipped(data, random) if random.random() < 0.8 else data[: random.randrange(len(data))]
-    told = Told(None)
+    verdict = Verdict(None)
     try:
         check_proof(changed, KEYS) if kind == "proof" else check_evidence(changed, KEYS)
     except BrokenError as error:
-        told = Told(error.fault, error.index, str(error))
+        verdict = Verdict(error.fault, error.index, str(error))
     except FormatError as error:  # it is no such file any more: nothing is believed of it
-        told = Told(Fault.PROOF, None, str(error))
+        verdict = Verdict(Fault.PROOF, None, str(error))
     if kind == "bundle" and standalone(changed, KEYS).code == 0:
-        told = Told(None, None, "the standalone verifier accepts it")
-    return Instance(name=f"{kind} bit", number=number, tampered=faulty(*Fault, index=..., detail="a bit"), told=told)
+        verdict = Verdict(None, None, "the standalone verifier accepts it")
+    return Instance(
+        name=f"{kind} bit", number=number, tampered=faulty(*Fault, index=..., detail="a bit"), verdict=verdict
+    )

@@ -18,8 +18,8 @@ from ledger.format.event import Event, prepare
 from ledger.format.events import AccessRuleCreatedV1, Effect, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Group
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import NAMESPACES, ORDERS, another_key, create_orders, error_of, properties
-from testkit.gateway.story import tell
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -58,12 +58,12 @@ async def test_a_rule_that_locks_its_author_out_is_refused_and_nothing_is_saved(
     shared_gateway: Gateway, expression: str
 ) -> None:
     http = shared_gateway.http
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     refused = await http.post("/v1/access-rules", json={"id": "r", "effect": "forbid", "expression": expression})
     assert (refused.status_code, error_of(refused)["type"]) == (422, "UnprocessableEntityException")
     assert "you could not retire it (access rule r (version 1) forbids this)" in error_of(refused)["message"]
     assert "lakeproof access-rules add" in error_of(refused)["message"]
-    assert await tell(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
     narrowed = f"({expression}) && !contentType.startsWith('CONFIG_')"
     saved = await http.post("/v1/access-rules", json={"id": "r", "effect": "forbid", "expression": narrowed})
     assert saved.status_code == 201
@@ -91,7 +91,9 @@ async def test_a_permitting_rule_that_fails_takes_no_permission_away_and_can_be_
     assert warning.endswith("there it permits nothing")
     await create_orders(http)
     assert (await http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
-    decided = (await tell(shared_gateway.services, shared_gateway.acme.log_id, key="table:lake/sales/orders"))[-2]
+    decided = (await read_stored(shared_gateway.services, shared_gateway.acme.log_id, key="table:lake/sales/orders"))[
+        -2
+    ]
     assert b'"outcome":"error"' in decided.parts["verdicts"]
     metrics = shared_gateway.services.gateway.judge.failed_programs.text()
     assert re.search(r'^lakeproof_failed_programs_total\{kind="access_rule"\} [1-9]', metrics, re.MULTILINE)
@@ -275,7 +277,7 @@ async def test_both_versions_of_a_created_rule_are_read_from_the_log(shared_gate
     await add_former_rule(shared_gateway, "r", "'x' in roles")
     created = [
         parse_control_event(one.entry)
-        for one in await tell(shared_gateway.services, shared_gateway.acme.log_id)
+        for one in await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
         if one.entry.type == "access_rule.created"
     ]
     assert [event.VERSION for event in created] == [2, 1]

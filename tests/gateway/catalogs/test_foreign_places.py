@@ -14,8 +14,8 @@ from gateway.admin.application import OPERATOR
 from gateway.metadata.paths import PATH_PROPERTIES
 from lakeproof.services import Services
 from ledger.format.events import CatalogCreated
+from testkit.gateway.log_contents import words
 from testkit.gateway.sales import CREATE, error_of, properties
-from testkit.gateway.story import words
 from testkit.gateway.table_requests import PATHS, created, moved, snapshot
 from testkit.servers.chained import Chained, open_chain, secrets_of
 

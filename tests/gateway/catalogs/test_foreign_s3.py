@@ -20,9 +20,9 @@ from lakeproof.demo.cloud import Cloud
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services, engine_properties, storage_properties
 from lakeproof.settings import load_settings
+from testkit.gateway.log_contents import live_rows, read_stored, replay
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
 from testkit.gateway.shop_rows import SCHEMA, rows
-from testkit.gateway.story import live_rows, replay, tell
 from testkit.servers.cloud import fresh_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.loopback import serve_gateway
@@ -78,7 +78,7 @@ async def test_an_engine_writes_to_a_warehouse_on_s3(lake: Gateway, cloud: Cloud
     async with serve_gateway(lake.app) as url:
         assert await asyncio.to_thread(engine, url) == list(range(20))
     log_id = lake.acme.log_id
-    told = await tell(lake.services, log_id)
+    told = await read_stored(lake.services, log_id)
     assert replay(told) == await live_rows(lake.services, log_id)
     named = {one.settled.metadata_location for one in told if one.entry.type == "commit.settled"} - {None}
     assert len(named) == 3

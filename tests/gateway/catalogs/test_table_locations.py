@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from testkit.gateway.log_contents import check_agreement, live_rows, path_of
 from testkit.gateway.sales import ORDERS, SCHEMA, TABLES, error_of, properties
-from testkit.gateway.story import check_agreement, live_rows, path_of
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

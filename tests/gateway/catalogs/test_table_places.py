@@ -14,8 +14,8 @@ import pytest
 from gateway.catalogs.builtin import BuiltinCatalog
 from gateway.catalogs.derived import fill_derived_rows
 from gateway.metadata.paths import PATH_PROPERTIES
+from testkit.gateway.log_contents import check_agreement, live_rows, read_stored
 from testkit.gateway.sales import ORDERS, TABLES, before_each_append, error_of, properties
-from testkit.gateway.story import check_agreement, live_rows, tell
 from testkit.gateway.table_requests import PATHS, created, moved, snapshot
 from testkit.servers.gateways import Gateway
 
@@ -187,7 +187,11 @@ async def test_a_tables_places_are_a_part_of_the_decision_that_set_them(sales: G
     root = root_of(sales)
     (await sales.http.post(ORDERS, json=properties(a="1"))).raise_for_status()
     (await sales.http.post(ORDERS, json=properties(**{"write.data.path": f"{root}/data"}))).raise_for_status()
-    told = [one.parts.get("places") for one in await tell(sales.services, sales.acme.log_id) if one.words == "approved"]
+    told = [
+        one.parts.get("places")
+        for one in await read_stored(sales.services, sales.acme.log_id)
+        if one.words == "approved"
+    ]
     location = await location_of(sales.http, ORDERS)
     assert told[-3:] == [
         f'["{location}"]'.encode(),

@@ -31,8 +31,8 @@ from gateway.identifiers import Target
 from gateway.mutations import Mutation, Operation
 from ledger.format.events import CommitOutcome
 from projections.egress.rules import EgressRules
+from testkit.gateway.log_contents import words
 from testkit.gateway.sales import CREATE, error_of, properties
-from testkit.gateway.story import words
 from testkit.servers.chained import register, secrets_of
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.loopback import LOOPBACK, serve
@@ -180,8 +180,8 @@ async def test_a_host_name_that_changes_to_an_inside_address_before_the_commit_i
                 answer = await http.post(f"{root}/sales/tables/orders", json=properties(a="b"))
                 assert (answer.status_code, error_of(answer)["type"]) == (503, "UpstreamNotAllowedException")
                 assert "nothing was changed" in error_of(answer)["message"]
-                told = await words(services, shared_gateway.acme.log_id, key="table:far/sales/orders")
-                assert told[-2:] == ["approved", "failed"]
+                scripted = await words(services, shared_gateway.acme.log_id, key="table:far/sales/orders")
+                assert scripted[-2:] == ["approved", "failed"]
                 names.address, app.is_armed = "127.0.0.1", False
                 (await http.post(f"{root}/sales/tables/orders", json=properties(a="b"))).raise_for_status()
             assert inside.caught() == 0
@@ -191,7 +191,7 @@ async def test_a_host_name_that_changes_to_an_inside_address_before_the_commit_i
 
 
 @dataclass(slots=True)
-class Told:
+class ScriptedCatalog:
     """A catalog at a scripted upstream."""
 
     script: Script
@@ -200,13 +200,13 @@ class Told:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def told() -> AsyncIterator[Told]:
+async def scripted() -> AsyncIterator[ScriptedCatalog]:
     """A catalog that asks with a token, where all of loopback is allowed: what keeps it is not the operator's list."""
     script, kept = Script(), Kept()
     async with serve(script.app()) as url, open_client(LOOPBACK) as client:
         upstreams = Upstreams(client=client, secrets=kept, timeout_s=5)
         upstream = upstreams.upstream(TENANT, ALIAS, {"uri": url, "token": "secret:token"})
-        yield Told(script, RestCatalog(upstream=upstream, onward=Onward()), kept)
+        yield ScriptedCatalog(script, RestCatalog(upstream=upstream, onward=Onward()), kept)
 
 
 def outgoing(operation: Operation, target: Target = ORDERS) -> Outgoing:
@@ -216,17 +216,19 @@ def outgoing(operation: Operation, target: Target = ORDERS) -> Outgoing:
 @pytest.mark.parametrize(
     "where", ["{trap}", "{trap}/api", "http://localhost:{port}", "http://[::1]:{port}", "HTTP://127.1:{port}"]
 )
-async def test_an_upstream_that_names_another_server_is_not_followed(told: Told, trap: Trap, where: str) -> None:
+async def test_an_upstream_that_names_another_server_is_not_followed(
+    scripted: ScriptedCatalog, trap: Trap, where: str
+) -> None:
     uri = where.format(trap=trap.url, port=trap.port)
-    told.script.answers["/v1/config"] = (200, orjson.dumps({"overrides": {"uri": uri}}))
+    scripted.script.answers["/v1/config"] = (200, orjson.dumps({"overrides": {"uri": uri}}))
     for _ in range(2):
         with pytest.raises(UpstreamNotAllowedError, match="in the option uri-overrides") as refused:
-            await told.catalog.load(ORDERS)
+            await scripted.catalog.load(ORDERS)
         assert uri not in str(refused.value)
-        reply = await told.catalog.forward(outgoing(Operation.TABLE_COMMIT))
+        reply = await scripted.catalog.forward(outgoing(Operation.TABLE_COMMIT))
         assert isinstance(reply, Refused)
         assert outcome_of(Operation.TABLE_COMMIT, reply).settled is CommitOutcome.FAILED
-    assert set(told.script.paths()) == {"/v1/config"}
+    assert set(scripted.script.paths()) == {"/v1/config"}
 
 
 async def test_an_upstream_named_in_the_options_is_followed_and_no_other(trap: Trap) -> None:
@@ -245,23 +247,23 @@ async def test_an_upstream_named_in_the_options_is_followed_and_no_other(trap: T
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_an_upstream_that_redirects_is_not_followed(told: Told, trap: Trap, status: int) -> None:
-    told.script.headers["location"] = f"{trap.url}/v1/config"
-    told.script.answers["/v1/config"] = (status, b"")
+async def test_an_upstream_that_redirects_is_not_followed(scripted: ScriptedCatalog, trap: Trap, status: int) -> None:
+    scripted.script.headers["location"] = f"{trap.url}/v1/config"
+    scripted.script.answers["/v1/config"] = (status, b"")
     with pytest.raises(UnavailableError, match=f"the upstream answered {status}"):
-        await told.catalog.load(ORDERS)
-    told.script.answers["/v1/config"] = (200, b"{}")
+        await scripted.catalog.load(ORDERS)
+    scripted.script.answers["/v1/config"] = (200, b"{}")
     for path in ("/v1/namespaces/sales/tables/orders", "/v1/namespaces/sales", "/v1/namespaces"):
-        told.script.answers[path] = (status, b"")
+        scripted.script.answers[path] = (status, b"")
     with pytest.raises(UnavailableError, match=f"the upstream answered {status}"):
-        await told.catalog.load(ORDERS)
+        await scripted.catalog.load(ORDERS)
     with pytest.raises(UnavailableError, match=f"the upstream answered {status}"):
-        await told.catalog.list_namespaces((), page_token=None, page_size=None)
-    reply = await told.catalog.forward(outgoing(Operation.TABLE_COMMIT))
+        await scripted.catalog.list_namespaces((), page_token=None, page_size=None)
+    reply = await scripted.catalog.forward(outgoing(Operation.TABLE_COMMIT))
     assert outcome_of(Operation.TABLE_COMMIT, reply).settled is CommitOutcome.UNKNOWN
 
 
-async def test_nothing_else_that_an_upstream_says_leads_anywhere(told: Told, trap: Trap) -> None:
+async def test_nothing_else_that_an_upstream_says_leads_anywhere(scripted: ScriptedCatalog, trap: Trap) -> None:
     members = {
         name: f"{trap.url}/{number}"
         for number, name in enumerate(
@@ -295,14 +297,14 @@ async def test_nothing_else_that_an_upstream_says_leads_anywhere(told: Told, tra
     }
     page = {"namespaces": [["sales"]], "identifiers": [{"namespace": ["sales"], "name": "orders"}]}
     root = "/v1/namespaces"
-    told.script.answers |= {
+    scripted.script.answers |= {
         "/v1/config": (200, orjson.dumps({"defaults": {**members, "uri": trap.url}, "overrides": members})),
         root: (200, orjson.dumps({**page, "next-page-token": trap.url})),
         f"{root}/sales": (200, orjson.dumps({"namespace": ["sales"], "properties": members})),
         f"{root}/sales/tables": (200, orjson.dumps({**page, "next-page-token": f"{trap.url}/?x"})),
         f"{root}/sales/tables/orders": (200, orjson.dumps(table)),
     }
-    catalog = told.catalog
+    catalog = scripted.catalog
     shown = await catalog.show_table(ORDERS, Snapshots.ALL)
     assert shown is not None
     kept = orjson.loads(shown)
@@ -318,7 +320,7 @@ async def test_nothing_else_that_an_upstream_says_leads_anywhere(told: Told, tra
     await catalog.list_tables(("sales",), page_token=first.next_token, page_size=None)
     for operation in (Operation.TABLE_COMMIT, Operation.TABLE_DROP):
         await catalog.forward(outgoing(operation))
-    assert all(path.startswith("/v1/") for path in told.script.paths())
+    assert all(path.startswith("/v1/") for path in scripted.script.paths())
 
 
 @pytest.mark.parametrize(
@@ -326,22 +328,22 @@ async def test_nothing_else_that_an_upstream_says_leads_anywhere(told: Told, tra
     ["//{host}", "@{host}", "/..//{host}", "..", "%2e%2e/%2e%2e", "a/../..", "\\\\{host}", "x?@{host}", "x#{host}",
      "a b", "{trap}", "\t//{host}", "x\r\nHost: {host}"],
 )  # fmt: skip
-async def test_no_prefix_leads_to_another_server(told: Told, trap: Trap, prefix: str) -> None:
+async def test_no_prefix_leads_to_another_server(scripted: ScriptedCatalog, trap: Trap, prefix: str) -> None:
     text = prefix.format(host=f"127.0.0.1:{trap.port}", trap=trap.url)
-    told.script.answers["/v1/config"] = (200, orjson.dumps({"overrides": {"prefix": text}}))
+    scripted.script.answers["/v1/config"] = (200, orjson.dumps({"overrides": {"prefix": text}}))
     try:
-        await told.catalog.load(SALES)
+        await scripted.catalog.load(SALES)
     except UnavailableError:
-        assert told.script.paths() == ["/v1/config"]
-    assert {each["host"] for each in told.script.told} == {told.catalog.upstream.uri.removeprefix("http://")}
+        assert scripted.script.paths() == ["/v1/config"]
+    assert {each["host"] for each in scripted.script.told} == {scripted.catalog.upstream.uri.removeprefix("http://")}
 
 
-async def test_the_token_of_a_catalog_is_sent_to_its_own_server_alone(told: Told, trap: Trap) -> None:
-    told.script.answers["/v1/config"] = (200, orjson.dumps({"overrides": {"uri": trap.url}}))
+async def test_the_token_of_a_catalog_is_sent_to_its_own_server_alone(scripted: ScriptedCatalog, trap: Trap) -> None:
+    scripted.script.answers["/v1/config"] = (200, orjson.dumps({"overrides": {"uri": trap.url}}))
     with pytest.raises(UpstreamNotAllowedError):
-        await told.catalog.load(SALES)
-    assert told.kept.reads == 1
-    assert [each["authorization"] for each in told.script.told] == ["Bearer hunter2"]
+        await scripted.catalog.load(SALES)
+    assert scripted.kept.reads == 1
+    assert [each["authorization"] for each in scripted.script.told] == ["Bearer hunter2"]
 
 
 async def test_a_callback_that_names_a_place_inside_is_not_followed(shared_gateway: Gateway, trap: Trap) -> None:

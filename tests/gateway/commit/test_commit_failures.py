@@ -18,6 +18,7 @@ from gateway.policy.pool import WorkerEngine
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.canonical import Json
 from ledger.format.sequence import Appended, Group, Stale
+from testkit.gateway.log_contents import check_agreement, path_of, read_stored, words
 from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
@@ -30,7 +31,6 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
-from testkit.gateway.story import check_agreement, path_of, tell, words
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -57,7 +57,7 @@ async def test_an_undecidable_commit_is_refused_and_recorded_once(sales: Gateway
         answer = await sales.http.post(ORDERS, json=properties(a="b"))
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert error_of(answer)["type"] == "ServiceUnavailableException"
-    told = await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY)
+    told = await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)
     assert [one.words for one in told[2:]] == ["undecidable"]
     assert told[-1].parts["message"].startswith(b"policy p1 (version 1) could not be judged")
     assert await location_of_orders(sales) == location
@@ -78,7 +78,7 @@ async def test_the_same_request_of_another_caller_is_recorded_too(sales: Gateway
     eve = sales.client(await another_key(sales, "eve", "writer"))
     for client in (sales.http, eve, sales.http, eve):
         assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
-    told = (await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
+    told = (await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
     assert [one.words for one in told] == ["undecidable"] * 2
     assert len({one.entry.actor for one in told}) == 2
 
@@ -88,7 +88,7 @@ async def test_a_policy_engine_that_is_too_slow_lets_nothing_pass(sales: Gateway
     client = sales.through(judge=replace(sales.services.gateway.judge, timeout_s=0.2))
     for _ in range(4):
         assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
-    told = (await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
+    told = (await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
     causes = [one.parts["message"] for one in told]
     assert {one.words for one in told} == {"undecidable"}
     assert all(cause.startswith(b"0.2 s passed before it ") for cause in causes)

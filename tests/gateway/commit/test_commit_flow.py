@@ -15,6 +15,7 @@ import pytest
 from gateway.commit.events import INPUTS_SIZE_BYTES_MAX
 from gateway.commit.metrics import MutationStage
 from ledger.format.entry import Branch
+from testkit.gateway.log_contents import check_agreement, live_rows, path_of, read_stored, words
 from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
@@ -27,7 +28,6 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
-from testkit.gateway.story import check_agreement, live_rows, path_of, tell, words
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def test_a_commit_and_its_record_are_one_group(sales: Gateway) -> None:
     answer = await sales.http.post(ORDERS, json=properties(owner="ada"))
     assert answer.status_code == 200
-    *_, decision, outcome = await tell(sales.services, sales.acme.log_id)
+    *_, decision, outcome = await read_stored(sales.services, sales.acme.log_id)
     assert (decision.words, outcome.words) == ("approved", "accepted")
     assert decision.entry.group_id == outcome.entry.group_id
     assert (decision.entry.of, decision.entry.branch) == (2, Branch.THEN)
@@ -54,7 +54,7 @@ async def test_a_commit_and_its_record_are_one_group(sales: Gateway) -> None:
 async def test_a_record_keeps_caller_and_request_in_erasable_parts(sales: Gateway) -> None:
     body = json.dumps(properties(owner="ada")).encode()
     await sales.http.post(ORDERS, content=body, headers={"X-Client-Version": "test 1"})
-    decision = (await tell(sales.services, sales.acme.log_id))[-2]
+    decision = (await read_stored(sales.services, sales.acme.log_id))[-2]
     assert set(decision.parts) == {"inputs", "principal", "verdicts"}
     principal = json.loads(decision.parts["principal"])
     assert (principal["sub"], principal["roles"]) == ("ada@acme.example", ["data-eng"])
@@ -70,7 +70,7 @@ async def test_the_body_of_a_large_commit_is_recorded_by_its_digest(sales: Gatew
         large = {f"p{number}": '"' * 20_000 for number in range(count)}
         body = json.dumps(properties(**large)).encode()
         assert (await sales.http.post(ORDERS, content=body)).status_code == 200
-        part = (await tell(sales.services, sales.acme.log_id))[-2].parts["inputs"]
+        part = (await read_stored(sales.services, sales.acme.log_id))[-2].parts["inputs"]
         inputs = json.loads(part)
         assert len(part) <= INPUTS_SIZE_BYTES_MAX
         assert inputs["body"] == (body.decode() if is_kept else None)
@@ -104,11 +104,11 @@ def counted_stages(gateway: Gateway) -> dict[MutationStage, int]:
 
 
 async def test_a_commit_that_changes_nothing_writes_nothing(sales: Gateway) -> None:
-    location, told = await location_of_orders(sales), await tell(sales.services, sales.acme.log_id)
+    location, told = await location_of_orders(sales), await read_stored(sales.services, sales.acme.log_id)
     for updates in ([], [{"action": "set-current-schema", "schema-id": 0}]):
         answer = await sales.http.post(ORDERS, json={"requirements": [], "updates": updates})
         assert answer.json()["metadata-location"] == location == await location_of_orders(sales)
-    assert await tell(sales.services, sales.acme.log_id) == told
+    assert await read_stored(sales.services, sales.acme.log_id) == told
 
 
 async def test_a_dropped_table_can_be_made_again(sales: Gateway) -> None:
@@ -134,7 +134,7 @@ async def test_creating_what_exists_conflicts_in_a_creates_words(sales: Gateway)
         409,
         {"message": "Table already exists: sales.orders", "type": "AlreadyExistsException", "code": 409},
     )
-    *_, conflict = await tell(sales.services, sales.acme.log_id)
+    *_, conflict = await read_stored(sales.services, sales.acme.log_id)
     assert conflict.words == "conflicted"
     assert conflict.parts["message"] == b"Table already exists: sales.orders"
 
@@ -150,21 +150,21 @@ async def test_a_commit_that_must_create_conflicts_in_a_requirements_words(sales
 
 async def test_a_staged_create_is_recorded_only_when_it_is_committed(shared_gateway: Gateway) -> None:
     await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     staged = (await shared_gateway.http.post(TABLES, json={**CREATE, "stage-create": True})).json()
     assert "metadata-location" not in staged
     assert not path_of(staged["metadata"]["location"]).exists()
-    assert await tell(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
     answer = await shared_gateway.http.post(ORDERS, json=commit_of_staged(staged["metadata"]))
     assert answer.status_code == 200
     assert answer.json()["metadata"]["table-uuid"] == staged["metadata"]["table-uuid"]
-    decision, outcome = (await tell(shared_gateway.services, shared_gateway.acme.log_id))[-2:]
+    decision, outcome = (await read_stored(shared_gateway.services, shared_gateway.acme.log_id))[-2:]
     assert (decision.decided.operation, outcome.words) == ("table.create", "accepted")
     assert "CATALOG_CREATE_ENTITY" in decision.decided.actions
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     exists = await shared_gateway.http.post(TABLES, json={**CREATE, "stage-create": True})
     assert error_of(exists)["message"] == "Table already exists: sales.orders"
-    assert await tell(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
 
 
 def commit_of_staged(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ async def test_a_policys_no_is_recorded_and_nothing_is_changed(sales: Gateway) -
     assert answer.status_code == 403
     assert error_of(answer)["type"] == "ForbiddenException"
     assert error_of(answer)["message"] == "tables need an owner (policy owned, version 1)"
-    *_, rejected = await tell(sales.services, sales.acme.log_id)
+    *_, rejected = await read_stored(sales.services, sales.acme.log_id)
     assert rejected.words == "rejected"
     assert rejected.decided.reason is not None
     assert (rejected.decided.reason.id, rejected.decided.reason.version) == ("owned", 1)
@@ -251,7 +251,7 @@ async def test_what_forbids_wins_over_what_permits(sales: Gateway) -> None:
     await sales.http.post("/v1/access-rules", json=rule)
     answer = await sales.http.post(ORDERS, json=properties(owner="ada"))
     assert error_of(answer)["message"] == "access rule frozen (version 1) forbids this"
-    *_, rejected = await tell(sales.services, sales.acme.log_id)
+    *_, rejected = await read_stored(sales.services, sales.acme.log_id)
     assert rejected.decided.reason is not None
     assert rejected.decided.reason.id == "frozen"
 
@@ -260,13 +260,13 @@ async def test_a_requirement_that_fails_is_a_conflict_on_the_record(sales: Gatew
     requirement = {"type": "assert-table-uuid", "uuid": "00000000-0000-4000-8000-000000000000"}
     answer = await sales.http.post(ORDERS, json=properties([requirement], owner="ada"))
     assert (answer.status_code, error_of(answer)["type"]) == (409, "CommitFailedException")
-    *_, conflict = await tell(sales.services, sales.acme.log_id)
+    *_, conflict = await read_stored(sales.services, sales.acme.log_id)
     assert (conflict.words, conflict.entry.of) == ("conflicted", 1)
     assert conflict.parts["message"].startswith(b"Requirement failed: UUID does not match")
 
 
 async def test_a_missing_target_is_answered_and_not_recorded(sales: Gateway) -> None:
-    told = await tell(sales.services, sales.acme.log_id)
+    told = await read_stored(sales.services, sales.acme.log_id)
     for answer, kind in (
         (await sales.http.post(f"{TABLES}/nothing", json=properties(owner="ada")), "NoSuchTableException"),
         (await sales.http.post(f"{NAMESPACES}/no/tables", json=CREATE), "NoSuchNamespaceException"),
@@ -274,4 +274,4 @@ async def test_a_missing_target_is_answered_and_not_recorded(sales: Gateway) -> 
         (await sales.http.post(f"{NAMESPACES}/no/properties", json={}), "NoSuchNamespaceException"),
     ):
         assert (answer.status_code, error_of(answer)["type"]) == (404, kind)
-    assert await tell(sales.services, sales.acme.log_id) == told
+    assert await read_stored(sales.services, sales.acme.log_id) == told

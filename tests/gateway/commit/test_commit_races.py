@@ -9,6 +9,7 @@ import pytest
 from gateway.admin.application import OPERATOR
 from gateway.commit.commit_flow import ATTEMPTS_MAX, STALE_MAX
 from ledger.format.entry import Branch
+from testkit.gateway.log_contents import check_agreement, path_of, read_stored, words
 from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
@@ -22,7 +23,6 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
-from testkit.gateway.story import check_agreement, path_of, tell, words
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,7 +41,7 @@ async def test_a_loser_whose_requirements_still_hold_is_tried_again(sales: Gatew
     assert answer.status_code == 200
     found = (await sales.http.get(ORDERS)).json()["metadata"]["properties"]
     assert (found["winner"], found["loser"]) == ("yes", "yes")
-    told = (await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY))[-4:]
+    told = (await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY))[-4:]
     assert [one.words for one in told] == ["approved", "accepted"] * 2
     assert told[2].decided.base == told[1].settled.metadata_location, "judged against what the winner made"
     named = {one.settled.metadata_location for one in told if one.words == "accepted"}
@@ -75,7 +75,7 @@ async def test_a_commit_that_always_loses_ends_with_a_conflict_on_the_record(sal
     client = sales.through(append=before_each_append(sales, be_first))
     answer = await client.post(ORDERS, json=properties(loser="yes"))
     assert (answer.status_code, error_of(answer)["type"]) == (409, "CommitFailedException")
-    *_, decision, outcome = await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY)
+    *_, decision, outcome = await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)
     assert (decision.words, outcome.words) == ("approved", "conflicted")
     assert (decision.entry.branch, outcome.settled.metadata_location) == (Branch.ELSE, None)
     found = (await sales.http.get(ORDERS)).json()["metadata"]["properties"]
@@ -117,7 +117,7 @@ async def test_a_commit_judged_by_older_policies_is_judged_again(sales: Gateway)
     client = sales.through(append=before_each_append(sales, register))
     answer = await client.post(ORDERS, json=properties(colour="red"))
     assert (answer.status_code, error_of(answer)["message"]) == (403, "policy 1 says no (policy p1, version 1)")
-    created, rejected = (await tell(sales.services, sales.acme.log_id))[-2:]
+    created, rejected = (await read_stored(sales.services, sales.acme.log_id))[-2:]
     assert (created.entry.type, rejected.words) == ("policy.created", "rejected")
     assert rejected.decided.as_of == created.entry.index
     assert (await location_of_orders(sales), files_beside(location)) == (location, files)

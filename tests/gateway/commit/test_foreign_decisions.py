@@ -32,8 +32,8 @@ from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import Branch, Entry
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, from_data
 from testkit.gateway.decisions import NOON, OWNER, TARGET, decide, settle
+from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.open_rows import open_rows
-from testkit.gateway.story import Told, tell
 from testkit.ledger.guard_replay import GuardedTable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -82,14 +82,14 @@ def open_table(parts: Mapping[int, Mapping[str, bytes]]) -> GuardedTable[str, Ro
     )
 
 
-def replayed(told: list[Told]) -> dict[str, Row]:
+def replayed(told: list[StoredEntry]) -> dict[str, Row]:
     parts = {one.entry.index: one.parts for one in told}
     return open_table(parts).replayed(one.entry for one in told)
 
 
 async def check_agreement(services: Services, log_id: int) -> dict[str, Row]:
     rows = await asyncio.to_thread(open_table({}).live, services.installation.admin_dsn, log_id)
-    assert replayed(await tell(services, log_id)) == rows
+    assert replayed(await read_stored(services, log_id)) == rows
     return rows
 
 

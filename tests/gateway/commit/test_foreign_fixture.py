@@ -20,17 +20,17 @@ from lakeproof.services import Services
 from testkit.gateway.foreign_faults import (
     KILLS,
     LOSSES,
-    SAYINGS,
+    UPSTREAM_ANSWERS,
     Case,
     Kill,
-    Saying,
+    UpstreamAnswer,
     check_kill,
     check_loss,
     check_mixture,
     check_other_changes,
     check_saying,
 )
-from testkit.gateway.foreign_tenant import ALIAS, Far, open_far
+from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
 from testkit.servers.faulty_wire import Fault, Loss
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
@@ -47,50 +47,50 @@ on_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tenant(module_services: Services, iceberg_rest: IcebergRest) -> AsyncIterator[Far]:
+async def tenant(module_services: Services, iceberg_rest: IcebergRest) -> AsyncIterator[ForeignTenant]:
     """A tenant with a foreign catalog, Apache Iceberg's own server."""
     async with open_far(module_services, iceberg_rest.url) as far:
         yield far
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def far(tenant: Far) -> Far:
+async def far(tenant: ForeignTenant) -> ForeignTenant:
     """The tenant, with a table of the test's own."""
     return await tenant.with_new_table()
 
 
 @on_module_loop
 @pytest.mark.parametrize("case", LOSSES, ids=str)
-async def test_what_is_lost_or_late_leaves_record_and_table_in_agreement(far: Far, case: Case) -> None:
+async def test_what_is_lost_or_late_leaves_record_and_table_in_agreement(far: ForeignTenant, case: Case) -> None:
     await check_loss(far, case)
 
 
 @on_module_loop
-@pytest.mark.parametrize("saying", [saying for saying in SAYINGS if saying.carried_out], ids=str)
-async def test_whatever_the_upstream_says_record_and_table_agree(far: Far, saying: Saying) -> None:
+@pytest.mark.parametrize("saying", [saying for saying in UPSTREAM_ANSWERS if saying.carried_out], ids=str)
+async def test_whatever_the_upstream_says_record_and_table_agree(far: ForeignTenant, saying: UpstreamAnswer) -> None:
     await check_saying(far, saying)
 
 
 @on_module_loop
 @pytest.mark.parametrize("kill", KILLS, ids=str)
-async def test_a_process_that_is_killed_leaves_record_and_table_in_agreement(far: Far, kill: Kill) -> None:
+async def test_a_process_that_is_killed_leaves_record_and_table_in_agreement(far: ForeignTenant, kill: Kill) -> None:
     await check_kill(far, kill)
 
 
 @on_module_loop
-async def test_a_change_of_every_kind_is_found_if_its_answer_is_lost(far: Far) -> None:
+async def test_a_change_of_every_kind_is_found_if_its_answer_is_lost(far: ForeignTenant) -> None:
     await check_other_changes(far)
 
 
 @on_module_loop
 @pytest.mark.parametrize("seed", range(2))
-async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: Far, seed: int) -> None:
+async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: ForeignTenant, seed: int) -> None:
     await check_mixture(far, Random(seed))  # noqa: S311 - chosen to be repeatable, not secret
 
 
 @on_module_loop
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER], ids=str)
-async def test_an_engine_keeps_its_files_while_the_outcome_is_unknown(far: Far, loss: Loss) -> None:
+async def test_an_engine_keeps_its_files_while_the_outcome_is_unknown(far: ForeignTenant, loss: Loss) -> None:
     async with serve_gateway(far.gateway.app) as url:
         catalog = await asyncio.to_thread(
             RestCatalog, "test", uri=url, warehouse=ALIAS, token=far.gateway.acme.key.secret

@@ -22,9 +22,9 @@ from lakeproof.services import Services, now
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.sequence import Appended, Group, Stale
+from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.open_rows import open_rows
 from testkit.gateway.sales import CREATE, Append, another_key, error_of, properties
-from testkit.gateway.story import tell, words
 from testkit.servers.chained import BEYOND, Chained, open_chain, register
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.loopback import serve_gateway
@@ -196,7 +196,7 @@ async def test_a_body_that_could_be_read_in_two_ways_is_refused(chained: Chained
 
 async def test_what_was_judged_is_required_of_the_upstream(chained: Chained) -> None:
     (await chained.http.post(ORDERS, json=properties(a="b"))).raise_for_status()
-    told = await tell(chained.far.services, chained.far.acme.log_id, key="table:lake/sales/orders")
+    told = await read_stored(chained.far.services, chained.far.acme.log_id, key="table:lake/sales/orders")
     sent = orjson.loads(orjson.loads(told[-2].parts["inputs"])["body"])
     assert [requirement["type"] for requirement in sent["requirements"]] == [
         "assert-table-uuid",
@@ -205,7 +205,7 @@ async def test_what_was_judged_is_required_of_the_upstream(chained: Chained) -> 
         "assert-default-sort-order-id",
         "assert-ref-snapshot-id",
     ]
-    near = await tell(chained.near.services, chained.near.acme.log_id, key=ORDERS_KEY)
+    near = await read_stored(chained.near.services, chained.near.acme.log_id, key=ORDERS_KEY)
     forward = orjson.loads(near[-2].parts["forward"])
     assert orjson.loads(forward["requirements"]) == sent["requirements"]
     asked_for = orjson.loads(orjson.loads(near[-2].parts["inputs"])["body"])
@@ -237,7 +237,7 @@ async def test_a_new_table_is_judged_without_what_the_upstream_alone_decides(cha
     assert refused.status_code == 403, "where it would be is not known: a rule on it does not hold"
     elsewhere = await chained.http.post(TABLES, json={**CREATE, "name": "there", "location": "file:///allowed/x"})
     assert (elsewhere.status_code, error_of(elsewhere)["type"]) == (400, "BadRequestException"), "the far one's words"
-    told = await tell(chained.near.services, log_id, key="table:beyond/sales/there")
+    told = await read_stored(chained.near.services, log_id, key="table:beyond/sales/there")
     assert [one.words for one in told] == ["approved", "refused"]
     assert told[0].decided.table_uuid is None
 

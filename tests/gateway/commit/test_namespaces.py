@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from testkit.gateway.log_contents import check_agreement, live_rows, words
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, before_each_append, error_of
-from testkit.gateway.story import check_agreement, live_rows, words
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,8 +17,8 @@ from gateway.errors import BadRequestError, LookAlikeNameError
 from gateway.identifiers import check_new_name
 from lakeproof.tenants import found_tenant
 from testkit.gateway.confusable_names import ALIKE
+from testkit.gateway.log_contents import check_agreement, live_rows
 from testkit.gateway.sales import CREATE, NAMESPACES, SALES, TABLES, before_each_append, error_of, properties
-from testkit.gateway.story import check_agreement, live_rows
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

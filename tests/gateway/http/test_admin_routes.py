@@ -11,8 +11,8 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from gateway.commit.commit_flow import STALE_MAX
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import NAMESPACES, another_key, error_of
-from testkit.gateway.story import tell
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,10 +35,13 @@ async def test_a_policy_is_created_changed_and_retired(shared_gateway: Gateway) 
     assert (await http.get("/v1/policies")).json() == {"policies": []}
     assert (await http.post("/v1/policies", json=POLICY)).status_code == 409, "an id is used once"
     assert (await http.put("/v1/policies/p", json=change)).status_code == 409
-    told = [one.entry.type for one in await tell(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")]
+    told = [
+        one.entry.type for one in await read_stored(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")
+    ]
     assert told == ["policy.created", "policy.changed", "policy.retired"]
     actors = {
-        one.entry.actor for one in await tell(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")
+        one.entry.actor
+        for one in await read_stored(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")
     }
     assert actors == {shared_gateway.acme.key.actor}
 
@@ -90,7 +93,7 @@ async def test_a_setting_has_its_default_until_it_is_changed(shared_gateway: Gat
     assert (stale.status_code, error_of(stale)["type"]) == (409, "ConcurrentChangeException")
     assert (await http.get("/v1/settings")).json() == {"settings": [kept]}
     assert (await http.put(path, json={"value": "refuse"})).json() == {**default, "version": 2}
-    told = (await tell(shared_gateway.services, shared_gateway.acme.log_id))[-2:]
+    told = (await read_stored(shared_gateway.services, shared_gateway.acme.log_id))[-2:]
     assert [(one.words, one.entry.key) for one in told] == [("setting.changed", "setting:lineage-cycles")] * 2
 
 
@@ -102,7 +105,9 @@ async def test_a_keys_secret_is_shown_once(shared_gateway: Gateway) -> None:
     listed = await http.get("/v1/keys")
     assert issued["secret"] not in listed.text
     assert issued["id"] in listed.text
-    told = repr([(one.entry, one.parts) for one in await tell(shared_gateway.services, shared_gateway.acme.log_id)])
+    told = repr(
+        [(one.entry, one.parts) for one in await read_stored(shared_gateway.services, shared_gateway.acme.log_id)]
+    )
     assert issued["secret"] not in told
     eve = shared_gateway.client(issued["secret"])
     assert (await eve.get(NAMESPACES)).status_code == 200
@@ -139,12 +144,12 @@ BODIES: list[tuple[str, str, object, str]] = [
 async def test_a_malformed_edit_is_refused_by_the_name_of_its_field(
     shared_gateway: Gateway, method: str, path: str, body: object, field: str
 ) -> None:
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     posted: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
     answer = await shared_gateway.http.request(method, path, **posted)
     assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
     assert error_of(answer)["message"].startswith(f"{field}: "), answer.text
-    assert await tell(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
 
 
 # Who may edit
@@ -171,10 +176,10 @@ async def everything(http: httpx.AsyncClient) -> list[httpx.Response]:
 
 async def test_whom_no_rule_permits_edits_and_sees_nothing(shared_gateway: Gateway) -> None:
     eve = shared_gateway.client(await another_key(shared_gateway))
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     for answer in await everything(eve):
         assert (answer.status_code, error_of(answer)["message"]) == (403, "no access rule permits this")
-    added = (await tell(shared_gateway.services, shared_gateway.acme.log_id))[len(told) :]
+    added = (await read_stored(shared_gateway.services, shared_gateway.acme.log_id))[len(told) :]
     assert {one.words for one in added} == {"access.refused"}
     assert {one.entry.data["operation"] for one in added} >= {"policy.configure", "key.inspect"}
 

@@ -16,8 +16,8 @@ from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
 from gateway.identity.principal import NotInForceError
 from gateway.identity.refusal_pace import BURST, DELAY_MAX_S, HELD_MAX, PER_S, RefusalPace
 from gateway.identity.slow_checks import FAILURES_MAX, INTERVAL_S, WAITING_MAX, SlowChecks
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import NAMESPACES, error_of
-from testkit.gateway.story import tell
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -172,7 +172,7 @@ async def test_what_is_refused_is_counted_and_never_kept(shared_gateway: Gateway
         told = make(shared_gateway.acme.key.secret)
         raw = told if isinstance(told, bytes) else told.encode("latin-1")
         await anonymous.get(NAMESPACES, headers=[(b"Authorization", raw)])
-    system = await tell(shared_gateway.services, shared_gateway.services.system.log_id, key="gateway:access")
+    system = await read_stored(shared_gateway.services, shared_gateway.services.system.log_id, key="gateway:access")
     assert system
     kept = repr([(one.entry, one.parts) for one in system])
     for secret in (shared_gateway.acme.key.secret, STRANGER, "letmein", "passwd"):

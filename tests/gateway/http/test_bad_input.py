@@ -16,8 +16,8 @@ import pytest
 from gateway.commit.requests import COMMIT_BODY_SIZE_BYTES_MAX, NAMESPACE_BODY_SIZE_BYTES_MAX
 from gateway.http.server.connections import Bounds, Connections
 from gateway.identity.api_keys import mint_key
+from testkit.gateway.log_contents import check_agreement, read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
-from testkit.gateway.story import check_agreement, tell
 from testkit.servers.gateways import Gateway
 from testkit.servers.loopback import serve_gateway
 
@@ -104,13 +104,13 @@ def _posted(body: object) -> dict[str, Any]:
 
 
 async def test_a_malformed_body_is_refused_by_the_name_of_its_field(sales: Gateway) -> None:
-    told = await tell(sales.services, sales.acme.log_id)
+    told = await read_stored(sales.services, sales.acme.log_id)
     for path, body, field in BODIES:
         answer = await sales.http.post(path, **_posted(body))
         assert answer.status_code == 400, (path, body, answer.text)
         assert error_of(answer)["type"] == "BadRequestException", (path, body)
         assert error_of(answer)["message"].startswith(f"{field}: "), (path, body, answer.text)
-    assert await tell(sales.services, sales.acme.log_id) == told
+    assert await read_stored(sales.services, sales.acme.log_id) == told
     await check_agreement(sales.services, sales.acme.log_id)
 
 
@@ -226,7 +226,7 @@ async def test_without_known_credentials_nothing_is_answered_but_401(sales: Gate
             assert answer.headers["www-authenticate"] == "Bearer"
             assert error_of(answer)["type"] == "NotAuthorizedException"
             assert sales.acme.key.secret[10:] not in answer.text
-    system = await tell(sales.services, sales.services.system.log_id, key="gateway:access")
+    system = await read_stored(sales.services, sales.services.system.log_id, key="gateway:access")
     operations = {str(one.entry.data["operation"]) for one in system if one.words == "access.refused"}
     assert "POST /v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}" in operations, "the route, not the path"
     assert not any("sales" in operation for operation in operations)
@@ -342,7 +342,7 @@ async def test_a_stranger_cannot_make_the_gateway_read_on(sales: Gateway) -> Non
 
 
 async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales: Gateway) -> None:
-    told = await tell(sales.services, sales.acme.log_id)
+    told = await read_stored(sales.services, sales.acme.log_id)
     body = json.dumps(properties(a="b")).encode()
     async with serve_gateway(sales.app) as url:
         with await asyncio.to_thread(Wire, url, sales.acme.key.secret, f"Content-Length: {len(body) + 1}") as wire:
@@ -351,7 +351,7 @@ async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales
         async with httpx.AsyncClient(base_url=url, headers=sales.http.headers) as client:
             found = (await client.get(ORDERS)).json()["metadata"]["properties"]
     assert "a" not in found
-    assert await tell(sales.services, sales.acme.log_id) == told
+    assert await read_stored(sales.services, sales.acme.log_id) == told
 
 
 async def test_more_than_was_declared_is_no_part_of_the_request(sales: Gateway) -> None:

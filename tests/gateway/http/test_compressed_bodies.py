@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.errors import BadRequestError, TooLargeError
 from gateway.http.decoding import PIECE_SIZE_BYTES, DecodesBodies
+from testkit.gateway.log_contents import words
 from testkit.gateway.sales import NAMESPACES, ORDERS, error_of, properties
-from testkit.gateway.story import words
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,9 +14,9 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from ledger.format.events import AccessRefused
+from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.raw_http import Answer, exchange
 from testkit.gateway.sales import NAMESPACES, ORDERS
-from testkit.gateway.story import tell, words
 from testkit.servers.gateways import Gateway
 from testkit.servers.loopback import serve_gateway
 
@@ -153,11 +153,11 @@ async def test_no_answer_repeats_what_may_be_a_secret(sales: Gateway) -> None:
 
 async def test_a_flood_of_bad_credentials_is_counted_and_not_recorded_one_by_one(sales: Gateway) -> None:
     system = sales.services.gateway.refusals._system_log_id
-    before = len(await tell(sales.services, system))
+    before = len(await read_stored(sales.services, system))
     flood = [(ROUTES[i % len(ROUTES)], f"Authorization: Bearer nobody-{i}".encode()) for i in range(200)]
     async with serve_gateway(sales.app) as url:
         assert all(map(is_refused, await ask_all(url, flood)))
-    told = (await tell(sales.services, system))[before:]
+    told = (await read_stored(sales.services, system))[before:]
     recorded = [entry for entry in told if entry.entry.type == AccessRefused.TYPE]
     assert len(recorded) <= len(ROUTES), "at most one an operation in a minute"
     assert all(b"nobody-" not in b"".join(entry.parts.values()) for entry in recorded)

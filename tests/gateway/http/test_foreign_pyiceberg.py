@@ -26,9 +26,9 @@ from pyiceberg.types import StringType
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome
+from testkit.gateway.log_contents import StoredEntry, check_agreement, check_log, read_stored, words
 from testkit.gateway.sales import another_guest, before_each_append, properties
 from testkit.gateway.shop_rows import SCHEMA, rows
-from testkit.gateway.story import Told, check_agreement, check_log, tell, words
 from testkit.servers.chained import BEYOND, Chained, open_chain
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,8 +47,8 @@ def make_orders(catalog: Catalog) -> Table:
     return catalog.create_table(ORDERS, SCHEMA)
 
 
-async def told_of(chained: Chained, key: str = ORDERS_KEY) -> list[Told]:
-    return await tell(chained.near.services, chained.near.acme.log_id, key=key)
+async def stored_entries(chained: Chained, key: str = ORDERS_KEY) -> list[StoredEntry]:
+    return await read_stored(chained.near.services, chained.near.acme.log_id, key=key)
 
 
 async def open_decisions(chained: Chained) -> int:
@@ -89,14 +89,14 @@ async def test_an_engine_writes_and_reads_through_two_gateways(chained: Chained)
         assert near.scan(snapshot_id=near.refs()["first"].snapshot_id).to_arrow().num_rows == 100
 
     await asyncio.to_thread(engine)
-    told = await told_of(chained)
+    told = await stored_entries(chained)
     assert [one.words for one in told] == ["approved", "accepted"] * (len(told) // 2)
     for decided, settled in zip(told[::2], told[1::2], strict=True):
         assert decided.entry.of == settled.entry.of == 1, "a decision stands alone, before the upstream is asked"
         assert settled.settled.decision == str(decided.entry.group_id)
         assert settled.settled.metadata_sha256 is None
         assert settled.settled.snapshots == decided.decided.snapshots
-    far = await tell(chained.far.services, chained.far.acme.log_id, key="table:lake/sales/orders")
+    far = await read_stored(chained.far.services, chained.far.acme.log_id, key="table:lake/sales/orders")
     accepted = [one.settled for one in far if one.words == "accepted"]
     assert [one.settled.metadata_location for one in told[1::2]] == [one.metadata_location for one in accepted]
     assert {one.settled.table_uuid for one in told[1::2]} == {one.table_uuid for one in accepted}
@@ -125,7 +125,7 @@ async def test_what_an_upstream_refuses_reaches_the_engine_in_its_own_words(chai
                 schema.delete_column("shop")
 
     await asyncio.to_thread(engine)
-    assert [one.words for one in await told_of(chained)] == ["approved", "accepted", "approved", "refused"]
+    assert [one.words for one in await stored_entries(chained)] == ["approved", "accepted", "approved", "refused"]
     assert await open_decisions(chained) == 0
 
 
@@ -145,7 +145,7 @@ async def test_what_is_refused_here_never_reaches_the_upstream(chained: Chained)
             chained.connect(eve).load_table(ORDERS)
 
     await asyncio.to_thread(engine)
-    assert [one.words for one in await told_of(chained)][2:] == ["rejected", "access.refused"]
+    assert [one.words for one in await stored_entries(chained)][2:] == ["rejected", "access.refused"]
     assert await words(chained.far.services, chained.far.acme.log_id) == before
 
 
@@ -162,11 +162,11 @@ async def test_a_table_is_created_in_one_commit_with_its_first_rows(chained: Cha
             late.commit_transaction()
 
     await asyncio.to_thread(engine)
-    told = await told_of(chained)
+    told = await stored_entries(chained)
     assert [one.words for one in told] == ["approved", "accepted"]
     assert told[0].decided.operation == "table.create"
     assert told[0].decided.table_uuid == told[1].settled.table_uuid
-    late = await told_of(chained, "table:beyond/sales/late")
+    late = await stored_entries(chained, "table:beyond/sales/late")
     assert [one.words for one in late] == ["conflicted"], "it conflicts here already, and is not sent"
 
 
@@ -233,7 +233,7 @@ async def test_two_engines_race_through_two_gateways_and_no_row_is_lost(chained:
     await asyncio.gather(*(asyncio.to_thread(racer, first) for first in (0, 1_000)))
     found = await asyncio.to_thread(lambda: ids(chained.connect_directly()))
     assert found == [*range(10 * commits), *range(1_000, 1_000 + 10 * commits)]
-    told = await told_of(chained)
+    told = await stored_entries(chained)
     outcomes = [one.settled.outcome for one in told if one.entry.type == "commit.settled"]
     assert outcomes.count(CommitOutcome.ACCEPTED) == 1 + 2 * commits
     assert set(outcomes) <= {CommitOutcome.ACCEPTED, CommitOutcome.CONFLICTED}
@@ -255,7 +255,7 @@ async def test_a_commit_that_lost_by_what_the_gateway_required_alone_is_judged_a
     answer = await client.post(f"/v1/iceberg/{BEYOND}/namespaces/sales/tables/orders", json=properties(a="b"))
     assert answer.status_code == 200, answer.text
     assert answer.json()["metadata"]["properties"]["a"] == "b"
-    told = await told_of(chained)
+    told = await stored_entries(chained)
     assert [one.words for one in told][2:] == ["approved", "conflicted", "approved", "accepted"]
     assert count == 4
 

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.http.iceberg_routes import router
 from gateway.identifiers import Target
+from testkit.gateway.log_contents import check_agreement, read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
-from testkit.gateway.story import check_agreement, tell
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -138,7 +138,7 @@ async def test_names_of_all_kinds_travel_unharmed(shared_gateway: Gateway) -> No
     assert len((await http.get(NAMESPACES)).json()["namespaces"]) == len(NAMES), "no two names are one"
     rows = await check_agreement(shared_gateway.services, shared_gateway.acme.log_id)
     assert {name for _, _, name in rows.tables} == set(NAMES)
-    keys = {told.entry.key for told in await tell(shared_gateway.services, shared_gateway.acme.log_id)}
+    keys = {told.entry.key for told in await read_stored(shared_gateway.services, shared_gateway.acme.log_id)}
     for name in NAMES:
         assert Target(alias="lake", namespace=(name, name), name=name).key in keys
 
@@ -208,7 +208,7 @@ async def test_only_the_snapshots_that_refs_name_are_loaded_on_request(sales: Ga
     named = (await sales.http.get(f"{ORDERS}?snapshots=refs")).json()["metadata"]
     assert [one["snapshot-id"] for one in every["snapshots"]] == [1, 2]
     assert [one["snapshot-id"] for one in named["snapshots"]] == [1]
-    decision, outcome = (await tell(sales.services, sales.acme.log_id))[-2:]
+    decision, outcome = (await read_stored(sales.services, sales.acme.log_id))[-2:]
     assert decision.decided.snapshots == outcome.settled.snapshots == ("1", "2")
 
 

@@ -25,8 +25,8 @@ from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.projection import LineageProjection
 from projections.processing.generations import rebuild
 from projections.processing.runner import ProjectionRunner
+from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.sales import another_key, before_each_append, error_of
-from testkit.gateway.story import Told, tell
 from testkit.servers.gateways import Gateway, open_gateway
 
 LINEAGE = "/v1/lineage"
@@ -53,9 +53,9 @@ def key(name: str) -> str:
     return f"dataset:kafka%3A%2F%2Fprod/{name}"
 
 
-async def told_of(gateway: Gateway, *types: str) -> list[Told]:
+async def stored_entries(gateway: Gateway, *types: str) -> list[StoredEntry]:
     """What the log holds of these types."""
-    told = await tell(gateway.services, gateway.acme.log_id)
+    told = await read_stored(gateway.services, gateway.acme.log_id)
     return [one for one in told if one.entry.type in (types or (LineageReceived.TYPE, LineageCycleFound.TYPE))]
 
 
@@ -91,7 +91,7 @@ async def test_start_and_complete_are_kept_with_their_raw_events_as_parts(projec
     for body in bodies:
         answer = await projected.http.post(LINEAGE, content=body)
         assert (answer.status_code, answer.content) == (202, b"")
-    told = await told_of(projected)
+    told = await stored_entries(projected)
     assert [one.parts for one in told] == [{"event": body.encode()} for body in bodies]
     assert [from_data(LineageReceived, one.entry.data).event_type for one in told] == ["START", "COMPLETE"]
     assert {(one.entry.key, one.entry.actor) for one in told} == {(f"run:{run['runId']}", projected.acme.key.actor)}
@@ -108,15 +108,15 @@ async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_recorded_in_
     async with parts.database.as_role(parts.roles.projector) as connection:
         assert await append_cycles(connection, parts.append, await log_of(projected), clock=parts.clock) == 1
     (cycle,) = [
-        from_data(LineageCycleFound, one.entry.data) for one in await told_of(projected, LineageCycleFound.TYPE)
+        from_data(LineageCycleFound, one.entry.data) for one in await stored_entries(projected, LineageCycleFound.TYPE)
     ]
-    received = (await told_of(projected, LineageReceived.TYPE))[-1]
+    received = (await stored_entries(projected, LineageReceived.TYPE))[-1]
     assert cycle.lineage == str(received.entry.group_id)
     assert (cycle.source, cycle.target, cycle.path) == (key("c"), key("a"), tuple(map(key, "abc")))
     # The event is kept, and answered in the same way when it comes again; nothing is added.
     again = await projected.http.post(LINEAGE, json=closing)
     assert (again.status_code, again.json()) == (422, refused.json())
-    assert len(await told_of(projected)) == 4
+    assert len(await stored_entries(projected)) == 4
     # A rebuild finds what the live generation holds, what was told included.
     installation = projected.services.installation
     dsn, log = installation.as_role(installation.roles.projector), await log_of(projected)
@@ -137,13 +137,13 @@ async def test_the_same_event_adds_nothing_even_from_another_sender(projected: G
     for http in (projected.http, projected.http, eve):
         assert (await http.post(LINEAGE, json=sent)).status_code == 202
     assert (await projected.http.post(LINEAGE, json={**sent, "eventType": "FAIL"})).status_code == 202
-    assert len(await told_of(projected)) == 2
+    assert len(await stored_entries(projected)) == 2
     # One that has no time of its own is the same event too.
     timeless = event(inputs=["b"], outputs=["a"])
     del timeless["eventTime"]
     for _ in range(2):
         assert (await projected.http.post(LINEAGE, json=timeless)).status_code == 422
-    assert len(await told_of(projected, LineageReceived.TYPE)) == 3
+    assert len(await stored_entries(projected, LineageReceived.TYPE)) == 3
 
 
 async def test_a_batch_is_answered_item_by_item(projected: Gateway) -> None:
@@ -151,7 +151,7 @@ async def test_a_batch_is_answered_item_by_item(projected: Gateway) -> None:
     assert (await projected.http.post(LINEAGE, json=events)).status_code == 202
     answer = await projected.http.post(f"{LINEAGE}/batch", json=events)
     assert (answer.status_code, answer.content) == (204, b"")
-    assert len(await told_of(projected)) == 3
+    assert len(await stored_entries(projected)) == 3
     many = event(inputs=[str(number) for number in range(60)], outputs=[f"to{number}" for number in range(20)])
     mixed = [event(inputs=["d"], outputs=["e"]), {}, event(inputs=["e"], outputs=["a"]), many]
     for path in (LINEAGE, f"{LINEAGE}/batch"):
@@ -166,7 +166,7 @@ async def test_a_batch_is_answered_item_by_item(projected: Gateway) -> None:
         assert body["failed_events"][0]["reason"].startswith("[1].eventType: ")
         assert " -> ".join(map(key, "adea")) in body["failed_events"][1]["reason"]
         assert body["omitted"] == [{"index": 3, "omitted": {"edges": 200}}]
-    assert len(await told_of(projected, LineageReceived.TYPE)) == 6
+    assert len(await stored_entries(projected, LineageReceived.TYPE)) == 6
 
 
 async def test_what_is_not_drawn_of_an_event_that_is_taken_is_said(projected: Gateway) -> None:
@@ -176,7 +176,7 @@ async def test_what_is_not_drawn_of_an_event_that_is_taken_is_said(projected: Ga
     sent["inputs"][0]["facets"] = {"symlinks": facet, "schema": None}
     answer = await projected.http.post(LINEAGE, json=sent)
     assert (answer.status_code, answer.json()) == (202, {"omitted": {"names": 1, "ambiguous": 2}})
-    (told,) = await told_of(projected)
+    (told,) = await stored_entries(projected)
     assert json.loads(told.parts["event"]) == sent
 
 
@@ -212,7 +212,7 @@ async def test_what_is_wrong_is_refused_with_its_field_and_nothing_is_kept(
     assert answer.status_code == status
     if field:
         assert error_of(answer)["message"].startswith(f"{field}: ")
-    assert await told_of(projected) == []
+    assert await stored_entries(projected) == []
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
@@ -226,9 +226,9 @@ async def test_unknown_and_unpermitted_callers_cannot_send_lineage(projected: Ga
     assert (await projected.client("lp_wrong").post(LINEAGE, json=sent)).status_code == 401
     refused = await projected.client(await another_key(projected)).post(LINEAGE, json=sent)
     assert refused.status_code == 403
-    (access,) = await told_of(projected, "access.refused")
+    (access,) = await stored_entries(projected, "access.refused")
     assert access.entry.data["operation"] == lineage_routes.OPERATION
-    assert await told_of(projected) == []
+    assert await stored_entries(projected) == []
 
 
 async def test_a_rule_that_forbids_while_the_event_is_sent_is_obeyed(projected: Gateway) -> None:
@@ -240,7 +240,7 @@ async def test_a_rule_that_forbids_while_the_event_is_sent_is_obeyed(projected: 
 
     http = projected.through(append=before_each_append(projected, forbid))
     assert (await http.post(LINEAGE, json=event(inputs=["a"], outputs=["b"]))).status_code == 403
-    assert await told_of(projected) == []
+    assert await stored_entries(projected) == []
 
 
 @pytest.mark.parametrize("error", [LogUnavailableError, QueueFullError, OutcomeUnknownError])
@@ -261,7 +261,7 @@ async def test_a_log_that_does_not_answer_is_503_and_sending_again_is_safe(
     assert failed.status_code == 503
     assert failed.headers["Retry-After"]
     assert (await http.post(LINEAGE, json=sent)).status_code == 202
-    assert len(await told_of(projected)) == 1
+    assert len(await stored_entries(projected)) == 1
 
 
 async def test_without_the_projection_the_answer_does_not_wait_for_ever(
@@ -272,11 +272,11 @@ async def test_without_the_projection_the_answer_does_not_wait_for_ever(
     closing = event(inputs=["b"], outputs=["a"])
     for each in (sent, closing):
         assert (await shared_gateway.http.post(LINEAGE, json=each)).status_code == 202
-    assert len(await told_of(shared_gateway)) == 2
+    assert len(await stored_entries(shared_gateway)) == 2
     monkeypatch.undo()
     async with projecting(shared_gateway):
         assert (await shared_gateway.http.post(LINEAGE, json=closing)).status_code == 422
-    assert len(await told_of(shared_gateway, LineageReceived.TYPE)) == 2
+    assert len(await stored_entries(shared_gateway, LineageReceived.TYPE)) == 2
 
 
 async def test_no_tenant_sees_the_edges_of_another(projected: Gateway) -> None:

@@ -32,8 +32,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from gateway.admin.application import OPERATOR
+from testkit.gateway.log_contents import check_agreement, path_of, read_stored, words
 from testkit.gateway.sales import another_guest, another_key
-from testkit.gateway.story import check_agreement, path_of, tell, words
 from testkit.servers.gateways import Gateway
 from testkit.servers.loopback import serve_gateway
 
@@ -114,7 +114,7 @@ async def test_an_engine_writes_and_reads(served: Served) -> None:
     assert found == ["approved", "accepted"] * (len(found) // 2)
     services, log_id = served.gateway.services, served.gateway.acme.log_id
     live = await check_agreement(services, log_id)
-    named = {told.settled.metadata_location for told in await tell(services, log_id) if told.words == "accepted"}
+    named = {told.settled.metadata_location for told in await read_stored(services, log_id) if told.words == "accepted"}
     ((_, location, _),) = live.tables.values()
     on_disk = {f"file://{path}" for path in path_of(location).parent.glob("*.metadata.json")}
     assert on_disk == named - {None}, "every metadata file is named by the log"
@@ -129,7 +129,7 @@ async def test_a_table_is_created_in_one_commit_with_its_first_rows(served: Serv
         assert ids(catalog) == list(range(10))
 
     await asyncio.to_thread(engine)
-    told = await tell(served.gateway.services, served.gateway.acme.log_id, key="table:lake/sales/orders")
+    told = await read_stored(served.gateway.services, served.gateway.acme.log_id, key="table:lake/sales/orders")
     assert [(one.words, one.entry.of) for one in told] == [("approved", 2), ("accepted", 2)]
     assert told[0].decided.operation == "table.create"
     assert len(told[0].decided.snapshots) == 1
@@ -262,7 +262,7 @@ async def test_a_refusal_reaches_the_user_with_its_reason(served: Served) -> Non
     nobodys_key = await another_key(served.gateway, "mallory@acme.example")
     await asyncio.to_thread(engine, await another_guest(served.gateway))
     assert "rejected" in await served.words()
-    told = await tell(served.gateway.services, log_id)
+    told = await read_stored(served.gateway.services, log_id)
     (rejected,) = [one for one in told if one.words == "rejected" and one.entry.key == "table:lake/sales/orders"]
     assert rejected.decided.base == location
 

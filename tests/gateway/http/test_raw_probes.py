@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from gateway.http.server.connections import Bounds, Connections
-from testkit.gateway.probes import SMUGGLED, TABLES, Maker, Probe
+from testkit.gateway.log_contents import words
+from testkit.gateway.probes import SMUGGLED, TABLES, Probe, RequestMaker
 from testkit.gateway.raw_http import exchange
 from testkit.gateway.sales import NAMESPACES
-from testkit.gateway.story import words
 from testkit.servers.gateways import Gateway
 from testkit.servers.loopback import serve_gateway
 
@@ -27,7 +27,7 @@ AT_ONCE = 24
 PROBES_MIN = 400
 
 
-def all_probes(maker: Maker) -> list[Probe]:
+def all_probes(maker: RequestMaker) -> list[Probe]:
     """The probes of every table."""
     return [probe for table in TABLES.values() for probe in table(maker)]
 
@@ -49,7 +49,7 @@ async def fault_of(url: str, probe: Probe, health: httpx.AsyncClient) -> str | N
 
 
 async def test_there_are_enough_probes_and_no_two_are_the_same(sales: Gateway) -> None:
-    probes = all_probes(Maker(key=sales.acme.key.secret))
+    probes = all_probes(RequestMaker(key=sales.acme.key.secret))
     twice = [sent for sent, times in Counter((probe.pieces, probe.hangs_up) for probe in probes).items() if times > 1]
     assert twice == []
     assert len(probes) >= PROBES_MIN
@@ -58,7 +58,7 @@ async def test_there_are_enough_probes_and_no_two_are_the_same(sales: Gateway) -
 @pytest.mark.parametrize("table", TABLES)
 async def test_every_probe_is_answered_or_closed_and_nothing_else_is_done(sales: Gateway, table: str) -> None:
     before = len(await words(sales.services, sales.acme.log_id))
-    probes = list(TABLES[table](Maker(key=sales.acme.key.secret)))
+    probes = list(TABLES[table](RequestMaker(key=sales.acme.key.secret)))
     turns = asyncio.Semaphore(AT_ONCE)
     connections = Connections(bounds=Bounds(drain_timeout_s=2.0))
     async with serve_gateway(sales.app, connections) as url, httpx.AsyncClient(base_url=url) as health:

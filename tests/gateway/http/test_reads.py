@@ -14,8 +14,8 @@ import pytest
 from gateway.admin.application import OPERATOR
 from gateway.policy.engine import EngineUnavailableError, PolicyEngine, Program, Verdict
 from ledger.format.canonical import Json
+from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, another_key, error_of
-from testkit.gateway.story import tell, words
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -191,7 +191,7 @@ async def test_a_read_that_cannot_be_judged_is_503_and_judged_again(sales: Gatew
 
 
 async def test_reading_appends_nothing(sales: Gateway) -> None:
-    told = await tell(sales.services, sales.acme.log_id)
+    told = await read_stored(sales.services, sales.acme.log_id)
     for path in (ORDERS, TABLES, SALES, NAMESPACES, f"{TABLES}/no", "/v1/config?warehouse=lake"):
         await sales.http.get(path)
-    assert await tell(sales.services, sales.acme.log_id) == told
+    assert await read_stored(sales.services, sales.acme.log_id) == told

@@ -32,8 +32,8 @@ from ledger.format.guards import GuardCall
 from ledger.format.sequence import Group
 from ledger.recovering.replay import ReplayedEntry as Replayed
 from ledger.store.read import find_log
+from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, error_of
-from testkit.gateway.story import Told, tell
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -73,8 +73,8 @@ async def permit_all(gateway: Gateway) -> None:
     assert (await gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
 
 
-async def key_events(gateway: Gateway, key_id: str) -> list[Told]:
-    return await tell(gateway.services, gateway.acme.log_id, key=f"key:{key_id}")
+async def key_events(gateway: Gateway, key_id: str) -> list[StoredEntry]:
+    return await read_stored(gateway.services, gateway.acme.log_id, key=f"key:{key_id}")
 
 
 # The end of a key
@@ -107,13 +107,13 @@ async def test_a_key_that_ends_during_a_request_changes_nothing(shared_gateway: 
     calendar = Calendar()
     await permit_all(shared_gateway)
     issued = await issue(shared_gateway.http, expires_at=(calendar.now + DAY).isoformat())
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     # The authenticator's clock is before the end, and the one by which the request is judged behind it.
     calendar.now += 2 * DAY
     late = shared_gateway.through(key=issued["secret"], clock=calendar)
     answer = await late.post(NAMESPACES, json={"namespace": ["late"]})
     assert (answer.status_code, error_of(answer)["type"]) == (401, "NotAuthorizedException")
-    assert await tell(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
 
 
 async def test_the_end_of_a_key_is_shown_and_in_the_log(shared_gateway: Gateway) -> None:
@@ -149,11 +149,11 @@ async def test_the_end_of_a_key_is_shown_and_in_the_log(shared_gateway: Gateway)
     ],
 )
 async def test_an_end_that_is_none_or_has_passed_or_is_absurd_is_refused(shared_gateway: Gateway, end: object) -> None:
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     answer = await shared_gateway.http.post("/v1/keys", json={"identity": BOB, "expires_at": end})
     assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
     assert error_of(answer)["message"].startswith("expires_at: ")
-    assert await tell(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
 
 
 async def test_an_expired_key_can_be_revoked_like_any_other(shared_gateway: Gateway) -> None:
@@ -233,7 +233,7 @@ async def test_the_record_of_a_decision_names_the_key_and_its_issuer(shared_gate
     bob = shared_gateway.client(issued["secret"])
     assert (await bob.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
     assert (await bob.post(TABLES, json=CREATE)).status_code == 200
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     decided = [one for one in told if one.entry.type == "commit.decided"]
     assert len(decided) == 2
     for one in decided:
@@ -254,7 +254,7 @@ async def test_the_log_distinguishes_two_keys_of_one_person(shared_gateway: Gate
     second = await issue(shared_gateway.http, "ada@acme.example")
     for http, name in ((shared_gateway.http, "a"), (shared_gateway.client(second["secret"]), "b")):
         assert (await http.post(NAMESPACES, json={"namespace": [name]})).status_code == 200
-    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     keys = [json.loads(one.parts["principal"])["key"] for one in told if one.entry.type == "commit.decided"]
     assert keys == [shared_gateway.acme.key.id, second["id"]]
 
@@ -275,7 +275,7 @@ async def test_an_edit_names_the_key_that_it_was_made_with(shared_gateway: Gatew
 async def test_a_refused_read_names_the_key(shared_gateway: Gateway) -> None:
     issued = await issue(shared_gateway.http, roles=[])
     assert (await shared_gateway.client(issued["secret"]).get(ORDERS)).status_code == 403
-    refused = (await tell(shared_gateway.services, shared_gateway.acme.log_id))[-1].entry
+    refused = (await read_stored(shared_gateway.services, shared_gateway.acme.log_id))[-1].entry
     assert (refused.type, refused.version, refused.actor) == ("access.refused", 2, issued["actor"])
     assert refused.data["key"] == issued["id"]
 
@@ -293,7 +293,7 @@ async def test_erasing_a_person_reaches_every_actor_of_theirs(shared_gateway: Ga
     for number, client in enumerate(clients):
         assert (await client.post(f"{NAMESPACES}/sales/properties", json={"updates": {"n": str(number)}})).is_success
     await erase(shared_gateway, own.actor)
-    told = await tell(services, log_id)
+    told = await read_stored(services, log_id)
     erased = {str(one.entry.data["subject"]) for one in told if one.entry.type == "payload.erased"}
     assert erased == {own.actor, issued["actor"]}
     assert [client.status_code for client in [await each.get(NAMESPACES) for each in clients]] == [401, 401]
@@ -358,7 +358,7 @@ async def test_either_version_replays_to_the_row_that_its_guard_made(module_serv
     both = await found_tenant(module_services, name="both", identity="ada@both.example")
     event = KeyCreatedV1(id="old", version=1, prefix="abcdefghij25", actor=both.key.actor, roles=())
     await put(module_services, both.log_id, event)
-    entries = [one.entry for one in await tell(module_services, both.log_id) if one.entry.type == "key.created"]
+    entries = [one.entry for one in await read_stored(module_services, both.log_id) if one.entry.type == "key.created"]
     assert [entry.version for entry in entries] == [2, 1]
     guards = gateway_guards(module_services.gateway.random)
     for entry in entries:

@@ -21,9 +21,9 @@ from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
 from ledger.format.events import CommitObserved, CommitOutcome, CommitSettled, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from projections.exposition import format_metrics
-from testkit.gateway.foreign_tenant import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
+from testkit.gateway.foreign_tenant import ALIAS, PAST_DEADLINES, TABLES, ForeignTenant, open_far
+from testkit.gateway.log_contents import check_log, read_stored
 from testkit.gateway.sales import CREATE, properties
-from testkit.gateway.story import check_log, tell
 from testkit.servers.faulty_wire import Fault, Loss
 from testkit.servers.upstream import Upstream, serve_upstream
 
@@ -31,26 +31,26 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def far(module_services: Services) -> AsyncIterator[Far]:
+async def far(module_services: Services) -> AsyncIterator[ForeignTenant]:
     """A tenant with a foreign catalog, a simulator."""
     async with serve_upstream(Upstream()) as url, open_far(module_services, url) as far:
         yield far
 
 
-def lose(far: Far, loss: Loss, path: str | None = None) -> Fault:
+def lose(far: ForeignTenant, loss: Loss, path: str | None = None) -> Fault:
     """Let the next mutation of `path` (None: of the table) be lost."""
     far.wire.fault = Fault(happens=loss, path=path or far.path)
     return far.wire.fault
 
 
-async def test_a_commit_whose_answer_was_lost_is_found(far: Far) -> None:
+async def test_a_commit_whose_answer_was_lost_is_found(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     answer = await far.gateway.http.post(far.orders, json=await far.next_append())
     assert answer.status_code == 504
     assert await far.words() == ["approved", "unknown"]
     (reconciled,) = await far.reconcile()
     assert reconciled.outcome is CommitOutcome.ACCEPTED
-    accepted = (await tell(far.services, far.log_id, key=far.key))[-1].settled
+    accepted = (await read_stored(far.services, far.log_id, key=far.key))[-1].settled
     table = await far.table()
     assert accepted.evidence == "reconciled"
     assert accepted.metadata_location == table["metadata-location"]
@@ -61,7 +61,7 @@ async def test_a_commit_whose_answer_was_lost_is_found(far: Far) -> None:
     await check_log(far.services, far.log_id)
 
 
-async def test_nothing_is_touched_before_its_deadline(far: Far) -> None:
+async def test_nothing_is_touched_before_its_deadline(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     assert await far.reconcile(far.services.gateway.clock) == []
@@ -69,7 +69,7 @@ async def test_nothing_is_touched_before_its_deadline(far: Far) -> None:
     assert len(await far.open_decisions()) == 1
 
 
-async def test_what_is_not_found_stays_unknown_and_is_found_later(far: Far) -> None:
+async def test_what_is_not_found_stays_unknown_and_is_found_later(far: ForeignTenant) -> None:
     fault = lose(far, Loss.LATE)
     asking = asyncio.create_task(far.gateway.http.post(far.orders, json=await far.next_append()))
     await fault.hit.wait()
@@ -85,7 +85,7 @@ async def test_what_is_not_found_stays_unknown_and_is_found_later(far: Far) -> N
     await far.check()
 
 
-async def test_a_branch_that_moved_without_it_settles_a_lost_commit_as_failed(far: Far) -> None:
+async def test_a_branch_that_moved_without_it_settles_a_lost_commit_as_failed(far: ForeignTenant) -> None:
     lose(far, Loss.REQUEST)
     assert (await far.gateway.http.post(far.orders, json=await far.next_append())).status_code == 504
     await far.commit_behind(await far.next_append())
@@ -95,7 +95,7 @@ async def test_a_branch_that_moved_without_it_settles_a_lost_commit_as_failed(fa
     await far.check()
 
 
-async def test_a_replaced_table_settles_a_lost_commit_as_failed(far: Far) -> None:
+async def test_a_replaced_table_settles_a_lost_commit_as_failed(far: ForeignTenant) -> None:
     lose(far, Loss.REQUEST)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     await far.make_table()
@@ -103,7 +103,7 @@ async def test_a_replaced_table_settles_a_lost_commit_as_failed(far: Far) -> Non
 
 
 async def test_a_change_of_properties_is_found_and_a_lost_one_that_was_made_again_is_not_counted_twice(
-    far: Far,
+    far: ForeignTenant,
 ) -> None:
     lose(far, Loss.REQUEST)
     assert (await far.gateway.http.post(far.orders, json=properties(color="red"))).status_code == 504
@@ -114,7 +114,7 @@ async def test_a_change_of_properties_is_found_and_a_lost_one_that_was_made_agai
     assert sorted(each.outcome for each in await far.reconcile()) == [CommitOutcome.ACCEPTED, CommitOutcome.UNKNOWN]
 
 
-async def test_a_lost_create_that_was_made_again_failed(far: Far) -> None:
+async def test_a_lost_create_that_was_made_again_failed(far: ForeignTenant) -> None:
     lose(far, Loss.REQUEST, "/tables")
     created = {**CREATE, "name": "lines"}
     assert (await far.gateway.http.post(TABLES, json=created)).status_code == 504
@@ -122,7 +122,7 @@ async def test_a_lost_create_that_was_made_again_failed(far: Far) -> None:
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.FAILED]
 
 
-async def test_reconcilers_that_check_at_once_settle_once(far: Far) -> None:
+async def test_reconcilers_that_check_at_once_settle_once(far: ForeignTenant) -> None:
     for _ in range(3):
         lose(far, Loss.ANSWER)
         await far.gateway.http.post(far.orders, json=await far.next_append())
@@ -132,7 +132,7 @@ async def test_reconcilers_that_check_at_once_settle_once(far: Far) -> None:
     await far.check()
 
 
-async def test_a_key_that_a_dead_process_held_is_looked_at_when_its_time_is_over(far: Far) -> None:
+async def test_a_key_that_a_dead_process_held_is_looked_at_when_its_time_is_over(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     dead = far.reconciler()
@@ -142,7 +142,7 @@ async def test_a_key_that_a_dead_process_held_is_looked_at_when_its_time_is_over
     assert [each.outcome for each in await far.reconcile(lambda: later)] == [CommitOutcome.ACCEPTED]
 
 
-async def test_an_upstream_that_does_not_answer_leaves_the_outcome_unknown(far: Far) -> None:
+async def test_an_upstream_that_does_not_answer_leaves_the_outcome_unknown(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     far.wire.fault = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
@@ -150,14 +150,16 @@ async def test_an_upstream_that_does_not_answer_leaves_the_outcome_unknown(far: 
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED]
 
 
-async def test_a_catalog_that_was_retired_leaves_the_outcome_unknown(far: Far) -> None:
+async def test_a_catalog_that_was_retired_leaves_the_outcome_unknown(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     await far.services.gateway.admin.retire_catalog(far.log_id, OPERATOR, alias=ALIAS)
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.UNKNOWN]
 
 
-async def test_a_check_in_vain_is_repeated_after_a_pause_and_at_once_when_the_table_is_observed(far: Far) -> None:
+async def test_a_check_in_vain_is_repeated_after_a_pause_and_at_once_when_the_table_is_observed(
+    far: ForeignTenant,
+) -> None:
     lose(far, Loss.REQUEST)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     reconciler = far.reconciler(pauses=[timedelta(days=1)])
@@ -168,7 +170,7 @@ async def test_a_check_in_vain_is_repeated_after_a_pause_and_at_once_when_the_ta
     assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.FAILED]
 
 
-async def test_another_decision_on_a_key_does_not_wait_for_the_first(far: Far) -> None:
+async def test_another_decision_on_a_key_does_not_wait_for_the_first(far: ForeignTenant) -> None:
     lose(far, Loss.REQUEST)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     pauses, looked_at = [timedelta(days=1)], far.late()
@@ -182,7 +184,7 @@ async def test_another_decision_on_a_key_does_not_wait_for_the_first(far: Far) -
     assert outcomes == [CommitOutcome.FAILED, CommitOutcome.ACCEPTED]
 
 
-async def test_it_goes_on_when_the_log_was_away(far: Far) -> None:
+async def test_it_goes_on_when_the_log_was_away(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     asked, settled, stop = 0, asyncio.Event(), asyncio.Event()
@@ -204,7 +206,7 @@ async def test_it_goes_on_when_the_log_was_away(far: Far) -> None:
     assert await far.words() == ["approved", "unknown", "accepted"]
 
 
-async def test_it_checks_on_a_notification_and_stops_on_request(far: Far) -> None:
+async def test_it_checks_on_a_notification_and_stops_on_request(far: ForeignTenant) -> None:
     stop, wake = asyncio.Event(), asyncio.Event()
     settled = asyncio.Event()
 
@@ -225,7 +227,7 @@ async def test_it_checks_on_a_notification_and_stops_on_request(far: Far) -> Non
     assert await far.words() == ["approved", "unknown", "accepted"]
 
 
-async def test_it_stops_at_once_while_a_catalog_is_slow_and_others_go_on_at_once(far: Far) -> None:
+async def test_it_stops_at_once_while_a_catalog_is_slow_and_others_go_on_at_once(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     slow = far.wire.fault = Fault(happens=Loss.LATE, path=far.path, methods=frozenset({"GET"}))
@@ -237,7 +239,7 @@ async def test_it_stops_at_once_while_a_catalog_is_slow_and_others_go_on_at_once
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED]
 
 
-async def test_an_answer_that_arrives_after_all_is_the_outcome_and_is_not_settled_twice(far: Far) -> None:
+async def test_an_answer_that_arrives_after_all_is_the_outcome_and_is_not_settled_twice(far: ForeignTenant) -> None:
     late: list[tuple[int, Group]] = []
 
     async def keep_settled(log_id: int, group: Group) -> Appended | Stale:
@@ -256,12 +258,12 @@ async def test_an_answer_that_arrives_after_all_is_the_outcome_and_is_not_settle
     reconciler = Reconciler(far.exchanged(clock=far.late, append=after_the_answer))
     assert far.own(await reconciler.settle_now()) == []
     assert await far.words() == ["approved", "accepted"]
-    assert (await tell(far.services, far.log_id, key=far.key))[-1].settled.evidence == "answer"
+    assert (await read_stored(far.services, far.log_id, key=far.key))[-1].settled.evidence == "answer"
     assert await far.reconcile() == []
     await far.check()
 
 
-async def test_open_decisions_are_counted_and_timed(far: Far) -> None:
+async def test_open_decisions_are_counted_and_timed(far: ForeignTenant) -> None:
     assert far.gateway.acme.origin not in await _metrics(far)
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
@@ -275,13 +277,13 @@ async def test_open_decisions_are_counted_and_timed(far: Far) -> None:
     assert 7_200 <= age_s < 7_300
 
 
-async def _metrics(far: Far) -> str:
+async def _metrics(far: ForeignTenant) -> str:
     parts = far.services.gateway
     async with parts.database.as_role(parts.roles.gateway) as connection:
         return format_metrics(await read_open_decision_metrics(connection, now=far.late()))
 
 
-async def observe(far: Far) -> None:
+async def observe(far: ForeignTenant) -> None:
     """Tell the log that a snapshot of the table was seen."""
     observed = CommitObserved(
         identifier=Target(alias=ALIAS, namespace=("sales",), name="orders").identifier(),

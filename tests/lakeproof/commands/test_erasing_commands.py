@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from lakeproof.commands.ledger import ledger_app
 from lakeproof.signing import open_signer
 from ledger.format.event import SYSTEM_ACTOR
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import create_orders
-from testkit.gateway.story import tell
 from testkit.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
@@ -35,7 +35,7 @@ async def run(gateway: Gateway, *arguments: object) -> Result:
 
 async def parts(gateway: Gateway) -> dict[int, set[str]]:
     """The parts that are there, by index."""
-    told = await tell(gateway.services, gateway.acme.log_id)
+    told = await read_stored(gateway.services, gateway.acme.log_id)
     return {one.entry.index: set(one.parts) for one in told if one.parts}
 
 
@@ -45,7 +45,7 @@ async def test_a_person_is_erased_by_the_name_they_log_in_with(busy: Gateway) ->
     assert "payload parts deleted; entry" in done.stdout
     assert "WAL" in done.stdout, "what remains, and until when, is said"
     assert not any({"principal", "inputs"} & names for names in (await parts(busy)).values())
-    erased = (await tell(busy.services, busy.acme.log_id))[-1].entry
+    erased = (await read_stored(busy.services, busy.acme.log_id))[-1].entry
     assert (erased.data["reason"], erased.actor) == ("order", SYSTEM_ACTOR)
     again = await run(busy, "erase", "acme", "--subject", busy.acme.key.actor)
     assert (again.exit_code, again.stdout.split()[0]) == (0, "0")

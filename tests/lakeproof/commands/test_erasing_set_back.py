@@ -15,9 +15,9 @@ from lakeproof.signing import open_signer
 from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.events import PayloadErased
 from ledger.recovering.recover import count_shared
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.recovery_site import run, save, set_back
 from testkit.gateway.sales import ORDERS, TABLES, create_orders, properties
-from testkit.gateway.story import tell
 from testkit.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
@@ -50,7 +50,7 @@ async def restore(gateway: Gateway, backup: Path) -> None:
 
 async def parts(gateway: Gateway) -> set[tuple[int, str]]:
     """The parts that readers are shown, by index and name."""
-    told = await tell(gateway.services, gateway.acme.log_id)
+    told = await read_stored(gateway.services, gateway.acme.log_id)
     return {(one.entry.index, name) for one in told for name in one.parts}
 
 
@@ -82,7 +82,9 @@ async def test_what_an_export_knows_to_be_erased_is_erased_again(busy: Gateway, 
     assert told.exit_code == 0, told.output
     assert await parts(busy) == after < before
     assert is_known(busy)
-    said = [one.entry for one in await tell(busy.services, busy.acme.log_id) if one.entry.type == PayloadErased.TYPE]
+    said = [
+        one.entry for one in await read_stored(busy.services, busy.acme.log_id) if one.entry.type == PayloadErased.TYPE
+    ]
     assert [(one.data["reason"], one.actor) for one in said] == [("request", SYSTEM_ACTOR), ("retention", SYSTEM_ACTOR)]
     await sign(busy)
     verified = await run(busy.services, "verify", "--log", "acme")
@@ -115,7 +117,7 @@ async def test_a_person_whom_an_export_knows_to_be_erased_is_erased_again(busy: 
 async def test_a_log_that_went_another_way_keeps_what_only_shares_a_place_with_what_is_erased(
     busy: Gateway, tmp_path: Path
 ) -> None:
-    size, export = len(await tell(busy.services, busy.acme.log_id)), tmp_path / "export"
+    size, export = len(await read_stored(busy.services, busy.acme.log_id)), tmp_path / "export"
     assert (await busy.http.post(ORDERS, json=properties(note="a"))).status_code == 200
     await erase(busy, "erase", "acme", "--part", f"{size}/inputs")
     await sign(busy)
@@ -136,7 +138,7 @@ async def test_what_is_appended_meanwhile_is_not_what_an_export_knows_to_be_eras
     busy: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is the beginning of the exported one while that is looked at, and goes on before anything is erased."""
-    size, export = len(await tell(busy.services, busy.acme.log_id)), tmp_path / "export"
+    size, export = len(await read_stored(busy.services, busy.acme.log_id)), tmp_path / "export"
     assert (await busy.http.post(ORDERS, json=properties(note="a"))).status_code == 200
     await erase(busy, "erase", "acme", "--part", f"{size}/inputs")
     await erase(busy, "retain", "acme", "--older-than", "0d", "--name", "verdicts")

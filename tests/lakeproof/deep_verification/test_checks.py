@@ -18,9 +18,9 @@ from lakeproof.serving.system_log import record_in_system_log
 from ledger.signing.signer import ARRIVALS_FILE
 from projections.processing.runner import ProjectionRunner
 from testkit.databases import LOGIN_PASSWORD
+from testkit.gateway.log_contents import path_of
 from testkit.gateway.recovery_site import run
 from testkit.gateway.sales import ORDERS, properties
-from testkit.gateway.story import path_of
 from testkit.lakeproof.deep_home import CHANGES, Change, Home, used
 from testkit.servers.gateways import Gateway
 
@@ -41,7 +41,7 @@ async def test_each_change_beside_the_logs_is_found_and_named_and_nothing_else(h
     assert "objects of schema, roles, grants and settings against the record at entry" in clean[1][-1]
     wrong = []
     for change in CHANGES:
-        where, fault = await home.told(change)
+        where, fault = await home.verdict(change)
         if (where[: len(change.where)], fault) != (change.where, change.fault):
             wrong.append((change.statement, where, fault))
     assert wrong == []
@@ -61,12 +61,12 @@ async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arr
             await runner.catch_up(home.acme.log_id, progress)
 
     going_on = asyncio.create_task(go_on(12))
-    told = [(await home.check(home.acme))[-1]]
+    verdict = [(await home.check(home.acme))[-1]]
     while not going_on.done():
-        told.append((await home.check(home.acme))[-1])
+        verdict.append((await home.check(home.acme))[-1])
     await going_on
-    assert all(line.startswith("6 projections") for line in told)
-    assert len(set(told)) > 1, "the read models moved while they were compared"
+    assert all(line.startswith("6 projections") for line in verdict)
+    assert len(set(verdict)) > 1, "the read models moved while they were compared"
 
     erased = await run(services, "erase", "acme", "--subject", "ada@acme.example")
     assert erased.exit_code == 0, erased.output
@@ -82,13 +82,13 @@ async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arr
 
     (services.installation.keys / ARRIVALS_FILE).unlink()
     never_arrived = next(change for change in CHANGES if change.where == "ledger.checkpoints" and change.of_system)
-    assert await home.told(never_arrived) == ("", None)
+    assert await home.verdict(never_arrived) == ("", None)
 
 
 async def test_a_metadata_file_that_was_changed_is_named(home: Home) -> None:
     ((location,),) = home.owner.execute("SELECT metadata_location FROM gateway.tables WHERE name = 'new'").fetchall()
     path_of(location).write_text("{}")
-    where, fault = await home.told(Change("SELECT 1", ""))
+    where, fault = await home.verdict(Change("SELECT 1", ""))
     assert where == "metadata file of table:lake/sales/new"
     assert fault is not None
 
@@ -117,8 +117,8 @@ async def test_nothing_is_served_on_a_database_that_is_not_as_recorded_unless_th
     assert record is not None
     assert "evil" in {one.name.rpartition(".")[2] for one in record.schema.objects}
     assert (await home.check(home.system))[-1].startswith(f"{len(record.schema.objects):,} objects")
-    assert await home.told(Change("SELECT 1", "", undo=TRIGGER.undo)) == ("", None)
-    assert (await home.told(Change("SELECT 1", "", of_system=True)))[0] == TRIGGER.where, "it is expected now"
+    assert await home.verdict(Change("SELECT 1", "", undo=TRIGGER.undo)) == ("", None)
+    assert (await home.verdict(Change("SELECT 1", "", of_system=True)))[0] == TRIGGER.where, "it is expected now"
 
 
 async def test_migrations_do_not_run_on_a_database_that_is_not_as_recorded(

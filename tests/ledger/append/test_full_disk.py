@@ -34,7 +34,7 @@ SPARE_BYTES: Final = 3 * 1024 * 1024
 """What is left of the disk when appending goes on: less than what is appended then."""
 PART_BYTES: Final = 900_000
 
-Told = Appended | Stale | BaseException
+AppendResult = Appended | Stale | BaseException
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def fill(disk: Path, *, spare_bytes: int) -> Path:
     return file
 
 
-async def append_all(running: Appender, log_id: int, wanted: list[Group], timeout_s: float) -> list[Told]:
+async def append_all(running: Appender, log_id: int, wanted: list[Group], timeout_s: float) -> list[AppendResult]:
     calls = (running.append(log_id, one, timeout_s=timeout_s) for one in wanted)
     return list(await asyncio.gather(*calls, return_exceptions=True))
 

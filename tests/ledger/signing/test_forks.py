@@ -16,7 +16,7 @@ from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import SignerState
 from testkit.databases import CLONE, LOGIN_PASSWORD
-from testkit.ledger.forking import FORKS, Arena, honest, seeded
+from testkit.ledger.forking import FORKS, DatabasePair, honest, seeded
 from testkit.ledger.logs import TENANT, rows_of
 from testkit.ledger.signing_site import Site, forked
 
@@ -33,7 +33,7 @@ def site(database: str, installation: Provisioned, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def arena(site: Site, admin_dsn: str) -> Iterator[Arena]:
+def pair(site: Site, admin_dsn: str) -> Iterator[DatabasePair]:
     """The site, and a clone of its database: both are the same installation, and have the same log."""
     name = conninfo_to_dict(site.database)["dbname"]
     clone = f"{name}_clone"
@@ -41,26 +41,26 @@ def arena(site: Site, admin_dsn: str) -> Iterator[Arena]:
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
         admin.execute(CLONE.format(*names))
         dsn = make_conninfo(admin_dsn, dbname=clone)
-        yield Arena(
+        yield DatabasePair(
             site, replace(site, database=dsn, installation=provision(dsn, login_password=LOGIN_PASSWORD), left={})
         )
         admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(names[0]))
 
 
 @pytest.mark.parametrize("kind", FORKS, ids=lambda kind: kind.__name__)
-async def test_a_fork_is_found_at_the_next_checkpoint(arena: Arena, kind: object) -> None:
+async def test_a_fork_is_found_at_the_next_checkpoint(pair: DatabasePair, kind: object) -> None:
     (trial,) = [fork for fork in FORKS if fork is kind]
     for number in range(TRIALS_EACH):
-        await arena.clear()
-        outcome = await trial(arena, seeded(f"{trial.__name__} {number}"))
+        await pair.clear()
+        outcome = await trial(pair, seeded(f"{trial.__name__} {number}"))
         assert outcome.ok, outcome
-        assert arena.one.origin in outcome.told
+        assert pair.one.origin in outcome.told
 
 
-async def test_an_honest_log_is_never_accused(arena: Arena) -> None:
+async def test_an_honest_log_is_never_accused(pair: DatabasePair) -> None:
     for number in range(TRIALS_EACH):
-        await arena.clear()
-        outcome = await honest(arena, seeded(f"honest {number}"))
+        await pair.clear()
+        outcome = await honest(pair, seeded(f"honest {number}"))
         assert outcome.ok, outcome
 
 

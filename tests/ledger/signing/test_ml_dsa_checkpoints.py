@@ -37,7 +37,7 @@ from ledger.verify.anchored import with_ml_dsa
 from ledger.witness.rules import AddCheckpoint, format_request
 from ledger.witness.store import WitnessStore
 from testkit.ledger.logs import change
-from testkit.ledger.signer_works import WorksSite, open_site
+from testkit.ledger.signer_installation import SignerSite, open_site
 from testkit.ledger.standalone import standalone
 from testkit.ledger.witnesses import make_witness, opened
 from testkit.servers.c2sp_program import run_c2sp
@@ -48,17 +48,17 @@ NOTE_SIZE_BYTES_MAX = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site(WorksSite):
+class Site(SignerSite):
     """A signer at work, and the operator in which its logs are verified."""
 
     @property
     def ed25519(self) -> VerifierKey:
-        return self.works.open().verifier_key(self.works.origin)
+        return self.signing.open().verifier_key(self.signing.origin)
 
     @property
     def ml_dsa(self) -> VerifierKey:
         """The newest ML-DSA-44 key."""
-        return self.works.open().ml_dsa_verifier_keys(self.works.origin)[0]
+        return self.signing.open().ml_dsa_verifier_keys(self.signing.origin)[0]
 
     async def run(self, *arguments: object) -> Result:
         """Run `lakeproof ledger` with these arguments."""
@@ -79,13 +79,13 @@ class Site(WorksSite):
 
     async def grow(self) -> bytes:
         """Let the tenant's log grow, and return the note that then leaves."""
-        signed = await self.works.grow()
-        return next(one.note for one in signed if one.log_id == self.works.log_id)
+        signed = await self.signing.grow()
+        return next(one.note for one in signed if one.log_id == self.signing.log_id)
 
     async def export(self, name: str) -> Path:
         """Export the tenant's log."""
         path = self.directory / name
-        assert (await self.run("export", self.works.origin, path)).exit_code == 0
+        assert (await self.run("export", self.signing.origin, path)).exit_code == 0
         return path
 
 
@@ -118,7 +118,7 @@ def stored(site: Site, note: bytes) -> None:
         "UPDATE ledger.checkpoints AS c SET note = %s WHERE log_id = %s"
         " AND size = (SELECT max(size) FROM ledger.checkpoints WHERE log_id = c.log_id)",
         note,
-        site.works.log_id,
+        site.signing.log_id,
     )
 
 
@@ -144,81 +144,81 @@ def test_only_the_keys_of_the_log_itself_are_expected_on_its_checkpoint() -> Non
 async def test_an_added_key_signs_the_next_checkpoint_beside_ed25519(site: Site) -> None:
     (line,) = parse_note(await site.grow())[1]
     assert line.key_id == site.ed25519.key_id
-    add_ml_dsa_key(site.works.open())  # as another process does, beside the signer that runs
+    add_ml_dsa_key(site.signing.open())  # as another process does, beside the signer that runs
     note = await site.grow()
     first, second = parse_note(note)[1]
-    assert (first.name, first.key_id) == (site.works.origin, site.ed25519.key_id)
-    assert (second.name, second.key_id) == (site.works.origin, site.ml_dsa.key_id)
+    assert (first.name, first.key_id) == (site.signing.origin, site.ed25519.key_id)
+    assert (second.name, second.key_id) == (site.signing.origin, site.ml_dsa.key_id)
     for keys in ([site.ed25519], [site.ml_dsa], [site.ed25519, site.ml_dsa]):
-        assert open_checkpoint(note, keys).origin == site.works.origin
+        assert open_checkpoint(note, keys).origin == site.signing.origin
     assert open_note(note, [site.ed25519, site.ml_dsa]).verified == (site.ed25519, site.ml_dsa)
     assert len(note) < NOTE_SIZE_BYTES_MAX
     for key in (site.ed25519, site.ml_dsa):
         with pytest.raises(BrokenError):
             open_note(corrupted(note, key), [site.ed25519, site.ml_dsa])
-    retire_ml_dsa_key(site.works.open())
+    retire_ml_dsa_key(site.signing.open())
     (line,) = parse_note(await site.grow())[1]
     assert line.key_id == site.ed25519.key_id
 
 
 async def test_the_line_carries_the_time_of_the_signers_clock(site: Site) -> None:
-    add_ml_dsa_key(site.works.open())
-    dsn = site.works.installation.as_role(site.works.installation.roles.signer)
-    site.works.signer = CheckpointSigner(dsn, site.works.open(), clock=lambda: TIME_S + 0.9)
+    add_ml_dsa_key(site.signing.open())
+    dsn = site.signing.installation.as_role(site.signing.installation.roles.signer)
+    site.signing.signer = CheckpointSigner(dsn, site.signing.open(), clock=lambda: TIME_S + 0.9)
     _, line = parse_note(await site.grow())[1]
     assert cosigned_at(line.signature) == TIME_S
 
 
 async def test_a_rotation_of_ed25519_changes_nothing_of_it(site: Site) -> None:
-    add_ml_dsa_key(site.works.open())
+    add_ml_dsa_key(site.signing.open())
     await site.grow()
     before = site.ml_dsa
-    await site.works.keeper().rotate(new_file_key)
+    await site.signing.keeper().rotate(new_file_key)
     during = await site.grow()
     assert len(parse_note(during)[1]) == 3
     assert open_note(during, [before]).verified == (before,)
-    await site.works.keeper().retire()
+    await site.signing.keeper().retire()
     after = await site.grow()
     assert len(parse_note(after)[1]) == 2
     assert open_note(after, [before]).verified == (before,)
-    assert "OK" in await site.said("verify", "--log", site.works.origin)
+    assert "OK" in await site.said("verify", "--log", site.signing.origin)
 
 
 async def test_a_restored_database_gets_its_checkpoint_back_to_the_byte(site: Site) -> None:
-    add_ml_dsa_key(site.works.open())
+    add_ml_dsa_key(site.signing.open())
     note = await site.grow()
-    change(site.database, "DELETE FROM ledger.checkpoints WHERE log_id = %s", site.works.log_id)
-    site.works.signer = site.works.started()
-    again = [one for one in await site.works.signer.sign_once() if one.log_id == site.works.log_id]
+    change(site.database, "DELETE FROM ledger.checkpoints WHERE log_id = %s", site.signing.log_id)
+    site.signing.signer = site.signing.started()
+    again = [one for one in await site.signing.signer.sign_once() if one.log_id == site.signing.log_id]
     assert [(one.note, one.put_back) for one in again] == [(note, True)]
     assert await site.grow()
 
 
 async def test_a_bad_line_beside_the_key_or_in_the_database_is_not_gone_on_from(site: Site) -> None:
-    add_ml_dsa_key(site.works.open())
+    add_ml_dsa_key(site.signing.open())
     note = await site.grow()
     stored(site, corrupted(note, site.ml_dsa))
-    site.works.signer = site.works.started()
-    assert await site.works.signer.sign_once() == []
-    assert "ML-DSA-44" in str(site.works.signer.refused[site.works.origin])
+    site.signing.signer = site.signing.started()
+    assert await site.signing.signer.sign_once() == []
+    assert "ML-DSA-44" in str(site.signing.signer.refused[site.signing.origin])
     stored(site, note)
     assert await site.grow()
     line = parse_note(await site.grow())[1][-1]
-    notes = site.works.path / NOTES_FILE
+    notes = site.signing.path / NOTES_FILE
     kept, genuine = notes.read_text(), line.format().removesuffix("\n")
     assert genuine in kept
     replace_file(notes, kept.replace(genuine, _corrupted(line).format().removesuffix("\n")).encode())
     with pytest.raises(KeyDirectoryError, match=r"last-notes is damaged .*ML-DSA-44"):
-        site.works.open().read_notes()
+        site.signing.open().read_notes()
 
 
 async def test_a_witness_cosigns_with_or_without_knowing_the_key(site: Site, tmp_path: Path) -> None:
-    add_ml_dsa_key(site.works.open())
+    add_ml_dsa_key(site.signing.open())
     note = await site.grow()
     request = format_request(AddCheckpoint(old_size=0, proof=(), note=note))
     for name, keys in (("one", [site.ed25519]), ("both", [site.ed25519, site.ml_dsa])):
         path = make_witness(tmp_path / name)
-        WitnessStore(path, RealDisk()).add_log(site.works.origin, keys)
+        WitnessStore(path, RealDisk()).add_log(site.signing.origin, keys)
         with opened(path) as witness:
             lines = witness.add_checkpoint(request)
             every = [site.ed25519, site.ml_dsa, *witness.verifier_keys]
@@ -226,7 +226,7 @@ async def test_a_witness_cosigns_with_or_without_knowing_the_key(site: Site, tmp
 
 
 async def test_a_foreign_implementation_opens_both_lines(site: Site) -> None:
-    add_ml_dsa_key(site.works.open())
+    add_ml_dsa_key(site.signing.open())
     note = await site.grow()
     keys = [site.ed25519, site.ml_dsa]
     said = run_c2sp("open", *(key.format() for key in keys), given=note).decode()
@@ -240,26 +240,26 @@ async def test_a_foreign_implementation_opens_both_lines(site: Site) -> None:
 
 
 async def test_verify_reports_the_line_if_the_key_is_pinned(site: Site) -> None:
-    add_ml_dsa_key(site.works.open())
+    add_ml_dsa_key(site.signing.open())
     await site.grow()
     exported = await site.export("exported")
-    reported = f"checked    ML-DSA-44 signature of {site.works.origin}+{site.ml_dsa.key_id.hex()}"
+    reported = f"checked    ML-DSA-44 signature of {site.signing.origin}+{site.ml_dsa.key_id.hex()}"
     both = ["--key", site.ed25519.format(), "--key", site.ml_dsa.format()]
-    for arguments in (["verify", exported, *both], ["verify", "--log", site.works.origin, *both]):
+    for arguments in (["verify", exported, *both], ["verify", "--log", site.signing.origin, *both]):
         assert reported in await site.said(*arguments)
     assert reported in await site.said("verify", exported, key=site.ml_dsa)  # alone: Ed25519 is not believed
     assert "ML-DSA" not in await site.said("verify", exported, key=site.ed25519)
-    assert reported in await site.said("verify", "--log", site.works.origin)  # with the keys of this installation
+    assert reported in await site.said("verify", "--log", site.signing.origin)  # with the keys of this installation
 
 
 async def test_verify_says_that_the_line_of_a_pinned_key_is_missing(site: Site) -> None:
     await site.grow()
     before = await site.export("before")
-    add_ml_dsa_key(site.works.open())
-    missing = f"NOT CHECKED: an ML-DSA-44 signature of {site.works.origin}+{site.ml_dsa.key_id.hex()}"
+    add_ml_dsa_key(site.signing.open())
+    missing = f"NOT CHECKED: an ML-DSA-44 signature of {site.signing.origin}+{site.ml_dsa.key_id.hex()}"
     both = ["--key", site.ed25519.format(), "--key", site.ml_dsa.format()]
     assert missing in await site.said("verify", before, *both)
-    assert missing in await site.said("verify", "--log", site.works.origin)
+    assert missing in await site.said("verify", "--log", site.signing.origin)
     assert await site.fault("verify", before, "--key", site.ml_dsa.format()) == "signature"
     note = await site.grow()
     exported = await site.export("exported")
@@ -267,11 +267,11 @@ async def test_verify_says_that_the_line_of_a_pinned_key_is_missing(site: Site) 
     (exported / "checkpoint").write_bytes(without(note, site.ml_dsa))
     stored(site, without(note, site.ml_dsa))
     assert missing in await site.said("verify", exported, *both)
-    assert missing in await site.said("verify", "--log", site.works.origin, *both)
+    assert missing in await site.said("verify", "--log", site.signing.origin, *both)
 
 
 async def test_verify_finds_a_corrupted_line_of_a_pinned_key_and_ignores_it_otherwise(site: Site) -> None:
-    add_ml_dsa_key(site.works.open())
+    add_ml_dsa_key(site.signing.open())
     note = await site.grow()
     exported = await site.export("exported")
     bad = corrupted(note, site.ml_dsa)
@@ -279,36 +279,36 @@ async def test_verify_finds_a_corrupted_line_of_a_pinned_key_and_ignores_it_othe
     assert "OK" in await site.said("verify", exported, key=site.ed25519)
     ran = standalone(exported, [site.ed25519])
     assert ran.code == 0
-    assert f"NOT CHECKED: a signature by {site.works.origin!r}" in ran.output
+    assert f"NOT CHECKED: a signature by {site.signing.origin!r}" in ran.output
     both = ["--key", site.ed25519.format(), "--key", site.ml_dsa.format()]
     assert await site.fault("verify", exported, *both) == "signature"
     (exported / "checkpoint").write_bytes(corrupted(note, site.ed25519))
     assert await site.fault("verify", exported, *both) == "signature"
     stored(site, bad)
     for arguments in ([], both):
-        assert await site.fault("verify", "--log", site.works.origin, *arguments) == "signature"
+        assert await site.fault("verify", "--log", site.signing.origin, *arguments) == "signature"
 
 
 async def test_a_pinned_key_counts_beside_what_the_system_log_tells_of_the_others(site: Site) -> None:
-    works = site.works
+    signing = site.signing
     pinned = ["--key", site.ed25519.format()]
-    add_ml_dsa_key(works.open())
+    add_ml_dsa_key(signing.open())
     pinned += ["--key", site.ml_dsa.format()]
     await site.grow()
-    await works.keeper().rotate(new_file_key)
+    await signing.keeper().rotate(new_file_key)
     await site.grow()
-    await works.keeper().retire()
+    await signing.keeper().retire()
     note = await site.grow()
     exported, system = await site.export("exported"), site.directory / "system"
-    assert (await site.run("export", works.system, system)).exit_code == 0
-    reported = f"checked    ML-DSA-44 signature of {works.origin}"
+    assert (await site.run("export", signing.system, system)).exit_code == 0
+    reported = f"checked    ML-DSA-44 signature of {signing.origin}"
     assert reported in await site.said("verify", exported, "--anchored-in", system, *pinned)
-    assert reported in await site.said("verify", "--log", works.origin, *pinned)
-    for arguments in (["--log", works.origin], [exported, "--anchored-in", system]):
+    assert reported in await site.said("verify", "--log", signing.origin, *pinned)
+    for arguments in (["--log", signing.origin], [exported, "--anchored-in", system]):
         alone = await site.run("verify", *arguments, "--key", site.ml_dsa.format())
         assert (alone.exit_code, alone.stdout) == (2, "")
         assert "pin one of those, too" in alone.stderr
-    absent = f"NOT CHECKED: an ML-DSA-44 signature of {works.origin}"
+    absent = f"NOT CHECKED: an ML-DSA-44 signature of {signing.origin}"
     (exported / "checkpoint").write_bytes(without(note, site.ml_dsa))
     assert absent in await site.said("verify", exported, "--anchored-in", system, *pinned)
     (exported / "checkpoint").write_bytes(corrupted(note, site.ml_dsa))
@@ -319,20 +319,20 @@ async def test_a_pinned_key_counts_beside_what_the_system_log_tells_of_the_other
 
 
 async def test_keys_are_added_shown_and_retired_by_commands(site: Site) -> None:
-    assert "no ML-DSA-44 key signs" in (await site.run("key", site.works.origin, "--ml-dsa")).stderr
+    assert "no ML-DSA-44 key signs" in (await site.run("key", site.signing.origin, "--ml-dsa")).stderr
     assert "none to retire" in (await site.run("keys", "retire-ml-dsa")).stderr
     added, vkey, *rest = (await site.said("keys", "add-ml-dsa")).splitlines()
     assert added.endswith("signs every new checkpoint beside Ed25519")
-    assert VerifierKey.parse(vkey) == site.works.open().ml_dsa_verifier_keys(site.works.system)[0]
+    assert VerifierKey.parse(vkey) == site.signing.open().ml_dsa_verifier_keys(site.signing.system)[0]
     assert "Back up the key directory" in rest[0]
-    assert await site.said("key", site.works.origin) == f"{site.ed25519.format()}\n"
-    assert await site.said("key", site.works.origin, "--ml-dsa") == f"{site.ml_dsa.format()}\n"
+    assert await site.said("key", site.signing.origin) == f"{site.ed25519.format()}\n"
+    assert await site.said("key", site.signing.origin, "--ml-dsa") == f"{site.ml_dsa.format()}\n"
     shown = (await site.said("keys", "show")).splitlines()
     assert [line.split()[:2] for line in shown] == [["active", "file"]] * 2
     assert shown[1].split()[2:] == [added.split()[0], vkey]
     first = site.ml_dsa
     await site.said("keys", "add-ml-dsa")
-    assert await site.said("key", site.works.origin, "--ml-dsa") == f"{site.ml_dsa.format()}\n{first.format()}\n"
+    assert await site.said("key", site.signing.origin, "--ml-dsa") == f"{site.ml_dsa.format()}\n{first.format()}\n"
     assert "retire one first" in (await site.run("keys", "add-ml-dsa")).stderr
     said = await site.said("keys", "retire-ml-dsa")
     assert said.startswith(f"{added.split()[0]} is retired: its private half is destroyed")

@@ -12,7 +12,7 @@ from ledger.store.read import find_log
 from ledger.verify.database import verify_database
 from testkit.ledger.logs import change
 from testkit.ledger.random_events import EventPool
-from testkit.ledger.round_tripping import TENANTS, begin_travelling, round_trip
+from testkit.ledger.round_tripping import TENANTS, make_round_trip_site, round_trip
 from testkit.ledger.tampering.instances import EXACT, FAST, seeded
 
 ENTRIES = 2_700
@@ -21,8 +21,8 @@ ENTRIES = 2_700
 async def test_random_entries_verify_wherever_they_have_travelled(
     database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
-    traveller = begin_travelling(database, installation)
-    trip = await round_trip(traveller, tmp_path, entries=ENTRIES, appended=300, number=0)
+    site = make_round_trip_site(database, installation)
+    trip = await round_trip(site, tmp_path, entries=ENTRIES, appended=300, number=0)
     assert trip.parts > 50
     origin = installation.origin(TENANTS[0])
     change(
@@ -32,10 +32,10 @@ async def test_random_entries_verify_wherever_they_have_travelled(
         origin,
     )
     for effort in (EXACT, FAST):  # the control: what verifies so readily does notice one bit
-        async with traveller.auditor("UTC") as connection:
+        async with site.auditor("UTC") as connection:
             log = await find_log(connection, origin)
             with pytest.raises(BrokenError) as caught:
-                await verify_database(connection, log, [traveller.signer(log).verifier_key], effort=effort)
+                await verify_database(connection, log, [site.signer(log).verifier_key], effort=effort)
             assert (caught.value.fault, caught.value.index) == (Fault.ENTRY, 1_234)
 
 

@@ -11,7 +11,6 @@ from lakeproof.provision import Provisioned
 from ledger.errors import BrokenError, Fault
 from ledger.verify.indexes import check_indexes
 from testkit.environment import PROJECT
-from testkit.ledger.tampering.beside import BESIDE
 from testkit.ledger.tampering.classes import CLASSES
 from testkit.ledger.tampering.columns import COLUMNS
 from testkit.ledger.tampering.files import FILES, Export, run_file_instance
@@ -22,7 +21,7 @@ from testkit.ledger.tampering.instances import (
     FAST,
     Instance,
     Tampering,
-    Told,
+    Verdict,
     World,
     faulty,
     run_instance,
@@ -33,6 +32,7 @@ from testkit.ledger.tampering.limits import NOT_COVERED
 from testkit.ledger.tampering.nulls import NOTHING, NULL_NOT_COVERED, NULLS
 from testkit.ledger.tampering.proofs import KINDS, make_bundle, make_proof, run_proof_instance
 from testkit.ledger.tampering.tables import ENTRIES, hold, set_back
+from testkit.ledger.tampering.tiles_and_parts import TILES_AND_PARTS
 from testkit.ledger.tampering.world import open_world
 
 INSTANCES = len(EFFORTS)
@@ -40,7 +40,7 @@ FAMILIES: Mapping[str, Mapping[str, Tampering]] = {
     "columns": {f"{table}.{column}": tampering for (table, column), tampering in COLUMNS.items()},
     "entries": {name: CLASSES[name] for name in (tampering.__name__ for tampering in ENTRIES)},
     "history": {name: CLASSES[name] for name in (tampering.__name__ for tampering in HISTORY)},
-    "beside": BESIDE,
+    "beside": TILES_AND_PARTS,
     "nulls": {f"{table}.{column} NULL": tampering for (table, column), tampering in NULLS.items()},
     "nothing": NOTHING,
 }
@@ -66,8 +66,8 @@ def check_clean_export(export: Export) -> None:
     clean = faulty(held=tuple(export.state.notes.values()))
     for effort, pages in ((EXACT, 0), (FAST, pages_of(export.state.size))):
         with counted_pages() as accepted:
-            told = export.told(clean, effort=effort)
-        assert (told, accepted.pages) == (Told(None), pages)
+            verdict = export.verdict(clean, effort=effort)
+        assert (verdict, accepted.pages) == (Verdict(None), pages)
 
 
 def check_instances(instances: Sequence[Instance]) -> None:
@@ -141,12 +141,12 @@ async def test_with_the_key_and_the_system_log_everything_can_be_rewritten_but_n
 ) -> None:
     state, system = world.logs["one"], world.logs["system"]
     await rewrite_with_key(world, seeded("key"), 0)
-    anchored = await world.told(faulty(Fault.ANCHOR))
+    anchored = await world.verdict(faulty(Fault.ANCHOR))
     assert anchored.fault is Fault.ANCHOR
     await set_back(world, system, min(system.notes))
-    assert (await world.told(faulty())).fault is None
+    assert (await world.verdict(faulty())).fault is None
     for size, note in state.notes.items():
-        held = await world.told(faulty(Fault.ROOT, held=(note,)))
+        held = await world.verdict(faulty(Fault.ROOT, held=(note,)))
         assert (held.fault, held.index) == (Fault.ROOT, None), size
 
 
@@ -172,7 +172,7 @@ async def test_a_second_row_is_found_where_no_index_is_left_that_kept_it_out(wor
         statement = f"INSERT INTO ledger.{table} ({columns}) SELECT {values} FROM saved.{table} WHERE log_id = %s"  # noqa: S608
         await world.execute(statement, world.logs["one"].log_id)
         tampered = faulty(fault, all_rows=True)
-        found = [(await world.told(tampered, effort=effort)).fault for effort in (EXACT, FAST)]
+        found = [(await world.verdict(tampered, effort=effort)).fault for effort in (EXACT, FAST)]
         assert (table, values, found) == (table, values, [fault, fault])
         await world.restore(tampered)
         await world.execute(definition)
@@ -184,10 +184,10 @@ async def test_an_index_that_is_not_there_is_a_fault_of_its_table(world: World) 
     for name in ("entries_group", "entries_schema", "checkpoints_pkey", "parts_subject"):
         ((definition,),) = await world.rows(f"SELECT pg_get_indexdef('ledger.{name}'::regclass)")
         await world.execute(f"DROP INDEX ledger.{name}")
-        told = [await world.told(faulty(), effort=effort) for effort in (EXACT, FAST)]
+        verdict = [await world.verdict(faulty(), effort=effort) for effort in (EXACT, FAST)]
         await world.execute(definition)
-        assert {one.fault for one in told} == {faults[name.partition("_")[0]]}, name
-        assert f"ledger.{name}: expected an index, found none" in told[0].text
+        assert {one.fault for one in verdict} == {faults[name.partition("_")[0]]}, name
+        assert f"ledger.{name}: expected an index, found none" in verdict[0].text
     await check_clean(world)
 
 

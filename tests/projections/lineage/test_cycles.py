@@ -31,7 +31,7 @@ from testkit.projections.lineage_stories import (
     NOON,
     NOON_TEXT,
     Oracle,
-    Told,
+    TopicsRead,
     dataset,
     key,
     run_event,
@@ -51,7 +51,7 @@ def world(world: World) -> World:
     return world
 
 
-async def project(world: World, story: Story, told: Iterable[Told]) -> Log:
+async def project(world: World, story: Story, told: Iterable[TopicsRead]) -> Log:
     """Tell of all of it in a new log and project it."""
     log = await world.new_log()
     for number, each in enumerate(told):
@@ -107,7 +107,7 @@ async def test_what_failed_or_was_only_begun_is_no_fact_and_refuses_nothing(worl
 @pytest.mark.parametrize("length", [2, 3, 7, 40])
 async def test_an_edge_that_closes_a_cycle_of_any_length_is_not_drawn(world: World, story: Story, length: int) -> None:
     names = [f"t{number:03}" for number in range(length)]
-    chain: list[Told] = [([source], [target]) for source, target in pairwise(names)]
+    chain: list[TopicsRead] = [([source], [target]) for source, target in pairwise(names)]
     log = await project(world, story, [*chain, ([names[-1]], [names[0]])])
     found = await stored(world, log)
     assert len(found.edges) == length - 1
@@ -115,7 +115,7 @@ async def test_an_edge_that_closes_a_cycle_of_any_length_is_not_drawn(world: Wor
 
 
 async def test_an_edge_that_closes_no_cycle_is_drawn_however_many_ways_lead_there(world: World, story: Story) -> None:
-    diamond: list[Told] = [(["a"], ["b", "c"]), (["b", "c"], ["d"]), (["a"], ["d"]), (["x"], ["a"])]
+    diamond: list[TopicsRead] = [(["a"], ["b", "c"]), (["b", "c"], ["d"]), (["a"], ["d"]), (["x"], ["a"])]
     found = await stored(world, await project(world, story, diamond))
     assert (len(found.edges), found.cycles) == (6, {})
 

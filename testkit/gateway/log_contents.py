@@ -27,7 +27,7 @@ from ledger.verify.database import verify_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class StoredEntry:
     """One entry of a log and the payload parts beside it."""
 
     entry: Entry
@@ -55,7 +55,7 @@ class Told:
                 return other
 
 
-async def tell(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[Told]:
+async def read_stored(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[StoredEntry]:
     """Return the entries of a log from index `after`; with `key`, only those about it."""
     async with services.gateway.database.as_role(services.gateway.roles.projector) as connection:
         size = (await read_head(connection, log_id)).size
@@ -65,14 +65,14 @@ async def tell(services: Services, log_id: int, *, after: int = 0, key: str | No
             for data in page:
                 entry = parse_entry(data)
                 payloads = {name: part.payload for name, part in parts.get(entry.index, {}).items()}
-                told.append(Told(entry=entry, parts=payloads))
+                told.append(StoredEntry(entry=entry, parts=payloads))
     return [one for one in told if key is None or one.entry.key == key]
 
 
 async def words(services: Services, log_id: int, *, key: str | None = None) -> list[str]:
     """Return the short forms of the commits in a log."""
     families = ("commit.", "access.")
-    told = await tell(services, log_id, key=key)
+    told = await read_stored(services, log_id, key=key)
     return [one.words for one in told if one.entry.type.startswith(families)]
 
 
@@ -84,10 +84,10 @@ class Rows:
     tables: dict[tuple[str, tuple[str, ...], str], tuple[UUID, str, str]] = field(default_factory=dict)
 
 
-def replay(told: Sequence[Told]) -> Rows:
+def replay(told: Sequence[StoredEntry]) -> Rows:
     """Return the rows that the log says there must be."""
     rows = Rows()
-    decisions: dict[tuple[str, str], Told] = {}
+    decisions: dict[tuple[str, str], StoredEntry] = {}
     for one in told:
         if one.entry.type == CommitDecided.TYPE:
             decisions[str(one.entry.group_id), one.entry.key] = one
@@ -98,7 +98,7 @@ def replay(told: Sequence[Told]) -> Rows:
     return rows
 
 
-def _apply(rows: Rows, told: Told, settled: CommitSettled) -> None:
+def _apply(rows: Rows, told: StoredEntry, settled: CommitSettled) -> None:
     decided = told.decided
     identifier = decided.identifier
     where = (identifier.alias, identifier.namespace)
@@ -129,7 +129,7 @@ def _apply(rows: Rows, told: Told, settled: CommitSettled) -> None:
             raise AssertionError(f"an operation nobody knows: {other}")
 
 
-def _body(told: Told) -> dict[str, Any]:
+def _body(told: StoredEntry) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(json.loads(told.parts["inputs"])["body"])
     return body
 
@@ -156,7 +156,7 @@ async def live_rows(services: Services, log_id: int) -> Rows:
 async def check_agreement(services: Services, log_id: int) -> Rows:
     """Check that log, rows and metadata files say one thing; return the rows."""
     rows = await live_rows(services, log_id)
-    assert replay(await tell(services, log_id)) == rows
+    assert replay(await read_stored(services, log_id)) == rows
     for _, location, digest in rows.tables.values():
         assert hashlib.sha256(path_of(location).read_bytes()).hexdigest() == digest
     return rows

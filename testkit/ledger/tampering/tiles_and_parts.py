@@ -213,7 +213,7 @@ _INDEXED: Final = {
     "entries_erasure": "type = 'payload.erased'",
 }
 
-BESIDE: Final[dict[str, Tampering]] = {
+TILES_AND_PARTS: Final[dict[str, Tampering]] = {
     **{
         one.__name__: one
         for one in (

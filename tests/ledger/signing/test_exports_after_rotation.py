@@ -33,14 +33,14 @@ from testkit.lakeproof.operator import Operator
 from testkit.ledger.appending import NOON, group
 from testkit.ledger.cut_off import cut_off
 from testkit.ledger.logs import change
-from testkit.ledger.signer_works import WorksSite, open_site
+from testkit.ledger.signer_installation import SignerSite, open_site
 
 WITNESS = Cosigner.from_seed(ED25519_COSIGNATURE, name="w.example", seed=b"1" * 32)
 STAGES = ("before", "overlapping", "retired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site(WorksSite):
+class Site(SignerSite):
     """A signer at work, the operator who exports and proves, and a policy that asks for one witness."""
 
     @property
@@ -66,8 +66,10 @@ class Site(WorksSite):
 
     async def sign_system(self) -> IssuedCheckpoint:
         """Let the system log grow, and return what is signed of it then."""
-        await self.works.tell(group())
-        (signed,) = [one for one in await self.works.signer.sign_once() if one.checkpoint.origin == self.works.system]
+        await self.signing.tell(group())
+        (signed,) = [
+            one for one in await self.signing.signer.sign_once() if one.checkpoint.origin == self.signing.system
+        ]
         return signed
 
     async def vouch(self, signed: IssuedCheckpoint) -> None:
@@ -75,7 +77,7 @@ class Site(WorksSite):
         stamp = Stamp(gen_time=NOON, not_later_than=NOON, policy="1.2", serial=1, authority="CN=tsa", nonce=1)
         size, (text, lines) = signed.checkpoint.size, parse_note(signed.note)
         note = format_note(text, [*lines, WITNESS.cosign(text, time_s=5)])
-        installation = self.works.installation
+        installation = self.signing.installation
         dsn = installation.as_role(installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
             await store_cosignatures(
@@ -85,13 +87,13 @@ class Site(WorksSite):
 
     async def stages(self) -> AsyncIterator[str]:
         """Let the keys change, one step at a time, while nobody vouches for what is signed since."""
-        await self.works.signer.sign_once()
+        await self.signing.signer.sign_once()
         await self.vouch(await self.sign_system())
         yield STAGES[0]
-        await self.works.keeper().rotate(new_file_key)
+        await self.signing.keeper().rotate(new_file_key)
         await self.sign_system()
         yield STAGES[1]
-        await self.works.keeper().retire()
+        await self.signing.keeper().retire()
         await self.sign_system()
         yield STAGES[2]
 
@@ -104,31 +106,31 @@ async def site(database: str, installation: Provisioned, tmp_path: Path) -> Asyn
 
 
 def receipts_of(site: Site) -> Receipts:
-    installation = site.works.installation
-    return Receipts(installation.as_role(installation.roles.auditor), lambda _: site.works.open().keys.history)
+    installation = site.signing.installation
+    return Receipts(installation.as_role(installation.roles.auditor), lambda _: site.signing.open().keys.history)
 
 
 # Receipts
 
 
 async def test_every_entry_has_a_receipt_after_a_rotation_in_a_log_that_has_not_grown(site: Site) -> None:
-    works = site.works
+    signing = site.signing
     for _ in range(3):
-        await works.grow()
-    await works.keeper().rotate(new_file_key)
-    await works.signer.sign_once()
+        await signing.grow()
+    await signing.keeper().rotate(new_file_key)
+    await signing.signer.sign_once()
     async with site.operator.auditor() as auditor, receipts_of(site) as receipts:
-        log = await find_log(auditor, works.origin)
+        log = await find_log(auditor, signing.origin)
         for index in (2, 0, 1):  # what lies before the newest part of the tree that is kept is proven from the tiles
             proof = await receipts.receipt(log, index, timeout_s=20)
-            assert check_proof(proof, [works.open().first_verifier_key(works.origin)]).index == index
+            assert check_proof(proof, [signing.open().first_verifier_key(signing.origin)]).index == index
 
 
 # Exports and proofs
 
 
 async def test_a_stamped_export_is_made_with_the_key_of_whatever_was_stamped(site: Site) -> None:
-    first = site.works.open().first_verifier_key(site.works.system)
+    first = site.signing.open().first_verifier_key(site.signing.system)
     async for stage in site.stages():
         out = site.directory / stage
         told = await site.run(site.operator, "export", "system", out, "--stamped")
@@ -149,7 +151,7 @@ async def test_an_export_is_told_to_be_verified_with_the_newest_key_that_has_sig
     newest = ""
     async for stage in site.stages():
         told = await site.run(site.operator, "export", "system", site.directory / "one")
-        newest = site.works.open().signer(site.works.system).verifier_key.format()
+        newest = site.signing.open().signer(site.signing.system).verifier_key.format()
         assert told.endswith(f"--key {newest}\n"), stage
         assert (site.directory / "one" / "vkey").read_text() == newest + "\n"
         await site.checked(told)
@@ -158,20 +160,20 @@ async def test_an_export_is_told_to_be_verified_with_the_newest_key_that_has_sig
 async def test_a_key_never_lies_beside_a_checkpoint_that_it_has_not_signed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    works, out = site.works, site.directory / "out"
-    await works.grow()
-    await site.run(site.operator, "export", works.origin, out)
-    await works.keeper().rotate(new_file_key)
-    await works.grow()
-    await works.keeper().retire()
-    await works.grow()
+    signing, out = site.signing, site.directory / "out"
+    await signing.grow()
+    await site.run(site.operator, "export", signing.origin, out)
+    await signing.keeper().rotate(new_file_key)
+    await signing.grow()
+    await signing.keeper().retire()
+    await signing.grow()
     for cut in range(20):
         with monkeypatch.context() as patch:
             cut_off(patch, at=cut)
-            done = await asyncio.to_thread(site.operator.run, "export", works.origin, out)
+            done = await asyncio.to_thread(site.operator.run, "export", signing.origin, out)
         if (out / "vkey").exists():
             key = VerifierKey.parse((out / "vkey").read_text().strip())
-            assert open_checkpoint((out / "checkpoint").read_bytes(), [key]).origin == works.origin, cut
+            assert open_checkpoint((out / "checkpoint").read_bytes(), [key]).origin == signing.origin, cut
         if done.exit_code == 0:
             break
     await site.checked(done.stdout)
@@ -182,20 +184,20 @@ async def test_a_key_never_lies_beside_a_checkpoint_that_it_has_not_signed(
 
 
 async def test_what_a_retired_key_has_signed_since_is_not_given_out(site: Site) -> None:
-    works, stolen = site.works, site.first_key()
-    await works.grow()
-    await works.keeper().rotate(new_file_key)
-    await works.grow()
-    await works.keeper().retire()
-    await works.appender.append(works.log_id, group())
+    signing, stolen = site.signing, site.first_key()
+    await signing.grow()
+    await signing.keeper().rotate(new_file_key)
+    await signing.grow()
+    await signing.keeper().retire()
+    await signing.appender.append(signing.log_id, group())
     async with site.operator.auditor() as auditor:
-        log = await find_log(auditor, works.origin)
+        log = await find_log(auditor, signing.origin)
         head = await read_head(auditor, log.log_id)
-    forged = Checkpoint(origin=works.origin, size=head.size, root=head.frontier.root())
-    note = sign_note(format_checkpoint(forged), [NoteSigner(name=works.origin, key=stolen)])
+    forged = Checkpoint(origin=signing.origin, size=head.size, root=head.frontier.root())
+    note = sign_note(format_checkpoint(forged), [NoteSigner(name=signing.origin, key=stolen)])
     insert = "INSERT INTO ledger.checkpoints (log_id, size, note) VALUES (%s, %s, %s)"
-    change(site.database, insert, works.log_id, head.size, note)
-    for command in (("export", works.origin, site.directory / "out"), ("prove", works.origin, 0, "--out", "proof")):
+    change(site.database, insert, signing.log_id, head.size, note)
+    for command in (("export", signing.origin, site.directory / "out"), ("prove", signing.origin, 0, "--out", "proof")):
         done = await asyncio.to_thread(site.operator.run, *command)
         assert (done.exit_code, "signature fault" in done.stderr) == (1, True), done.output
     async with receipts_of(site) as receipts:
@@ -205,55 +207,59 @@ async def test_what_a_retired_key_has_signed_since_is_not_given_out(site: Site) 
 
 
 async def test_who_names_keys_is_given_what_one_of_them_has_signed(site: Site) -> None:
-    works = site.works
-    await works.grow()
-    old = works.open().verifier_key(works.origin).format()
-    await works.keeper().rotate(new_file_key)
-    await works.grow()
-    await works.keeper().retire()
-    await works.grow()
-    new = works.open().verifier_key(works.origin).format()
+    signing = site.signing
+    await signing.grow()
+    old = signing.open().verifier_key(signing.origin).format()
+    await signing.keeper().rotate(new_file_key)
+    await signing.grow()
+    await signing.keeper().retire()
+    await signing.grow()
+    new = signing.open().verifier_key(signing.origin).format()
     for number, keys in enumerate(([new], [old, new], [new, old])):
         named = [word for key in keys for word in ("--key", key)]
-        told = await site.run(site.operator, "export", works.origin, site.directory / str(number), *named)
+        told = await site.run(site.operator, "export", signing.origin, site.directory / str(number), *named)
         assert told.endswith(f"--key {new}\n")
         await site.checked(told)
-    done = await asyncio.to_thread(site.operator.run, "export", works.origin, site.directory / "refused", "--key", old)
+    done = await asyncio.to_thread(
+        site.operator.run, "export", signing.origin, site.directory / "refused", "--key", old
+    )
     assert (done.exit_code, "signature fault" in done.stderr) == (1, True)
 
 
 async def test_evidence_from_before_a_rotation_is_given_out_with_the_keys_that_have_signed_it(site: Site) -> None:
-    works = site.works
-    await works.grow()
+    signing = site.signing
+    await signing.grow()
     async with site.operator.auditor() as auditor:
         system = await find_log(auditor, site.operator.installation.system_origin)
 
         async def append(log_id: int, added: Group, /) -> Appended | Stale:
-            return await works.appender.append(log_id, added)
+            return await signing.appender.append(log_id, added)
 
-        await anchor_logs(auditor, system, append, open_note=works.open().open, clock=lambda: NOON)
-    await works.signer.sign_once()
-    await works.keeper().rotate(new_file_key)
-    await works.grow()
-    await works.keeper().retire()
-    await works.grow()
-    told = await site.run(site.operator, "bundle", works.origin, "--out", site.directory / "evidence", "--decision", 0)
-    old, new = works.open().first_verifier_key(works.origin), works.open().verifier_key(works.system)
+        await anchor_logs(auditor, system, append, open_note=signing.open().open, clock=lambda: NOON)
+    await signing.signer.sign_once()
+    await signing.keeper().rotate(new_file_key)
+    await signing.grow()
+    await signing.keeper().retire()
+    await signing.grow()
+    told = await site.run(
+        site.operator, "bundle", signing.origin, "--out", site.directory / "evidence", "--decision", 0
+    )
+    old, new = signing.open().first_verifier_key(signing.origin), signing.open().verifier_key(signing.system)
     assert told.endswith(f"--key {old.format()} --key {new.format()}\n")
     command = told.splitlines()[-1].removeprefix("lakeproof ledger ").split()
     assert "OK" in await site.run(site.operator, *command)
 
 
 async def test_an_export_from_before_a_rotation_still_tells_what_was_erased(site: Site) -> None:
-    works, out = site.works, site.directory / "out"
-    await works.grow()
-    await site.run(site.operator, "export", works.origin, out)
-    await works.keeper().rotate(new_file_key)
-    await works.grow()
-    await works.keeper().retire()
-    await works.grow()
-    assert "nothing was erased" in await site.run(site.operator, "erase", works.origin, "--replay", out)
+    signing, out = site.signing, site.directory / "out"
+    await signing.grow()
+    await site.run(site.operator, "export", signing.origin, out)
+    await signing.keeper().rotate(new_file_key)
+    await signing.grow()
+    await signing.keeper().retire()
+    await signing.grow()
+    assert "nothing was erased" in await site.run(site.operator, "erase", signing.origin, "--replay", out)
     path = out / "checkpoint"
     path.write_bytes(path.read_bytes().replace(b"\n1\n", b"\n2\n"))
-    done = await asyncio.to_thread(site.operator.run, "erase", works.origin, "--replay", out)
+    done = await asyncio.to_thread(site.operator.run, "erase", signing.origin, "--replay", out)
     assert (done.exit_code, "signature fault" in done.stderr) == (1, True)

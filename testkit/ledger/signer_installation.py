@@ -27,7 +27,7 @@ from testkit.ledger.appending import NOON, appender_dsn, group
 from testkit.ledger.logs import TENANT
 
 
-class Works:
+class SignerSetup:
     """A signer at work: a database with the system log and one tenant's, and the directory of its keys."""
 
     def __init__(self, installation: Provisioned, appender: Appender, log_id: int, path: Path) -> None:
@@ -72,20 +72,20 @@ class Works:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorksSite:
+class SignerSite:
     """A signer at work, and the operator in which its logs are exported, proven and verified."""
 
-    works: Works
+    signing: SignerSetup
     operator: Operator
     directory: Path
     database: str
 
     def first_key(self) -> FileKey:
         """Return the key that the directory was made with."""
-        return FileKey.from_seed(read_seed(self.works.path / "signing-key"))
+        return FileKey.from_seed(read_seed(self.signing.path / "signing-key"))
 
 
-AnySite = TypeVar("AnySite", bound=WorksSite)
+AnySite = TypeVar("AnySite", bound=SignerSite)
 
 
 @asynccontextmanager
@@ -96,8 +96,8 @@ async def open_site(
     log_id = create_tenant_log(database, installation, TENANT)
     operator = make_operator(database, installation, directory)
     async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:
-        works = Works(installation, appender, log_id, operator.installation.keys)
-        yield kind(works=works, operator=operator, directory=directory, database=database)
+        signing = SignerSetup(installation, appender, log_id, operator.installation.keys)
+        yield kind(signing=signing, operator=operator, directory=directory, database=database)
 
 
 def signed_by(note: bytes, keys: KeyDirectory, origin: str) -> list[str]:
