@@ -6,7 +6,7 @@ Only what is used is imported. This module knows of each group of commands its n
 loads no database driver and no web framework.
 
 Exit codes: 0 done, 1 refused or failed, 2 called wrongly or a package is missing, 70 broken down, 130 interrupted, 143
-told to end; `ledger verify` and `ledger check-proof` have 1 for what is broken and 2 for what they cannot tell, and
+terminated; `ledger verify` and `ledger check-proof` have 1 for what is broken and 2 for what they cannot tell, and
 never 1 for anything else. Whatever is raised on purpose becomes one sentence on stderr; whatever is not, too, and its
 stack trace goes to a file in the home's log directory.
 """
@@ -53,7 +53,7 @@ FOR_PEOPLE: Final = frozenset(
         ("spark_detect.errors", "DetectionError"),
     }
 )
-"""The roots of what is raised on purpose. By name: telling errors apart must not import the packages."""
+"""The roots of what is raised on purpose. By name: classifying errors must not import the packages."""
 
 LOST_CONNECTION: Final = ("psycopg", "OperationalError")
 
@@ -104,8 +104,8 @@ app = typer.Typer(
 add_commands(app)
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the form of an option's callback
-    if wanted:
+def _show_version(value: bool) -> None:  # noqa: FBT001 - the form of an option's callback
+    if value:
         from importlib.metadata import PackageNotFoundError, version
 
         try:

@@ -80,7 +80,7 @@ async def reclaim_erased(installation: Installation, log: Log, index: int) -> No
         LedgerError: if something that holds it cannot be rewritten now.
     """
     if log.tenant is not None:
-        # Of a closed log the entry stands in another one, and its read models were told apart from it.
+        # Of a closed log the entry stands in another one, and its read models learn of it separately.
         async with installation.connect(installation.roles.auditor) as auditor:
             to_index = min(index + 1, (await read_head(auditor, log.log_id)).size)
         projector = installation.as_role(installation.roles.projector)
@@ -175,14 +175,14 @@ async def keep_erasing(services: Services, stop: asyncio.Event) -> None:
     """
     Carry out again what was cut off, every 20 s, until `stop` is set; what fails is said once and tried again.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
     while not stop.is_set():
         try:
             failed = {origin: str(error) for origin, error in (await erase_again(services)).failed.items()}
         except (psycopg.Error, OSError, LedgerError, GatewayError) as error:
             failed = {"every log": str(error)}
-        for origin in failed.keys() - told:
+        for origin in failed.keys() - reported:
             _log.error("what is erased of %s is still there: %s", origin, failed[origin])
-        told = set(failed)
+        reported = set(failed)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), AGAIN_S)

@@ -102,7 +102,7 @@ def provision(
     the system log has recorded, and is to be migrated nevertheless.
 
     Raises:
-        ProvisionError: if a stored migration or the authority differs from what is asked for, or a new authority could
+        ProvisionError: if a stored migration or the authority differs from the requested one, or a new authority could
             not be part of a URL.
         SchemaChangedError: if migrations are due and the schema is not what the system log has recorded.
         psycopg.Error: if the database cannot be reached or refuses.

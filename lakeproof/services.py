@@ -102,10 +102,10 @@ def storage_properties(settings: Settings) -> dict[str, str]:
 
 def engine_properties(settings: Settings) -> dict[str, str]:
     """
-    Return what engines are told of the warehouse's storage: where it is, never credentials.
+    Return what engines receive about the warehouse's storage: where it is, never credentials.
     """
-    told = storage_properties(settings)
-    return {name: told[name] for name in ("s3.endpoint", "s3.region") if name in told}
+    properties = storage_properties(settings)
+    return {name: properties[name] for name in ("s3.endpoint", "s3.region") if name in properties}
 
 
 def now() -> datetime:

@@ -42,7 +42,7 @@ async def confirm_logs(installation: Installation, say: Callable[[str], None]) -
     Run one round of the signer, so that a server that has just started takes entries; where another process signs, or
     the key is elsewhere, do nothing.
 
-    What keeps a log from being confirmed is told to `say`, and the command goes on: appends to that log are refused.
+    What keeps a log from being confirmed is passed to `say`, and the command goes on: appends to that log are refused.
     """
     if installation.settings.dsn is not None and not holds_keys(installation.keys):
         return  # a server of the user's, perhaps seen from a machine where no signer has ever run

@@ -63,22 +63,22 @@ class Holding:
             ConflictError: if a catalog for such a place is in force, or the tenant holds a larger one.
             And as `Edits.record`.
         """
-        wanted = parse_place(place, field="place")
+        released = parse_place(place, field="place")
         parameters = {"log_id": log_id, **place_parameters(GRANTED, place)}
         with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
             async with self._lend() as connection:
                 row = await (await connection.execute(_QUERIES["holds"], parameters)).fetchone()
         holds, holds_more = row or (False, False)
         if holds_more:
-            raise ConflictError(f"the tenant holds a larger place than {wanted.format()}: name that one", kind=TAKEN)
-        if in_force := _in_force(state, wanted):
+            raise ConflictError(f"the tenant holds a larger place than {released.format()}: name that one", kind=TAKEN)
+        if in_force := _in_force(state, released):
             raise ConflictError(
-                f"catalogs for {wanted.format()} are in force: retire {', '.join(in_force)} first "
+                f"catalogs for {released.format()} are in force: retire {', '.join(in_force)} first "
                 "(lakeproof catalogs retire)",
                 kind=TAKEN,
             )
         if holds:
-            event = PlaceReleased(place=wanted.format())
+            event = PlaceReleased(place=released.format())
             key, guards = format_key("place", (event.place,)), release_guards(place)
             await self._edits.record(log_id, by, event, key=key, guard=guards, as_of=state.as_of)
         return bool(holds)

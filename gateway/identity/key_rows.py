@@ -88,8 +88,8 @@ async def find_keys(connection: Connection, prefixes: Collection[str], *, secret
 
     The connection works as the gateway's role.
     """
-    wanted = {"prefixes": list(prefixes), "secret_id": secret_id}
-    rows = await (await connection.execute(_QUERIES["keys_by_prefix"], wanted)).fetchall()
+    parameters = {"prefixes": list(prefixes), "secret_id": secret_id}
+    rows = await (await connection.execute(_QUERIES["keys_by_prefix"], parameters)).fetchall()
     return {
         prefix: KeyRow(
             log_id=log_id,

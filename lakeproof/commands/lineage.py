@@ -81,18 +81,18 @@ def parse_table(text: str) -> str:
     Raises:
         ProjectionError: if it is neither.
     """
-    wanted = f"table {text!r:.120}: expected alias.namespace.table, or a key of one of the kinds {', '.join(KINDS)}"
+    expected = f"table {text!r:.120}: expected alias.namespace.table, or a key of one of the kinds {', '.join(KINDS)}"
     try:
         if ":" in text:
             if parse_key(text)[0] not in KINDS:
-                raise ProjectionError(wanted)
+                raise ProjectionError(expected)
             return text
         levels = text.split(".")
         if len(levels) < LEVELS_MIN:
-            raise ProjectionError(wanted)
+            raise ProjectionError(expected)
         return format_key("table", levels)
     except FormatError as error:
-        raise ProjectionError(wanted) from error
+        raise ProjectionError(expected) from error
 
 
 def _log_of(logs: Iterable[Log], tenant: UUID | str | None) -> Log:

@@ -179,7 +179,7 @@ async def show_entries(
         LedgerError: if there is no such log, or nobody of that name in it.
     """
     log = await find_named_log(installation, auditor, name)
-    wanted = EntryFilter(
+    selection = EntryFilter(
         type=query.type,
         key=query.key,
         actors=None if query.actor is None else await _actors(auditor, log, query.actor),
@@ -187,12 +187,12 @@ async def show_entries(
         before=query.before,
     )
     newest, size = await find_newest(
-        auditor, log, wanted, count_max=query.number, from_index=query.from_index, progress=progress
+        auditor, log, selection, count_max=query.number, from_index=query.from_index, progress=progress
     )
     for found in newest:
         show(found)
     if query.follow:
-        async for found in follow(auditor, log, wanted, from_index=max(size, query.from_index)):
+        async for found in follow(auditor, log, selection, from_index=max(size, query.from_index)):
             show(found)
 
 

@@ -201,8 +201,8 @@ async def rotate_to_agent_key(installation: Installation, auditor: Connection, k
     """
     Rotate to a key of the agent; raises as `rotate_to_new_key`.
     """
-    wanted = parse_key_id(key_id)
-    return await _rotate(installation, auditor, lambda keys: _agent_key(keys, wanted))
+    agent_key_id = parse_key_id(key_id)
+    return await _rotate(installation, auditor, lambda keys: _agent_key(keys, agent_key_id))
 
 
 async def retire_key(installation: Installation, auditor: Connection) -> str:

@@ -188,15 +188,15 @@ class _Pass:
 
     async def _decoded(self, entries: Sequence[bytes]) -> list[DecodedEntry]:
         parsed = [parse_entry(entry) for entry in entries]
-        wanted = [(entry.index, name) for entry in parsed for name in sorted(parts_needed(entry))]
-        parts = await self._parts(wanted)
+        needed = [(entry.index, name) for entry in parsed for name in sorted(parts_needed(entry))]
+        parts = await self._parts(needed)
         return [DecodedEntry(entry=entry, parts=parts.get(entry.index, {})) for entry in parsed]
 
-    async def _parts(self, wanted: Sequence[tuple[int, str]]) -> Mapping[int, Mapping[str, bytes]]:
+    async def _parts(self, needed: Sequence[tuple[int, str]]) -> Mapping[int, Mapping[str, bytes]]:
         """Return the payload parts that are not erased and can be opened."""
-        if not wanted:
+        if not needed:
             return {}
-        indices, names = zip(*wanted, strict=True)
+        indices, names = zip(*needed, strict=True)
         found: dict[int, dict[str, bytes]] = {}
         rows = await self._rows("parts_of", role="projector", indices=list(indices), names=list(names))
         for index, name, subject, key_id, sealed in rows:

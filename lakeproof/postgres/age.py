@@ -207,7 +207,7 @@ def _own_sources(say: Say) -> str:
 
 
 def _debian(suite: str, say: Say) -> str:
-    say(f"looking in Debian {suite}")
+    say(f"searching Debian {suite}")
     return f"Types: deb\nURIs: {_debian_mirror()}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
 
 

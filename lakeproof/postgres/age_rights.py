@@ -59,10 +59,10 @@ def make_age(connection: psycopg.Connection, roles: Roles) -> None:
         for thing in _grantables(connection):
             if _PUBLIC in thing.holders:
                 _change(connection, "REVOKE ALL ON {} {} FROM {}", thing, sql.SQL(_PUBLIC))
-            for role, wanted in lists.items():
-                if thing.name in wanted and role not in thing.holders:
+            for role, functions in lists.items():
+                if thing.name in functions and role not in thing.holders:
                     _change(connection, "GRANT ALL ON {} {} TO {}", thing, sql.Identifier(role))
-                elif thing.name not in wanted and role in thing.holders:
+                elif thing.name not in functions and role in thing.holders:
                     _change(connection, "REVOKE ALL ON {} {} FROM {}", thing, sql.Identifier(role))
         _check(_grantables(connection), lists)
 
@@ -77,7 +77,7 @@ def _check(grantables: Collection[_Grantable], lists: dict[str, frozenset[str]])
         each
         for each in grantables
         if _PUBLIC in each.holders
-        or any((each.name in wanted) != (role in each.holders) for role, wanted in lists.items())
+        or any((each.name in functions) != (role in each.holders) for role, functions in lists.items())
     ]
     if wrong:
         first = wrong[0]

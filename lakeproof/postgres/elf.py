@@ -111,9 +111,9 @@ def relax_glibc(data: bytes, *, have: Version) -> tuple[bytes, list[str]]:
 
 
 def _relax(library: _Library, have: Version) -> tuple[bytes, list[str]]:
-    wanted = list(library.needed())
+    versions = list(library.needed())
     aliases: list[str] = []
-    for needed in (n for n in wanted if n.version > have):
+    for needed in (n for n in versions if n.version > have):
         for at, name in library.symbols_of(needed):
             symbol = library.text(name)
             if not symbol.startswith(ALIAS):
@@ -121,7 +121,7 @@ def _relax(library: _Library, have: Version) -> tuple[bytes, list[str]]:
                 raise AgeError(f"AGE needs {symbol} of glibc {version} but this machine has {found}: use LAKEPROOF_DSN")
             aliases.append(symbol)
             struct.pack_into("<I", library.data, at, name + len(ALIAS))
-        oldest = min(wanted, key=lambda n: n.version)
+        oldest = min(versions, key=lambda n: n.version)
         struct.pack_into("<I", library.data, needed.at, oldest.hash)
         struct.pack_into("<I", library.data, needed.at + 8, oldest.name_offset)
     return bytes(library.data), sorted(aliases)

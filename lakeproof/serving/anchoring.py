@@ -40,7 +40,7 @@ from ledger.store.stored_tree import compute_on_subtrees
 from ledger.witness.client import QuorumNotMetError, cosign
 
 WITNESS_INTERVAL_S: Final = 5.0
-"""How often the newest checkpoint is read; witnesses that have cosigned it are not asked again."""
+"""How often the newest checkpoint is read; no second request goes to witnesses that have cosigned it."""
 WITNESS_TIMEOUT_S: Final = 10.0
 STAMP_RETRY_S: Final = 60.0
 STAMP_TIMEOUT_S: Final = 20.0

@@ -2,7 +2,7 @@
 Starts the policy engine of a process that serves, however long that takes.
 
 A policy worker that needs long to start, or cannot start, does not end the process. Until one is ready, the engine
-answers no call, and requests that need a verdict are refused with 503. The operator is told so.
+answers no call, and requests that need a verdict are refused with 503. The operator gets a message.
 """
 
 from __future__ import annotations

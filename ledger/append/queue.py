@@ -28,8 +28,8 @@ class Submission:
     One caller's group on its way. Only the event loop's thread touches it: the writer's task sets the flags, and that
     task or the timer of deadlines, whichever is first, sets `answer`.
 
-    Once `answer` is done nobody waits for it any more. Unless it was cancelled, its caller was told that the group is
-    not in the log, or may be. So it must not be appended after that.
+    Once `answer` is done nobody waits for it any more. Unless it was cancelled, the answer was that the group is not in
+    the log, or may be. So it must not be appended after that.
     """
 
     log_id: int

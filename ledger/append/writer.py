@@ -297,7 +297,7 @@ class Writer:
         return self._contention.head_to_wait_for(log_ids, self._now_s()) is None
 
     def _may_commit(self) -> bool:
-        """Tell whether no caller in the batch was told that nothing was appended; from now on it may be in the log."""
+        """Return whether no caller in the batch has the answer "not appended"; from now on it may be in the log."""
         if any(s.answer.done() and not s.answer.cancelled() for s in self._writing):
             return False
         self._commit_sent = True

@@ -174,9 +174,9 @@ def origin_hash(origin: str) -> str:
     return sha256(origin.encode()).hexdigest()
 
 
-def check_private(path: Path, wanted: str) -> None:
+def check_private(path: Path, mode_advised: str) -> None:
     """
-    Check that no other user may use a file or directory; `wanted` is the mode that the error recommends.
+    Check that no other user may use a file or directory; `mode_advised` is the mode that the error recommends.
 
     Raises:
         WitnessStoreError: if others may, or it does not exist.
@@ -186,7 +186,9 @@ def check_private(path: Path, wanted: str) -> None:
     except OSError as error:
         raise WitnessStoreError(f"{path} cannot be read ({error.strerror}): name a witness's directory") from error
     if mode is not None:
-        raise WitnessStoreError(f"{path} has mode {mode:03o}, so that others may use it: run chmod {wanted} {path}")
+        raise WitnessStoreError(
+            f"{path} has mode {mode:03o}, so that others may use it: run chmod {mode_advised} {path}"
+        )
 
 
 @contextmanager

@@ -131,11 +131,11 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         """Return what may be connected to. Who asks for a name that is being resolved waits for the same answer."""
         key = (host, port)
         if key not in self._resolving:
-            asked = asyncio.get_running_loop().run_in_executor(
+            resolving = asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda: checked_addresses(self._rules, host, port, resolve=self._resolve)
             )
-            self._resolving[key] = asked
-            asked.add_done_callback(lambda done: self._forget(key, done))
+            self._resolving[key] = resolving
+            resolving.add_done_callback(lambda done: self._forget(key, done))
         return await asyncio.shield(self._resolving[key])
 
     def _forget(self, key: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:

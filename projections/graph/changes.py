@@ -126,12 +126,12 @@ class GraphChanges:
         for edge in self.edges:
             if edge.label is EdgeLabel.WROTE:
                 actors.setdefault(edge.end, set()).add(edge.start.key)
-        wanted = replace(erased, actor=erased.actor and vertex_key(VertexLabel.PERSON, erased.actor))
+        selection = replace(erased, actor=erased.actor and vertex_key(VertexLabel.PERSON, erased.actor))
         for vertex, properties in self.vertices.items():
             if vertex.label is not VertexLabel.WRITE_EVENT or properties.get("principal") is None:
                 continue
             index = properties["index"]  # set with the principal
-            if isinstance(index, int) and wanted.selects(index=index, actors=actors.get(vertex, set())):
+            if isinstance(index, int) and selection.selects(index=index, actors=actors.get(vertex, set())):
                 properties["principal"] = None
 
     def edges_in_force(self) -> list[Edge]:

@@ -172,8 +172,8 @@ class Graph:
         table_uuid = rows[0][1]
         called, is_current = table_key, True
         if isinstance(table_uuid, str):
-            asked = {"projection": GRAPH, "table_uuid": bounded_name(table_uuid)}
-            row = await (await self._connection.execute(NAMES["called"], asked)).fetchone()
+            parameters = {"projection": GRAPH, "table_uuid": bounded_name(table_uuid)}
+            row = await (await self._connection.execute(NAMES["called"], parameters)).fetchone()
             called, is_current = (table_key, True) if row is None or row[0] is None else row
         return KnownTable(
             table_uuid=table_uuid if isinstance(table_uuid, str) else None,

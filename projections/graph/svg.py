@@ -91,14 +91,14 @@ def card_svg(card: Card, *, left: int, top: int, width: int = CARD_WIDTH, height
     """
     Return a card: two lines of text beside a mark of its colour.
     """
-    room = width - 28
+    text_px = width - 28
     return [
         "<g>",
         f"<title>{shown(f'{card.kind}: {card.title}', 1_000)}{shown(f' ({card.detail})', 1_000)}</title>",
         f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="{PANEL_EDGE}"/>',
         f'<rect x="{left}" y="{top}" width="6" height="{height}" rx="3" fill="{card.colour}"/>',
-        text_svg(fitted(card.title, room, size=15), left + 16, top + height // 2 - 4, size=14, weight=600),
-        text_svg(fitted(card.detail, room, size=12), left + 16, top + height // 2 + 14, size=12, colour=MUTED),
+        text_svg(fitted(card.title, text_px, size=15), left + 16, top + height // 2 - 4, size=14, weight=600),
+        text_svg(fitted(card.detail, text_px, size=12), left + 16, top + height // 2 + 14, size=12, colour=MUTED),
         "</g>",
     ]
 
@@ -169,10 +169,10 @@ def fitted(text: str, room_px: float, *, size: int) -> str:
     """
     if width_px(text, size) <= room_px:
         return text
-    room, end = room_px - width_px("…", size), 0
+    left_px, end = room_px - width_px("…", size), 0
     for character in text:
-        room -= width_px(character, size)
-        if room < 0:
+        left_px -= width_px(character, size)
+        if left_px < 0:
             break
         end += 1
     return f"{text[:end].rstrip()}…"

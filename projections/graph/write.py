@@ -179,16 +179,16 @@ async def read_things(
     """
     Return the snapshots and classifications of some tables as the graph has them, by the uuid of their table.
     """
-    asked = sorted(table_uuids)
-    things: dict[str, dict[Vertex, Mapping[str, Json]]] = {table_uuid: {} for table_uuid in asked}
-    if not asked:
+    uuids = sorted(table_uuids)
+    things: dict[str, dict[Vertex, Mapping[str, Json]]] = {table_uuid: {} for table_uuid in uuids}
+    if not uuids:
         return things
     for label in OF_TABLE:
         query = compose("things_of_tables", label=sql.Identifier(graph, label.value))
-        rows = await connection.execute(query, {"table_uuids": agtype(list(asked))})
+        rows = await connection.execute(query, {"table_uuids": agtype(list(uuids))})
         for place, properties in await rows.fetchall():
             read = json.loads(properties)
-            things[asked[place - 1]][Vertex(label, read.pop("key"))] = read
+            things[uuids[place - 1]][Vertex(label, read.pop("key"))] = read
     return things
 
 

@@ -122,18 +122,18 @@ def lookups_of(entries: Iterable[LogEntry]) -> Lookups:
     """
     Return what `changes_of` has to know of the entries before.
     """
-    asked = Lookups()
+    lookups = Lookups()
     for item in entries:
         if not isinstance(item.event, LineageReceived):
             continue
         for dataset in item.event.datasets:
             if dataset.version is not None:
-                asked.snapshots.add(storable(dataset.version))
+                lookups.snapshots.add(storable(dataset.version))
             for name in names_of(dataset):
-                asked.names.add(name.name)
+                lookups.names.add(name.name)
                 if (location := location_of(name)) is not None:
-                    asked.locations.add(location)
-    return asked
+                    lookups.locations.add(location)
+    return lookups
 
 
 def changes_of(entries: Iterable[LogEntry], known: KnownTables, *, keeps_cycles: bool = False) -> LineageChanges:

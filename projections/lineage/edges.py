@@ -93,10 +93,10 @@ class AcyclicEdges:
 
         `columns` are the pairs that have column edges: `refused` includes those of them that were refused.
         """
-        asked = set(pairs)
-        refused = await _among(transaction, "refused", asked.union(columns))
-        drawing = cls(transaction=transaction, drawn=await _among(transaction, "drawn", asked), refused=refused)
-        for chunk in _chunks(asked - drawing.drawn):
+        distinct = set(pairs)
+        refused = await _among(transaction, "refused", distinct.union(columns))
+        drawing = cls(transaction=transaction, drawn=await _among(transaction, "drawn", distinct), refused=refused)
+        for chunk in _chunks(distinct - drawing.drawn):
             sources, targets = ([pair[end] for pair in chunk] for end in (0, 1))
             drawing.sources.update(key for (key,) in await _select(transaction, "sources_among", keys=targets))
             drawing.targets.update(key for (key,) in await _select(transaction, "targets_among", keys=sources))
@@ -216,9 +216,9 @@ def shortened(path: Sequence[str], *, size_bytes_max: int = PATH_SIZE_BYTES_MAX)
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    asked = sorted(set(pairs))
-    for at in range(0, len(asked), LOOK_UP_MAX):
-        yield asked[at : at + LOOK_UP_MAX]
+    distinct = sorted(set(pairs))
+    for at in range(0, len(distinct), LOOK_UP_MAX):
+        yield distinct[at : at + LOOK_UP_MAX]
 
 
 async def _select(transaction: Transaction, query: str, **parameters: object) -> list[Any]:

@@ -90,18 +90,18 @@ async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[Ju
     return judged
 
 
-async def _known(transaction: Transaction, asked: Lookups) -> KnownTables:
+async def _known(transaction: Transaction, lookups: Lookups) -> KnownTables:
     """Return what is stored for these look-ups."""
     known = KnownTables()
-    if not asked.names:
+    if not lookups.names:
         return known  # no lineage event: nothing is resolved
     for alias, uri, location in await _select(transaction, "known_catalogs"):
         known.catalogs[alias] = KnownCatalog(uri=uri, location=location)
-    digests = [rows.location_digest(location) for location in asked.locations]
+    digests = [rows.location_digest(location) for location in lookups.locations]
     known.by_location.update(await _select(transaction, "known_locations", digests=digests))
-    for snapshot, key in await _select(transaction, "known_snapshots", snapshots=list(asked.snapshots)):
+    for snapshot, key in await _select(transaction, "known_snapshots", snapshots=list(lookups.snapshots)):
         known.by_snapshot.setdefault(snapshot, set()).add(key)
-    for name, key, alias in await _select(transaction, "known_names", names=list(asked.names)):
+    for name, key, alias in await _select(transaction, "known_names", names=list(lookups.names)):
         known.by_name.setdefault(name, {})[key] = alias
     return known
 

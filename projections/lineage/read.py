@@ -99,10 +99,10 @@ async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: i
     """
     Return what is within `hops` (1 to 5) of a table or data set, nearest first; empty if no event names it.
     """
-    asked = {"log_id": log_id, "key": bounded_key(key), "hops": max(1, min(hops, HOPS_MAX)), "limit": ROWS_MAX}
+    parameters = {"log_id": log_id, "key": bounded_key(key), "hops": max(1, min(hops, HOPS_MAX)), "limit": ROWS_MAX}
 
     async def rows(query: str) -> list[tuple[Any, ...]]:
-        return await (await connection.execute(QUERIES[query], asked)).fetchall()
+        return await (await connection.execute(QUERIES[query], parameters)).fetchall()
 
     upstream = [_edge(row) for row in await rows("upstream")]
     downstream = [_edge(row) for row in await rows("downstream")]

@@ -191,9 +191,9 @@ def _take_data(run: Run, event: ResolvedEvent) -> int:
 def _take_columns(run: Run, event: ResolvedEvent) -> int:
     """Add column edges; return how many exceed the limit."""
     columns = dict.fromkeys(column for column in event.columns if column not in run.columns)
-    room = len(columns) if run.is_complete else max(0, RUN_COLUMNS_MAX - len(run.columns))
-    run.columns |= dict.fromkeys(list(columns)[:room])
-    return max(0, len(columns) - room)
+    free = len(columns) if run.is_complete else max(0, RUN_COLUMNS_MAX - len(run.columns))
+    run.columns |= dict.fromkeys(list(columns)[:free])
+    return max(0, len(columns) - free)
 
 
 def _candidates(run: Run) -> Iterator[tuple[Pair, bool]]:

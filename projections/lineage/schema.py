@@ -1,7 +1,7 @@
 """
 The OpenLineage schemas, compiled once, and what an event must fit. Pure; the one place that knows jsonschema-rs.
 
-The specification's own files are loaded unchanged; three things are asked for less strictly than they do, as the REST
+The specification's own files are loaded unchanged; three things are checked less strictly than they do, as the REST
 reference has it: `eventTime` and `schemaURL` may be missing, and so may a run's `job`. A facet is judged by the schema
 of its name and place; one of an unknown name, or that only says that it is deleted, needs `_producer` and `_schemaURL`
 and nothing else. What a format such as `uri` means is not checked: producers disagree about it.

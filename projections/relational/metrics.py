@@ -203,7 +203,7 @@ async def _events(connection: Connection) -> list[Metric]:
     """Return a counter for each type of event in `EVENTS`, with or without samples."""
     samples: dict[str, list[Sample]] = {event: [] for event in EVENTS}
     async for tenant, event, kind, degree, count in _rows(connection, "events"):
-        labels = zip(EVENTS[event].labels, (kind, degree), strict=False)  # as many as the type is told apart by
+        labels = zip(EVENTS[event].labels, (kind, degree), strict=False)  # as many labels as the type has
         samples[event].append(Sample(labels={"tenant": tenant.hex, **dict(labels)}, value=count))
     return [
         Metric(name=metric.name, kind=MetricKind.COUNTER, help=metric.help, samples=samples[event])

@@ -1,5 +1,5 @@
 """
-The process that is Spark's driver: one session, one query, until it is told to end. `supervise.py` starts it.
+The process that is Spark's driver: one session, one query, until a signal ends it. `supervise.py` starts it.
 
 It says what happens in one line each on stdout. Whatever ends the query ends the process, with that line and 1; the
 database knows what is still to do, so starting again is all the repair there is. One thing is repaired here: a Python
@@ -92,7 +92,7 @@ def main() -> int:
     job = JobFolder(Path(sys.argv[1]))
     try:
         done = run(job, stop, _say)
-    except Exception as error:  # noqa: BLE001 - the top of the process: whatever ends it is told in one line
+    except Exception as error:  # noqa: BLE001 - the top of the process: whatever ends it is reported in one line
         traceback.print_exc()  # stderr is a file
         if stop.is_set():
             return ENDED_WELL

@@ -44,7 +44,7 @@ class DetectionState:
     lines: int = 0
     """How many lines were said of it."""
     ended: int = 0
-    """How often it has ended without having been told to."""
+    """How often it has ended unexpectedly."""
     reason: str = ""
     """Why it ended the last time."""
 
@@ -96,7 +96,7 @@ async def _run(job: JobFolder, log: Path, stop: asyncio.Event, say: Say, conditi
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
-            # Ctrl-C at a terminal goes to everyone there; this one is told to end by us, and by the kernel.
+            # Ctrl-C at a terminal goes to everyone there; this one gets its signal from us, and from the kernel.
             start_new_session=True,
             env=_environment(os.environ),
             preexec_fn=_end_with_parent,

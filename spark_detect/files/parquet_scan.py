@@ -94,8 +94,8 @@ def _scan_slice(storage: Storage, each: FileSlice, columns: Sequence[ScannedColu
         with reading:
             file = pq.ParquetFile(stream, pre_buffer=is_remote)
             groups = _row_groups(file, each)
-            wanted = list(_wanted(file, columns))
-            looked_at = _count_unread(file, groups, wanted, tally)
+            chosen = list(_leaves_of(file, columns))
+            looked_at = _count_unread(file, groups, chosen, tally)
             batches = file.iter_batches(
                 batch_size=BATCH_ROWS,
                 row_groups=groups,
@@ -136,12 +136,12 @@ def _row_groups(file: pq.ParquetFile, each: FileSlice) -> list[int]:
     return list(each.row_groups)
 
 
-def _count_unread(file: pq.ParquetFile, groups: Sequence[int], wanted: Sequence[_Leaf], tally: _Tally) -> list[_Leaf]:
+def _count_unread(file: pq.ParquetFile, groups: Sequence[int], chosen: Sequence[_Leaf], tally: _Tally) -> list[_Leaf]:
     """Count what the file's own statistics tell; return the columns that have to be read."""
     metadata = file.metadata
     tally.rows += sum(metadata.row_group(group).num_rows for group in groups)
     looked_at = []
-    for leaf in wanted:
+    for leaf in chosen:
         values = None if _is_looked_at(file, leaf) else _values(metadata, groups, leaf)
         if values is not None:
             tally.add(leaf.field_id, ColumnCounts(values=values))
@@ -165,7 +165,7 @@ def _count_batch(batch: pa.RecordBatch, looked_at: Sequence[_Leaf], location: st
         tally.add(leaf.field_id, scan_array(as_texts(array) if leaf.column.is_text else array))
 
 
-def _wanted(file: pq.ParquetFile, columns: Sequence[ScannedColumn]) -> Iterator[_Leaf]:
+def _leaves_of(file: pq.ParquetFile, columns: Sequence[ScannedColumn]) -> Iterator[_Leaf]:
     """
     Yield the file's columns that are to be read, in the file's order.
 

@@ -157,13 +157,13 @@ class Batches:
 
     def names(self, log_id: int, table_uuid: str, key: str | None) -> list[TableName]:
         """Return what a table is called, and which table is called `key`, as far as the read models have seen it."""
-        asked = {"log_id": log_id, "uuids": [bounded_name(table_uuid)], "keys": [] if key is None else [key]}
-        return [read_name(row) for row in self.connection.execute(NAMES["live_names"], asked).fetchall()]
+        parameters = {"log_id": log_id, "uuids": [bounded_name(table_uuid)], "keys": [] if key is None else [key]}
+        return [read_name(row) for row in self.connection.execute(NAMES["live_names"], parameters).fetchall()]
 
     def newest_scanned(self, log_id: int, table_uuid: str) -> str | None:
         """Return where the metadata file is that the last scan of a table has read, as the read models have it."""
-        asked = {"log_id": log_id, "table_uuid": bounded_name(table_uuid)}
-        row = self.connection.execute(QUERIES["newest_scanned"], asked).fetchone()
+        parameters = {"log_id": log_id, "table_uuid": bounded_name(table_uuid)}
+        row = self.connection.execute(QUERIES["newest_scanned"], parameters).fetchone()
         return None if row is None else str(row[0])
 
     def catalog_entries(self, log_id: int) -> list[LogEntry]:
@@ -173,8 +173,8 @@ class Batches:
 
     def marks(self, log_id: int, table_uuid: str, snapshots: Iterable[int]) -> set[int]:
         """Return which of `snapshots` bear a mark, of any ruleset."""
-        wanted = {"log_id": log_id, "table_uuid": table_uuid, "snapshots": [str(each) for each in snapshots]}
-        return {int(row[0]) for row in self.connection.execute(QUERIES["marks"], wanted).fetchall()}
+        parameters = {"log_id": log_id, "table_uuid": table_uuid, "snapshots": [str(each) for each in snapshots]}
+        return {int(row[0]) for row in self.connection.execute(QUERIES["marks"], parameters).fetchall()}
 
     def is_recorded(self, log_id: int, group_id: object) -> bool:
         """Tell whether a group is in the log."""

@@ -112,8 +112,8 @@ class TablePlanner:
                 seen.update(read.state.snapshots)
         for read in reversed(reads):
             # The oldest first: a snapshot that has expired since is no gap, if an older file still knows it.
-            wanted = [each for each in named if each in read.state.snapshots]
-            self._plan_snapshots(table, read, wanted or list(read.state.heads), tasks)
+            present = [each for each in named if each in read.state.snapshots]
+            self._plan_snapshots(table, read, present or list(read.state.heads), tasks)
         for target, fault in faults:
             self._plan_fault(table, target, fault, seen, tasks)
         planned = [task for those in tasks.values() for task in those]
@@ -165,7 +165,7 @@ class TablePlanner:
         return [file for file in live if file.snapshot_id == due.snapshot_id or file.snapshot_id in lost], lost
 
     def _plan_request(self, table: TableTargets, target: ScanTarget, request: ScanRequest) -> list[Task]:
-        """Return the tasks of a scan that was asked for, unless it is in the log, or there is nothing to scan."""
+        """Return the tasks of a requested scan, unless it is in the log, or there is nothing to scan."""
         newest = self._newest(table, target)
         if newest is None:
             _log.info("entry %d of %s: no commit tells where its table is", target.index, table.log.origin)

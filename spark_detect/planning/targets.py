@@ -36,7 +36,7 @@ METADATA_SUFFIXES: Final = (".metadata.json", ".metadata.json.gz")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """A scan that was asked for: by which group, and of which snapshot (None: of all live files)."""
+    """A requested scan: by which group, and of which snapshot (None: of all live files)."""
 
     group_id: str
     snapshot: int | None
@@ -113,8 +113,8 @@ def read_target(item: LogEntry, *, ruleset: str) -> ScanTarget | None:
                 snapshots=(),
             )
         case ScanRequested() as requested if requested.ruleset == ruleset and key is not None:
-            wanted = None if requested.snapshot is None else _ids([requested.snapshot])
-            if wanted == ():
+            snapshots = None if requested.snapshot is None else _ids([requested.snapshot])
+            if snapshots == ():
                 return None  # it names what can be no snapshot
             return ScanTarget(
                 index=entry.index,
@@ -123,8 +123,8 @@ def read_target(item: LogEntry, *, ruleset: str) -> ScanTarget | None:
                 alias=None if identifier is None else identifier.alias,
                 metadata_location=None,
                 table_uuid=requested.table_uuid,
-                snapshots=wanted or (),
-                request=ScanRequest(group_id=str(entry.group_id), snapshot=wanted[0] if wanted else None),
+                snapshots=snapshots or (),
+                request=ScanRequest(group_id=str(entry.group_id), snapshot=snapshots[0] if snapshots else None),
                 is_certain=True,
             )
         case _:

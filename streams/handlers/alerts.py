@@ -29,7 +29,7 @@ from streams.sinks.webhook import WEBHOOK
 from streams.state.outbox import QueuedMessage
 
 CONFIDENCE_PERCENT_MIN: Final = 92
-"""A telling name and matching values: what is below may be a look-alike, and nobody is called for it."""
+"""The column's name and its values both match: a finding below may be a false positive, and raises no alert."""
 
 SLACK_TEXT_LENGTH_MAX: Final = 2_000
 """Of one field of a section (Slack, Block Kit); names are cut to it."""

@@ -29,7 +29,7 @@ BEHIND_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovedSnapshots:
-    """Which of the snapshots that were asked for are approved, and how the table was last called (None: unknown)."""
+    """Which of the requested snapshots are approved, and how the table was last called (None: unknown)."""
 
     snapshots: frozenset[str]
     identifier: Identifier | None
@@ -49,8 +49,12 @@ async def read_decided(
     approved: set[str] = set()
     next_index: int | None = None
     for at in range(0, len(snapshots), SNAPSHOTS_ASKED):
-        asked = {"log_id": log_id, "table_uuid": table_uuid, "snapshots": list(snapshots[at : at + SNAPSHOTS_ASKED])}
-        row = await (await connection.execute(QUERIES["approved_snapshots"], asked)).fetchone()
+        parameters = {
+            "log_id": log_id,
+            "table_uuid": table_uuid,
+            "snapshots": list(snapshots[at : at + SNAPSHOTS_ASKED]),
+        }
+        row = await (await connection.execute(QUERIES["approved_snapshots"], parameters)).fetchone()
         if row is None:
             raise TransientError(f"projection commits of log {log_id}: expected a live generation, found none yet")
         approved.update(row[1])
@@ -80,12 +84,12 @@ async def read_groups(connection: Connection, log_id: int, groups: Sequence[UUID
     """
     there: set[UUID] = set()
     for at in range(0, len(groups), SNAPSHOTS_ASKED):
-        asked = {"log_id": log_id, "groups": list(groups[at : at + SNAPSHOTS_ASKED])}
-        there.update(row[0] for row in await (await connection.execute(QUERIES["groups_there"], asked)).fetchall())
+        parameters = {"log_id": log_id, "groups": list(groups[at : at + SNAPSHOTS_ASKED])}
+        there.update(row[0] for row in await (await connection.execute(QUERIES["groups_there"], parameters)).fetchall())
     return frozenset(there)
 
 
 async def _identifier(connection: Connection, log_id: int, table_uuid: str) -> Identifier | None:
-    asked = {"log_id": log_id, "table_uuid": table_uuid}
-    row = await (await connection.execute(QUERIES["table_of_uuid"], asked)).fetchone()
+    parameters = {"log_id": log_id, "table_uuid": table_uuid}
+    row = await (await connection.execute(QUERIES["table_of_uuid"], parameters)).fetchone()
     return None if row is None else Identifier(alias=row[0], namespace=tuple(row[1]), name=row[2])

@@ -63,7 +63,7 @@ def append_once(append: Append, clock: Callable[[], datetime]) -> Append:
     """
     Return `append` for lineage, to which an event that is in the log already is no error.
 
-    The id of a lineage group is made of run, type, time and payload, so other content under it differs in who told it,
+    The id of a lineage group is made of run, type, time and payload, so other content under it differs in who sent it,
     or in the time it was given where the event had none of its own.
     """
 

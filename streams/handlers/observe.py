@@ -181,7 +181,7 @@ class ObserveCommits:
         """
         Return what the table is called; None if nobody knows.
 
-        The poller has asked the catalog for the name. What a callback says is taken if nobody knows better: the table
+        The poller has the name from the catalog. What a callback says is taken if nobody knows better: the table
         is the one of the file, and a name that another table has is not this one's.
         """
         named = seen.trigger.identifier

@@ -144,13 +144,13 @@ class DeferredRunner:
     async def _hand_out(
         self, pool: _Pool, claiming: Connection, tasks: asyncio.TaskGroup, stop: asyncio.Event, outage: Outage
     ) -> None:
-        asked: set[asyncio.Task[None]] = set()
+        running: set[asyncio.Task[None]] = set()
         while not stop.is_set():
-            pool.bell.clear()  # before looking: what is deferred from here on rings again
-            while len(asked) < pool.size and (lease := await self._claim(claiming, pool)) is not None:
+            pool.bell.clear()  # before the query: what is deferred from here on rings again
+            while len(running) < pool.size and (lease := await self._claim(claiming, pool)) is not None:
                 task = tasks.create_task(self._ask(lease, stop))
-                asked.add(task)
-                task.add_done_callback(asked.discard)
+                running.add(task)
+                task.add_done_callback(running.discard)
                 task.add_done_callback(lambda _: pool.bell.set())
             outage.recovered()
             await wait_for_any(stop, None, timeout_s=min(PAUSE_S, self._poll_s))

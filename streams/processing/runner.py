@@ -111,7 +111,7 @@ class HandlerRunner:
         """
         Handle what comes until `stop` is set; batches that have begun are finished.
 
-        What the database refuses for want of a right, a table or a primary server is said, and asked for again
+        What the database refuses for want of a right, a table or a primary server is logged, and tried again
         (`ledger.store.session`).
 
         Raises:
@@ -175,7 +175,7 @@ class HandlerRunner:
         clock = asyncio.get_running_loop().time
         tended_s = -self._poll_s
         while not stop.is_set():
-            wake.clear()  # before looking: what is appended from here on rings again
+            wake.clear()  # before the query: what is appended from here on rings again
             if clock() >= tended_s + self._poll_s:
                 await cursors.refresh(session.storing, self.handlers)
                 tended_s = clock()

@@ -115,7 +115,7 @@ class Sender:
             try:
                 async with connect_storing(self._dsn) as connection:
                     while not stop.is_set():
-                        wake.clear()  # before looking: what is put there from here on rings again
+                        wake.clear()  # before the query: what is put there from here on rings again
                         is_busy = await self._turn(connection, sink)
                         outage.recovered()
                         if is_busy:

@@ -21,7 +21,7 @@ from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater,
 CONTENT_TYPE: Final = b"application/cloudevents+json; charset=utf-8"
 REQUEST_TIMEOUT_MS: Final = 10_000
 MESSAGE_SIZE_BYTES_MAX: Final = 1_000_000
-"""Below what a broker takes unless it is told otherwise (1,048,588 bytes with the record's own)."""
+"""Below what a broker accepts by default (1,048,588 bytes with the record's own)."""
 
 
 class KafkaSink:

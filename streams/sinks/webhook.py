@@ -28,7 +28,7 @@ ID_HEADER: Final = "Idempotency-Key"
 
 TIMEOUT_S: Final = 10.0
 RETRY_AFTER_S_MAX: Final = 3_600.0
-"""However long the receiver asks for, it is asked again within the hour."""
+"""However long a delay the receiver asks for, the next attempt is within the hour."""
 ANSWER_BYTES_MAX: Final = 300
 """Of the body of a refusal: Slack says there in a word what it did not like."""
 NOT_ALLOWED: Final = "expected a host with an address that LAKEPROOF_UPSTREAMS_ALLOWED permits, found none"

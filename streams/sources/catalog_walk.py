@@ -36,7 +36,7 @@ class CatalogReadError(StreamError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTable:
-    """What a catalog says of a table that it was asked for by its name."""
+    """What a catalog answers about a table that was requested by name."""
 
     metadata_location: str
     table_uuid: str

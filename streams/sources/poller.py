@@ -54,7 +54,7 @@ TENANT_TIMEOUT_S: Final = 60.0
 TENANTS_MAX: Final = 4
 """Polled at a time."""
 REMEMBERED_MAX: Final = 100_000
-"""Tables that are kept in mind as they were last, by name and by uuid, so that the log is not asked again."""
+"""Tables that are kept in mind as they were last, by name and by uuid, so that the log is not queried again."""
 SECRET: Final = "poller-key"  # noqa: S105 - the id of one
 
 _QUERIES: Final = load_queries("streams", "triggers.sql")
@@ -202,8 +202,8 @@ class Poller:
         await self._identify(row, table, key, loaded, reading)
         location = loaded.metadata_location
         group = metadata_trigger(row.alias, location, source=TriggerSource.POLLER, identifier=table, at=self._clock())
-        asked = {"log_id": row.log.log_id, "key": key, "metadata_location": location}
-        settled = await (await reading.execute(_QUERIES["settled_location"], asked)).fetchone()
+        parameters = {"log_id": row.log.log_id, "key": key, "metadata_location": location}
+        settled = await (await reading.execute(_QUERIES["settled_location"], parameters)).fetchone()
         if settled is None and group.id not in await read_groups(reading, row.log.log_id, [group.id]):
             # The same file under the name that the table had before: it is known.
             with suppress(GroupMismatchError):

@@ -36,7 +36,7 @@ from streams.state.leases import handler_duty
 BATCH_MAX: Final = 10
 """The most messages that SQS gives or deletes in one call."""
 WAIT_S: Final = 5
-"""How long a call waits for messages; a source that is told to stop waits as long, at most."""
+"""How long a call waits for messages; a source that is stopped waits as long, at most."""
 VISIBILITY_S: Final = 60
 """How long messages are hidden from others; extended at a third of it while they are worked on."""
 BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 15.0)
@@ -204,7 +204,7 @@ class SqsSource:
             self.counts.undeleted += len(received) if is_done else 0
 
     async def _store(self, received: Sequence[SqsMessage], stop: asyncio.Event) -> bool:
-        """Store what messages lead to, for as long as it takes; return False if told to stop before that is done."""
+        """Store what messages lead to, for as long as it takes; return False if stopped before that is done."""
         failures = 0
         while True:
             try:
@@ -238,7 +238,7 @@ class SqsSource:
                 await asyncio.to_thread(self._queue.hide, received, for_s=int(self._visibility_s))
 
     async def _back_off(self, stop: asyncio.Event, failures: int, error: Exception) -> int:
-        """Wait longer after every failure, and no longer than until told to stop; return the number of failures."""
+        """Wait longer after every failure, but not beyond a stop; return the number of failures."""
         self.counts.failures += 1
         if failures == 0:
             _log.warning("events of S3 wait: %s", error)

@@ -204,8 +204,8 @@ class _Variables:
         if name not in self._converted:
             value, fields = self._activation[name], self._fields[name]
             if isinstance(value, dict):
-                wanted = value.keys() if fields is None else fields & value.keys()
-                value = {field: self._plain(name, field, value[field]) for field in wanted}
+                known = value.keys() if fields is None else fields & value.keys()
+                value = {field: self._plain(name, field, value[field]) for field in known}
             self._converted[name] = cel_of(value, self._interruption)
         return self._converted[name]
 
