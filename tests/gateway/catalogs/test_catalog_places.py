@@ -190,7 +190,7 @@ async def test_a_transfer_that_stopped_in_between_is_repeated(
     await admin.transfer_place(giver=acme.log_id, taker=other.log_id, by=OPERATOR, place=place)
     with pytest.raises(PlaceTakenError):
         await register(services, acme, "far-2", place)
-    with pytest.raises(ConflictError, match="changed by someone else"):
+    with pytest.raises(ConflictError, match="changed by another edit"):
         await admin.grant_place(other.log_id, OPERATOR, place=place)
 
 

@@ -300,7 +300,7 @@ async def test_an_engine_keeps_to_its_tables_places_and_to_names_of_their_own(se
         with pytest.raises(BadRequestError, match="overlaps another table's"):
             catalog.create_table(("sales", "t"), SCHEMA, location=f"{orders.location()}/data")
         for name in ("Orders", "\u043erders", "0rders"):
-            with pytest.raises(BadRequestError, match="expected a name unlike those beside it"):
+            with pytest.raises(BadRequestError, match="expected a name unlike its siblings"):
                 catalog.create_table(("sales", name), SCHEMA)
         with orders.transaction() as change:
             change.set_properties({"write.data.path": f"{root}/data of orders"})
