@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """
 Verify an exported Lakeproof log (a directory) or an evidence bundle (a file) with nothing but Python, 3.9 or later.
 

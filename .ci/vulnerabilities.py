@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Ask the vulnerability databases that pip-audit knows about every package of the lock files that are named.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How fast the Appender is, compared with what it replaces, and where its time goes. One run on one machine.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Where the time of an append goes: in the process, by samples of its stack; in the server, by timing each exchange.
 """

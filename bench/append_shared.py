@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What callers share, and what repeated calls cost: the flushes of a hundred tenants, the price of idempotency.
 """

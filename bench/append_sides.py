@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The sides that `bench/append.py` compares. All are driven in the same way: a number of callers on one event loop, each
 waiting for its own durable answer before its next call.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One of several processes that append to one log at the same time: `python -m bench.append_worker <settings>`.
 

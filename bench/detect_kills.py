@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Whether detection loses or repeats a scan if its processes are killed at random and its checkpoint is deleted.
 

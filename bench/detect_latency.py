@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How long it takes from a commit to its findings through Spark Structured Streaming, compared with a bare scan of its
 file.

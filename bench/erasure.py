@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How long it takes to erase one person among many: 10,000 payload parts of a million.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The fault table in full: crash, error and disconnect at every statement and every file operation of append, seal, sign
 and erase, with many seeds.

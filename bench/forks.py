@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How many forks of a log are found at the next checkpoint, and how many honest logs are reported as forks.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Fuzzing: every parser of the log, given arbitrary bytes, raises only documented errors.
 

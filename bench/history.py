@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An invented history of a lake, and a fast way to write it into an empty log: for benches that read a log.
 

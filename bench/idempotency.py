@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A million groups, each submitted three times while clients and the server are killed: each is in the log once.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How all benches summarise latencies: a 99th percentile means the same everywhere.
 """

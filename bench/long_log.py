@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A long log for a benchmark: entries that differ only in index and hash, written by COPY as the database's owner.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What all benches share: their options, the description of the machine, and the result file.
 

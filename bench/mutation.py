@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Every line of the verifier is needed: a change to it makes a test fail.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The modules that decide whether a log is broken, and the tests of each, the fastest first.
 

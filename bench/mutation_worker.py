@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Runs tests against one mutant after another, in a copy of the tree that belongs to this process alone.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Whether a tenant that overloads the policy engine slows down another tenant's commits.
 

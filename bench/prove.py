@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How long a proof takes from the tiles of a log of a million entries, compared with reading and hashing all leaf hashes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How fast a graph is rebuilt from its log, compared with reading the log alone: the same entries, read and parsed.
 

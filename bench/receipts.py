@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How long a caller waits for the receipt of what it appends: the proof of its entry under a signed checkpoint.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How many random entries make the round trip through PostgreSQL without a false alarm.
 

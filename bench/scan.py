@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How fast columns are scanned, in millions of cells per second and core, compared with other ways to do it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The PostgreSQL servers and the directories that benches use, and that are removed after them.
 

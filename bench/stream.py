@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How fast the stream runner brings events into the log, compared with a queue table drained message by message.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The tamper matrix: how many random changes of each class verification finds, with the right class and the right index.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How many entries per second are verified, compared with the unavoidable work, and with doing it entry by entry.
 

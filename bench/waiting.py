@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How a bench waits for what another process does: it checks again and again, until it sees it or the time is over.
 """

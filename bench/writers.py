@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Thirty-two processes write the same logs under all faults at once, and every answer that a caller gets is true.
 

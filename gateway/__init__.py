@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The gateway: engines use it as their Iceberg REST catalog, and every commit is judged and recorded on its way.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Confusable names: two names that a reader cannot tell apart, or that differ by case alone, have a look in common. Pure.
 

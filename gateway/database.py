@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The gateway's connections to PostgreSQL: one pool, and a role for each use.
 

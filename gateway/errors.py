@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Every error the gateway answers with: one root, one class for each thing a client would do differently.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Rebuilds the gateway's guarded rows from the log: derives from entries and payload parts which guards a group ran.
 

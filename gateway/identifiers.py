@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Names that arrive in paths: catalog alias, namespace levels, table name.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Maps the log's errors to the gateway's, in one place. Apart from `errors.py`, which policy workers load without the log.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Mutations, parsed: one type for every change of a table or namespace, whichever route it came by.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The composition root: settings, the embedded PostgreSQL, provisioning, the one process, the command line.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m lakeproof` is `lakeproof`."""
 
 from lakeproof.cli import main

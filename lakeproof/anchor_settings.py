@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What the settings say about anchoring the system log: its witnesses, a time-stamping authority, places to publish to.
 

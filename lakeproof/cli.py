@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The command `lakeproof`: the list of its commands, and what becomes of errors.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Takes lineage from Kafka: one topic per tenant, so Kafka's own rights decide who may send lineage for whom.
 

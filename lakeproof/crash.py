@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The file for stack traces: mode 0600, in the home's `log` directory, one per process, made when the first is written.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Detection in this installation: what its process is given, how it is kept running, how a scan is requested.
 

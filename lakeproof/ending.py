@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How a long-running process ends: at a signal, or with an appender that can append no more.
 

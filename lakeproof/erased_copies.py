@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Removes copies of an erased person's data outside the log: from read models, messages, and the files of the home.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Erases people and payload parts, and repeats erasures that were interrupted or that a restored database has lost.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The errors of the composition root: one root; every message is one sentence that ends with what to do.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The persistence module for applications of the eventsourcing library: `PERSISTENCE_MODULE=lakeproof.event_store`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Names the extra of the distribution that installs a package; `pip install lakeproof` alone reads and verifies logs.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An installation is what lies on disk: settings, the home with its keys and secrets, and a provisioned database.
 

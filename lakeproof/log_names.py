@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The names by which people call logs: an origin, a tenant's name or id, or `system`.
 """

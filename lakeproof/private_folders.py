@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Folders that nobody but this user may enter, and secrets in them: the home, and the warehouse if it is a local folder.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The list of projections that an installation runs, the attestation of a rebuild, and their metrics.
 """

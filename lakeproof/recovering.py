@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What recovers logs that the signer refuses: how their groups become rows again, and the steps that need more than a log.
 

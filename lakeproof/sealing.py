@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The keys of sealed payload parts in this installation: in the home directory, outside the database, like the signer's.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Everything one process runs, wired once: appender, control plane, policy engine, gateway, projections, signer, notifier.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a setting is: how one is declared, the kinds of values, and how a value of each kind is read.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Everything that can be configured: the frozen class `Settings`, read once at the start.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The signer of this installation: its keys and last notes lie in the home directory, outside the database.
 

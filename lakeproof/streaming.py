@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The streams of this installation: which handlers run, where the outbox leads, which queues are read.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Creates a tenant: its log and reader role (as the owner of the database), then its first entries (as the gateway).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The log: append, read, sign, prove, verify, export, erase.
 

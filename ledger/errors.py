@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The errors of the log: one root, and few children that a caller would handle differently.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Read models of the log: a graph per tenant, lineage, commits, findings, metrics. Each can be rebuilt from the log.
 

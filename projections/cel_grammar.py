@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 cel-python's grammar of CEL, with unambiguous patterns for strings: the parser of policies, and the names they read.
 

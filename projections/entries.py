@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a projection is given: an entry, its event, and the payload parts that still exist. Pure.
 

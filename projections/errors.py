@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The errors of the read models: one root, and the few cases that a caller or operator acts on differently.
 

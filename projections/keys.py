@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Keys of tables, data sets and jobs, and keys and names cut to what an index can hold. Pure.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Finds personal data in newly committed snapshots, with Spark Structured Streaming: counts by column, never a value.
 

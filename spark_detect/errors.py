@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The errors of detection: one root, and the cases that somebody acts on differently.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Rebuilds the marks of scans from the log: every recorded scan is counted in its mark, whatever requested it.
 """

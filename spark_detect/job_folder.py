@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What the processes of detection are given, in files: Spark shows its options in plans, logs and pages.
 

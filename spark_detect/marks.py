@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Marks: a snapshot is scanned once per ruleset, and a requested scan once per request.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How far detection is in each tenant's log, and what it has said there.
 """

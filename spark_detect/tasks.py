@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What travels between planner, executors and recorder: scans, the tasks of each, and what a task returns.
 

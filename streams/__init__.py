@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What arrives and leaves asynchronously: events of the log to handlers, S3 events, Kafka, an outbox, alerts.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The streams' sessions in PostgreSQL, each working as the streams' role, and the pauses of their loops.
 """

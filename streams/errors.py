@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The errors of the streams: one root, and the cases that a caller acts on differently.
 """

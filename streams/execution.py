@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Handles one batch, whatever its source: groups go to the log first, and poison messages are set apart. No tables here.
 

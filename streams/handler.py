@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a handler is: a plain function from a batch of messages to effects. Pure; neither Kafka nor PostgreSQL.
 

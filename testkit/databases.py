@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Databases for tests: each is cloned from one template."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the project lies, and what a test does when something it needs is missing."""
 
 from __future__ import annotations

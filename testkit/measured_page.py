@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Writes `docs/measured.md`: the results of `bench/results` in words, so that nobody has to read JSON.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Real PostgreSQL for every test: one embedded server a session, one database a test, cloned from a template.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How the control plane is edited: policies, access rules, catalogs, API keys, settings.
 

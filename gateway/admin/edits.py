@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Saves edits: loads the aggregate from the log, calls its command, and appends the event as one group.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which tenant holds which place: checked before a catalog is registered, and changed by the operator.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Makes new API keys: the actor of the identity, the text of the key, and the event and guards that bring it into force.
 """

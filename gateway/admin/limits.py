@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks the inputs of the operations in `application.py`: all formats and bounds, each refused with its field.
 

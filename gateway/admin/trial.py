@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Tries policies and access rules on sample inputs when they are saved.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Catalog adapters: how the gateway reaches the catalog behind an alias.
 

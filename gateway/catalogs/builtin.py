@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The built-in catalog: namespaces and table pointers are rows in the log's database, metadata files are in our warehouse.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The interface of a catalog: the state of a target, what engines see of it, and a way to change it.
 """

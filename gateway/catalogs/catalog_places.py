@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The places of foreign catalogs: the option `location`, which the first tenant to register it holds against all others.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Fills columns and rows that older versions did not write: looks of names, places of tables, places of catalogs.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 JSON as text: finds the members of an object, so that one can be replaced while all other bytes stay as they are.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a request carries to a foreign catalog: the gateways it has passed, and how its engine wants to access the files.
 

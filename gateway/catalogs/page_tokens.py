@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The page tokens of the built-in catalog: a token is the last name of the page before it, percent-encoded.
 

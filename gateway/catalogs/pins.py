@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Pins: requirements added to a commit to a foreign catalog, so that it commits exactly what was judged.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Storage places: locations and paths in one normal form, to decide whether one contains another. Pure.
 

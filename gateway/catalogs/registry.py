@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Finds the adapter of a catalog: which class serves its kind, made once per tenant and alias.
 

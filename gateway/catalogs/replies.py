@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an upstream's reply to a forwarded mutation means: one pure function, three kinds of reply, five outcomes.
 

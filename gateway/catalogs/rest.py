@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The adapter of kind `rest`: a foreign catalog with the Iceberg REST protocol (Polaris, Nessie, Unity, Lakekeeper,
 another Lakeproof).

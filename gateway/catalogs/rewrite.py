@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Removes from an upstream's answers whatever would let engines bypass the gateway. Pure; works on the JSON's own text.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The places of a table: its location and the folders that its properties name, as the log records them. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Requests to an upstream over HTTP: each is sent once, and the reply says how far it got. The one module that uses httpx.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The upstreams of one process: the address and credentials of each, discovered once and again after a failed request.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 URLs of upstreams: which are acceptable, whether a tenant's administrator or the upstream itself names them, and whether
 two of them are on the same server. Pure.

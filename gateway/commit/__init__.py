@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commit flow, from a request to a change and its record, and the modules that only it uses.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An approved mutation and its result: the input and output of `swapping.py` and `forwarding.py`.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a mutation would make of its target, or why it cannot be made. Pure.
 """

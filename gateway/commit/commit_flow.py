@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How every catalog mutation passes through the gateway, step by step. This is the file to read.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The two events of the commit flow: `commit.decided` and `commit.settled`.
 

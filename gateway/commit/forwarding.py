@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Steps 11 to 13 for a foreign catalog: a group that opens the decision, a request, a group that closes it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The parts of one gateway process, in one place: `lakeproof.services` builds them, the commit flow, the routes and the
 reconciler use them. Nothing is a global.

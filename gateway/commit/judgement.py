@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Step 10: the judgement on one request by access rules and policies, in one call of the policy engine.
 

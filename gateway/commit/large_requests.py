@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Parses the bodies of large requests in a thread, so that the event loop keeps answering all tenants.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Metrics of this process for Prometheus: mutations in flight, their outcomes, and the duration of each stage.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Open decisions: approved mutations of foreign catalogs whose outcome is not known yet.
 

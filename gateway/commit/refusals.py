@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Records refusals without a decision: reads that are not permitted, and unknown credentials.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The keyed hash of a request, and each tenant's key for it: 32 random bytes, made at the first request and never changed.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A mutation as it arrives over HTTP, and the bounded reading of its body. Independent of any web framework.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Steps 11 to 13 for the built-in catalog: one group, whose guard swaps the pointer.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The control plane: the policies, access rules, catalogs, keys and settings of a tenant, as its log has them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The aggregates of the control plane: immutable values, built from their events alone.
 

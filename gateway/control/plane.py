@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is in force: the control plane of one tenant, folded from its log.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Edits of the control plane over HTTP: policies, access rules, catalogs, API keys, settings. `gateway.admin` has the
 operations.

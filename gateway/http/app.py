@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The gateway as a FastAPI application, and the one place where errors become answers.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Decompresses request bodies (`Content-Encoding: gzip`).
 

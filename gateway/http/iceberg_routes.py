@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The Iceberg REST catalog's routes, in the prefix form `/v1/iceberg/{alias}/…`, and `/v1/config`.
 

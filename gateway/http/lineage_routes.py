@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `POST /v1/lineage`: OpenLineage events, one or a batch, from any engine, scheduler or tool. `projections.lineage` parses
 and interprets them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `GET /log/{origin}/checkpoint`, `/log/{origin}/tile/…`: a tenant's log as C2SP tlog-tiles, for its auditors and tools.
 

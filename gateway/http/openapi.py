@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The gateway's own routes as an OpenAPI document, made from the routes and the models of their bodies.
 

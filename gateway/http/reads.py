@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads of namespaces and tables: list, load, exists. Access rules judge them; policies do not.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What all routes need of a request: its credential, its body, and the check of access.
 

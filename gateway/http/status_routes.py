@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Routes for operators: health (`/health`), metrics (`/metrics`), and the API's description (`/v1/openapi.json`).
 """

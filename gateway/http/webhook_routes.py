@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Callbacks of foreign catalogs: `POST /v1/webhooks/polaris` announces a new snapshot. See `webhooks.py`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A callback of a Polaris catalog, without HTTP: its content, its sender, and the trigger that is appended for it.
 

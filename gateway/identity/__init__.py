@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Authentication: credentials in, a verified principal of one tenant out.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 API keys: their text and its argon2id hash. The one module that imports argon2.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 From an Authorization header to a verified principal.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Looks up the rows of API keys that are not in the cache: many at a time, over one connection.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The keyed hash of API keys: HMAC-SHA-256 of the whole key under a secret of the installation.
 

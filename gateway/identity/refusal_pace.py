@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The pace of refusals of wrong credentials: at once while they are few, one after the other when they are many.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Revokes all API keys of a person in the transaction that erases them.
 

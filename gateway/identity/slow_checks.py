@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks API keys that have no keyed hash yet by their argon2id hash: a few at a time, and fair between keys.
 

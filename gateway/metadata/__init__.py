@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Iceberg table metadata: what a commit requires of it and what its updates make of it, on the JSON itself.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a commit does, in words that access rules can name: the vocabulary of Project Nessie, and the snapshots it adds.
 

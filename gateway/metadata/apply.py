@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Apply updates to table metadata: pure, one function an update, the rules of the Java reference implementation.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The columns of a schema by id and by full name, nested ones too, and what an identifier field must be.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A createTable request as updates, so that creating a table takes the same path as changing one.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Default values of columns as JSON (table spec, appendix C): is this text or number a value of that type?
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Updates of what a table is made of: schemas, partition specs and sort orders.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Table metadata opened for change: what updates read and write, in the same form for every format version.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can go wrong when requirements are checked and updates applied, beyond the errors of the whole gateway."""
 
 from __future__ import annotations

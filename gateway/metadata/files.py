@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Metadata files of the built-in catalog: written once, read with their digest checked, through PyIceberg's FileIO.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Parse the updates of a commit: shapes and bounds, nothing about a table yet.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partition specs as JSON: their shape, what makes two of them the same, and whether they fit a schema."""
 
 from __future__ import annotations

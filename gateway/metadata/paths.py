@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Where a table says that its files are: its location, the properties that are paths, and the files that updates name.
 

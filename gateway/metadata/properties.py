@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table properties that mean something here; all others are kept as they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The requirements of a commit: what must still hold of a table for its updates to mean what their writer meant.
 

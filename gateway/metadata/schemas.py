@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Schemas as JSON: their shape, what makes two of them the same, and which format versions may hold them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Updates of what a table holds: snapshots, the branches and tags that point at them, and statistics about them.
 

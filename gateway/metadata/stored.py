@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Open stored table metadata as a draft, and write a draft back as table metadata.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates of the table as a whole: its identity, format version, location, properties and encryption keys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transforms of partition and sort fields: names, and the types each takes (table spec, partition transforms)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Policies and access rules: CEL expressions over the content of a commit, evaluated in child processes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Access rules: their variables, in Nessie's vocabulary, and the decision that follows from their verdicts.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The interface of the policy engine: programs in, one verdict for each of them out.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The first vocabulary of access rules (before version 2), for older rules that are still in force.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The protocol on the pipe between parent and worker: frames of a 4-byte big-endian length and that many bytes of JSON.
 

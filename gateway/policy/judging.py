@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Evaluates access rules and policies for one request: on which variables, in how many calls, and what the verdicts mean.
 

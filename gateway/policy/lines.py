@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Fair queueing of calls: one queue per tenant, and the tenant that has used the workers least is served first.
 

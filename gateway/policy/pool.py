@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The policy engine of the gateway: expressions are evaluated in child processes that can be stopped and killed.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The child processes of the policy engine as the gateway sees them: started, called, stopped, killed, replaced.
 

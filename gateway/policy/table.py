@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A table or a view as policies see it: a few names with fixed fields, made from the catalog's raw metadata.
 

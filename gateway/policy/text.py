@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks the text of an expression before it is parsed, and finds the line and column of a position.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The variables of policies: `table`, `result`, `commit`, `principal` and `request`, as one JSON object.
 

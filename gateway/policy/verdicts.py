@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The format of verdicts in the log: the payload part `verdicts` of a `commit.decided`.
 

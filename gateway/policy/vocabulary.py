@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The variables an expression may name, and their fields: one table for each kind of program.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The names and strings of an expression, found by a scan of its characters, without the parser of the child process.
 

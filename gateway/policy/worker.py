@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The child process that evaluates expressions: `python -m gateway.policy.worker <bytes of memory>` (see `frames.py`).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Determines the outcome of open decisions whose process did not record it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads what the log says about the open decisions of one key: the I/O for `outcome_proof`.
 

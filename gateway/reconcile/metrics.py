@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Metrics of open decisions: their number in each log, and the age of the oldest.
 """

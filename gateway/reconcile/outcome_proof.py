@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What the state of a foreign catalog proves about a decision with unknown outcome. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The reconciler: settles open decisions past their deadline, from the state of the foreign catalogs.
 

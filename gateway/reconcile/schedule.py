@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which process checks which key with open decisions, and when again: the reconciler's rows, shared by all processes.
 

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: table_pointer
 -- Where a table's metadata is, and which places it is known to take up.
 SELECT metadata_location, metadata_sha256, places_told, places FROM gateway.tables

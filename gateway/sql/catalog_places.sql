@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: taken
 -- Whether another tenant holds a place that overlaps this one.
 SELECT EXISTS (

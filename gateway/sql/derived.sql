@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: namespaces_without_looks
 -- Namespaces whose looks are missing, or were made by other rules.
 SELECT log_id, alias, namespace FROM gateway.namespaces

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: namespace_create
 -- Holds if the namespace does not exist and its parent does.
 INSERT INTO gateway.namespaces (log_id, alias, namespace, properties, looks, looks_version)

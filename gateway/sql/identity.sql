@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: keys_by_prefix
 -- The keys in force with one of these prefixes, the tenant whose each is, and its keyed hash under one secret, if any.
 SELECT k.prefix, k.log_id, l.tenant, k.key_id, k.actor, k.hash, m.mac

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: open_decisions_of_key
 -- The decisions that are open on a key, those whose process is at work included.
 SELECT

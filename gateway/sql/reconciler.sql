@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: claim_due
 -- Hold keys with open decisions past their deadline that are due and that no other process holds.
 INSERT INTO gateway.reconcile_looks AS l (log_id, key, held_until)

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: namespace_replay
 -- Holds if the namespace exists: its properties, changed again as the request of the log says.
 UPDATE gateway.namespaces SET properties = (properties - %(removals)s::text[]) || %(updates)s::jsonb

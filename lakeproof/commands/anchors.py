@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The command that shows how far logs are anchored: `anchors`.
 

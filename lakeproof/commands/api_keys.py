@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof keys …`: the API keys of a tenant. A secret is shown once, when its key is made.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof catalogs …`: which catalogs a tenant's engines reach, and the secrets that reaching them takes.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof detect …`: run detection in the foreground, see how far it is.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands that let a log forget: `erase` a person or a payload part, `retain` parts for so long and no longer.
 

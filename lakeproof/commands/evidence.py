@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands for what a third party holds in hand: `bundle` writes evidence, `check` says what it proves.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How the commands `lakeproof ledger …` end and report: exit codes, errors, progress.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands that hand out what others verify: `export` a log, `prove` one entry, show a log's `key`.
 """

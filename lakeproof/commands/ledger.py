@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof ledger …`, one module a topic. A topic's module is imported when one of its commands is called.
 

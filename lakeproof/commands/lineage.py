@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The command `lakeproof lineage show <table>`: what a table was made from, and what was made from it.
 """

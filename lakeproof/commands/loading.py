@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Commands whose modules are imported when they are called: so `lakeproof --help` and offline commands start quickly.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What commands work on: the installation of the home, or its services, opened for one command and closed with it.
 

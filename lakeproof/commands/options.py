@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The arguments and options that several commands have, and how what they name is read.
 

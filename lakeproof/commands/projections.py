@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof projections …`: how far the read models are, rebuilding them from the log, and
 querying the graph.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands for logs that the signer refuses: `adopt` what is stored, `recover` what is lost.
 """

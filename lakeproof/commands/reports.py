@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How the reports of `verify` read, as text and as JSON. What was not looked at stands in capitals.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof policies …` and `lakeproof access-rules …`: what judges commits, and who may do what.
 

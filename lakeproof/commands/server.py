@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `lakeproof server`: what root's embedded servers keep on this machine.
 """

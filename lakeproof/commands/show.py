@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands that show a log to people: `show` entries that match, or one of them whole, `tail` it, its `stats`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands on the life of the signer's keys: `keys show`, `rotate`, `retire`, `generate`, `follow`, and for its
 ML-DSA-44 keys `add-ml-dsa` and `retire-ml-dsa`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof streams …`: run the streams in a process of their own, see how far they are, replay what died.
 

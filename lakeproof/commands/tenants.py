@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands `lakeproof tenants …`: found tenants, list them, change their settings.
 

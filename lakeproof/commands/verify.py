@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commands that verify: `verify` a log, `check-proof` of one entry.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `verify` of a log in the database, which needs an installation.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Compares everything that is derived from a log with the log: `lakeproof ledger verify --log … --deep`.
 

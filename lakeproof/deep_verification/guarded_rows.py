@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The guarded rows that follow from a log, computed in memory: `verify --deep` compares the database with them.
 

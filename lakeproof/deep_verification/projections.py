@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Compares the read models with the log while the system runs: each is rebuilt in a scratch generation.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The scene of `lakeproof demo`: real clients, a real catalog, real proofs, each step in plain words with its figures.
 

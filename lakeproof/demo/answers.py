@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The act of the graph: five questions about one table, answered by one openCypher query, and as a drawing.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The requests of an administrator and a policy author in the scene: the gateway's own resources over HTTP.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The acts of what arrives from outside: lineage, a webhook, and a snapshot that was committed behind the gateway's back.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an auditor does in the scene: export, verify with the database out of reach, tamper with copies, check a proof.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The channel that takes the alerts of the scene: a webhook on loopback that keeps the messages (Slack's JSON).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A cloud for the scene and for tests: moto speaks S3, SNS and SQS on a free port of loopback, in a process of its own.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Commands of the scene: each runs in a process of its own, and the scene shows what it prints.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The first acts: a tenant is founded, an engine commits, policies refuse, two clients race.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rows of the scene: orders and customers, computed, so that every figure it prints can be checked.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The act of detection: Spark scans what was committed, on disk and on S3, and each finding raises one alert.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an engine does in the scene: PyIceberg, as any user would use it, over HTTP with an API key.
 

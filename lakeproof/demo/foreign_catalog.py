@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The act of the foreign catalog: the same client commits through a second alias, to another catalog server.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Helper processes of the scene: `python -m lakeproof.demo.<name>` prints one line of JSON when it is ready.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A second gateway of the scene's installation, which is killed as soon as a foreign catalog has taken a commit from it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Customers with personal data, and with columns that only look like it: computed, nobody's real data.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The scene of `lakeproof demo`: its acts run in order, with real servers and clients, and print what they see.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What the acts of one run of the scene share: the gateway, the tenant of this run, and what acts leave for later ones.
 """

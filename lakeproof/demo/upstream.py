@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The foreign catalog of the scene: a gateway of another installation, with its warehouse on S3.
 

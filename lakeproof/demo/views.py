@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The acts of the read models: what graph and metrics show, and a rebuild while a reader reads.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The waits of the scene: each ends when its condition holds, or when nothing makes progress any more.
 

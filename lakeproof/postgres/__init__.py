@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The embedded PostgreSQL server with Apache AGE, and what makes it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The system account that root's embedded server runs as, and no other program.
 

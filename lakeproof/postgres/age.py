@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Apache AGE for the embedded server: Debian's signed package, unpacked into a cache directory of ours, never installed.
 

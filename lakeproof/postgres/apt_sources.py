@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The sources that apt takes packages from on this machine, without the options that allow unsigned packages.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The directory of an embedded server: where it lies, whose it is, and the removal of one that nobody needs any more.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Lets a shared library that was built against a newer glibc load on an older one, if they differ in names only.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Locks between processes, held on files; the kernel releases them when their holder ends, however it ends.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The files of one embedded server: where they lie, to whom they belong, and who may read them.
 

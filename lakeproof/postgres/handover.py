@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Moves a cluster that an earlier version made for root to its present place, and gives it to the server's own account.
 

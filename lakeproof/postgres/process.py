@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The server's programs and its process: `initdb`, `pg_ctl start`, signals, and why a start has failed.
 

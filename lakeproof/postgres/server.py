@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 PostgreSQL with Apache AGE: an embedded server of our own, and the check of a server of the user's.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Anchoring as tasks of `lakeproof up`: anchors into the system log, its checkpoints to witnesses and to an authority.
 

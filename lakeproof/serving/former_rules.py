@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Warns the operator at the start of access rules in the former vocabulary that may have to be written again.
 

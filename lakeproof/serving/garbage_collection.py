@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Keeps full garbage collections of a process that serves short: they examine new objects, not all of them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The metrics of /metrics that come from the database: read models, streams, open decisions, anchoring, detection.
 

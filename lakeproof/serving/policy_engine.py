@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Starts the policy engine of a process that serves, however long that takes.
 

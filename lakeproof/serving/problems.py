@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Problems of work that continues all the same: each is logged once for as long as it stays the same, and when it is over.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Publishes checkpoints of the system log to files, git repositories and buckets outside, as a task of `lakeproof up`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an installation records in the system log about itself: migrations, the schema of the database, the signer's keys.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `lakeproof up`: one process that serves everything, as tasks on one event loop, until a signal stops it.
 

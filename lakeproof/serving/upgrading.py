@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Rebuilds read models of an older version when a newer one starts; the old ones are read meanwhile.
 

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: entries_that_make_rows
 -- The entries that rows beside the log are made of, or that say what must stand there.
 SELECT index, entry FROM ledger.entries

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Anchoring: evidence outside a log that it was not rewritten. Anchors, time stamps, checkpoints in archives.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Appends anchors to the system log in PostgreSQL: size and root of the logs that were signed since their last anchor.
 

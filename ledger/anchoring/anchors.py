@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Anchors: what the system log has recorded of the other logs, whether they still agree, and who has witnessed it. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Archives: where checkpoints are kept outside the installation.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The archives that users can name: a file, a git branch, a bucket.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A bucket of S3 under object lock: one object per checkpoint, which nobody can change or remove before its time.
 

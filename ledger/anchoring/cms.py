@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The ASN.1 of time stamping: requests, responses and tokens (RFC 3161, section 2.4), which are CMS SignedData (RFC 5652).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is published of a log: its newest checkpoint that others have seen, with their lines, and its newest time stamp.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Requests a stamp on a note from a time-stamping authority, over HTTP (RFC 3161, sections 2.4 and 3.4).
 

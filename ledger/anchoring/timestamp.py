@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks time stamps on checkpoints: tokens of a time-stamping authority (RFC 3161, RFC 5816).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How the Appender writes: from waiting callers to a COMMIT that is answered.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The Appender: group commit of concurrent callers into the log. I/O only; the rules are in `format/sequence.py`.
 

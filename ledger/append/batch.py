@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One transaction of the Appender, statement by statement.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The incomplete tiles that an Appender keeps between batches, to find out which tiles a batch completes.
 

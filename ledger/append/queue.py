@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The groups that wait to be appended: one queue for each log, first in, first out, and fair between logs.
 

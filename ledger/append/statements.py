@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The statements of one batch with their parameters, and the parsing of their answers, in PostgreSQL's binary form.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Statements on a connection through libpq's pipeline: they are sent together, and results arrive in their order.
 

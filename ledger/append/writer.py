@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The Appender's task that writes: one batch after another, each in one transaction, the next opened behind the last.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Makes personal payload parts erasable, and erases them without changing a proof.
 

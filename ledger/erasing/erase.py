@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Erases people and single payload parts without changing a proof: the log records the erasure, then it is done.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Executes a `payload.erased` entry: destroys the person's key, deletes parts and identity; then records that it is done.
 

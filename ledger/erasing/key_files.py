@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The files that hold subjects' keys in a folder: read by any process at any time, replaced whole by one at a time.
 

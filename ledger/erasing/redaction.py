@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Finds and redacts a login in bytes or text, in the forms it takes: plain, in JSON, and in a URL. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Repeats erasures that a database has forgotten, before anything is served from it.
 

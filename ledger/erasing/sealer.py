@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Seals the parts of groups before they are appended, and waits for the keys of the people they are about.
 

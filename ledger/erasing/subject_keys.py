@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The data keys of subjects: a folder of small files beside the signer's keys, never in the database.
 

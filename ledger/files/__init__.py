@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What lies outside PostgreSQL: files, and HTTP requests to other servers.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Writes a whole file at once: a crash at any moment leaves the old contents or the new ones, and never a part of them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An exported log: a directory of files (C2SP tlog-tiles), and what we keep beside them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Files that only their owner may read: the keys and secrets of all packages. `atomic.py` writes them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Opens files that others have made: only regular ones, and all failures are raised as our errors.
 """

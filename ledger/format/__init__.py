@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The formats of the log and the rules over them. Pure: nothing here reads a file, a database, a clock or the network.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Events of aggregates, as the eventsourcing library stores them in a log. Pure.
 

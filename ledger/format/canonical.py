@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The one JSON form that is hashed and stored: RFC 8785 (JCS), restricted.
 

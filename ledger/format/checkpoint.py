@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checkpoints: what a log signs about itself: origin, size and root hash, a line each (C2SP tlog-checkpoint, "Note text").
 

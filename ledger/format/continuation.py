@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Logs that continue under another origin: their names, and the first entry that links the new log to the old one.
 

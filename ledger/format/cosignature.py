@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Cosignatures: a witness states when it saw a checkpoint, as a signature line under it (C2SP tlog-cosignature).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The one spelling of bytes and of numbers in the text formats of C2SP: base64 and decimal.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An entry: an event at its index in one log, chained to the entry before it.
 

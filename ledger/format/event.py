@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An event: what happened, before it has an index in the log.
 

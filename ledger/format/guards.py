@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Guards: conditions that are checked and made true in the same transaction that appends.
 

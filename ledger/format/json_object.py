@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads a JSON object from bytes of others: bounded, and with one kind of error for whatever is wrong with them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which keys a checkpoint may be signed with: pinned keys, or the history of a signer's keys. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The Merkle tree of RFC 6962, section 2.1: hashes, the growing tree, and proofs, made and checked side by side.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Signed notes: text with signature lines under it (C2SP signed-note), and the keys that sign and verify them.
 

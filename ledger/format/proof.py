@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A proof in one file that an entry is in a log: entry, index, inclusion proof and signed checkpoint (C2SP tlog-proof).
 

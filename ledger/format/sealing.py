@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Sealed payload parts: encrypted for the person they are about, so that destroying one key erases every copy at once.
 

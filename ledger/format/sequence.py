@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rules of an append: which groups are appended, at which indices, with which bytes. Pure: no database.
 

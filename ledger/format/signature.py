@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The signature types of notes: the message of each, and the code that signs and verifies (C2SP signed-note,
 tlog-cosignature).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The tree cut into tiles of 256 hashes, the form in which it is stored and published (C2SP tlog-tiles).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rules of a log, checked over its entries in order. Pure: the bytes may come from a directory or from a database.
 

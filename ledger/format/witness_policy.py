@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Trust policies: which logs, which witnesses, and how many of them must have cosigned (C2SP tlog-policy).
 

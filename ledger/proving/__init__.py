@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a log hands out: proofs, receipts, exports, published files, search results and evidence.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Exports a log as a directory that anyone can verify without us, or serves the same files one by one (C2SP tlog-tiles).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Makes proofs from the database: that an entry is in the log, as a file that `ledger.format.proof.check_proof` checks
 with the log's key alone; and that one tree extends another.

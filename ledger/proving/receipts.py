@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Receipts: the proof of an entry that has just been appended, as soon as a signed checkpoint covers it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Searches a log for entries by type, key, actor and time, and counts what it holds.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Repairs a log whose database has lost signed entries.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Recovers a log whose database has lost signed entries, from an export that still holds them; adopts stored checkpoints.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Replays lost groups into a log: entries byte for byte, payload parts, tiles, the head and guarded rows.
 

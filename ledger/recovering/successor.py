@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Closes a log that cannot be recovered, and starts its successor under another origin.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Signs the logs: the signer of checkpoints, and the directory that holds its keys and last notes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks that a database is consistent with what was signed: the rule by which the signer signs, confirms or refuses a
 log.

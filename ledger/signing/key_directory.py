@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The signer's directory: the private keys of an installation, and the last note of each log, outside the database.
 

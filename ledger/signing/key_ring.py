@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The keys of one signer and the life of each, as the key directory stores them.
 

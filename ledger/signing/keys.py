@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Signing keys: what a key management system offers, and keys that lie in a file.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The lifecycle of the signer's keys: a new key signs beside the previous one, and alone once that is retired.
 

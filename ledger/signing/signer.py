@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The signer of all logs: it signs checkpoints of growing logs, and never two different histories.
 

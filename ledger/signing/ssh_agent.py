@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Keys that an SSH agent holds (RFC 9987): in its memory, or behind it in a hardware token, a TPM, another user's process.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The keys in a key directory: read, checked against each other, and changed so that a crash leaves a usable state.
 

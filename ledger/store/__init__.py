@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The log in PostgreSQL: its SQL (`sql/`), how it is read, and the sessions that read it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The eventsourcing library's event store over a log: ordinary aggregates in ordinary applications, recorded as entries.
 

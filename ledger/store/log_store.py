@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The log for synchronous code in worker threads: append a group, read control entries and recorded events.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Tells readers that a log has grown (LISTEN and NOTIFY), and lets a loop wait for more of a log.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Loads SQL from the named files that each package keeps under `sql/`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads the log from PostgreSQL: entries, parts, heads, tiles, in index order.
 

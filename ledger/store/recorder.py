@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Stores what users edit in the log, as aggregates of the eventsourcing library.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Sessions on PostgreSQL: how the Appender and services open theirs, and what their errors mean.
 

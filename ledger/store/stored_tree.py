@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The tree of a log as PostgreSQL holds it: its frontier at any size, and computations on its tiles.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Verification of a log: the rules are in `format/verification.py` and `tree.py`, this package reads what they judge.
 

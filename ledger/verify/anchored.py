@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What others say of a verified log in a directory: the exported system log, witnesses, ML-DSA-44 keys. Reads files only.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Compiles Python with numba: without the interpreter's lock, and without reference counts.
 

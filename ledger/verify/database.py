@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Verifies a log in PostgreSQL: the rules of `format/verification.py`, and that the database's own columns agree.
 

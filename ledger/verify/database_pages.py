@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks the pages of a log in PostgreSQL: entries, their columns, the tiles over them. Workers check segments.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Verifies an exported log from nothing but its files and the keys that the caller trusts. No database, no network.
 

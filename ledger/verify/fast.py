@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Accepts whole pages of entries: `hashing.py` hashes them, the compiled kernel checks the rules over their bytes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Hashes the entries of a page and the tree over them: with OpenSSL, called from compiled code, or with hashlib.
 

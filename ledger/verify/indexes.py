@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Compares the indexes of the log's tables with their rows: a tampered index can hide rows from every reader.
 

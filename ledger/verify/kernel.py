@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rules of entries as one pass over their bytes, compiled by numba.
 

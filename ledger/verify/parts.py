@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Verifies the payload parts that PostgreSQL still holds against the commitments in their entries.
 

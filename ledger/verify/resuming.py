@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Saves how far verification has come, so that hours of work can be resumed after an interruption.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A second opinion on a tree: pymerkle, which shares no code with ours, computes its roots and proves its entries.
 

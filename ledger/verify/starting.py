@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Where verification begins: after a checkpoint that the auditor holds (`--since`), or at the log's first entry.
 

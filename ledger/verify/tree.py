@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rules of the tree over a log's entries: it is computed from them and compared with tiles and signed roots. Pure.
 

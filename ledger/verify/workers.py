@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How verification shares its work: with the compiled kernel, and among processes. The result depends on neither.
 

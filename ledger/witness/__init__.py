@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Witnesses (C2SP tlog-witness): independent parties that cosign a checkpoint once they have checked that it extends the
 one before.

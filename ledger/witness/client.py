@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Collects cosignatures: sends a signed checkpoint to the witnesses of a policy (C2SP tlog-witness, "add-checkpoint").
 

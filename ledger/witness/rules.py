@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rules of a witness: what it cosigns, and how it refuses the rest (C2SP tlog-witness, "add-checkpoint"). Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A witness over HTTP (C2SP tlog-witness, "HTTP Interface"): submission and monitoring under one prefix.
 

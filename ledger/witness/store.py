@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The directory of a witness: its keys, the logs it knows, and what it has cosigned last of each.
 

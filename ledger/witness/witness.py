@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A witness: the rules of `rules.py`, applied in the order that makes them hold on a real disk.
 

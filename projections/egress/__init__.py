@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Connections to hosts that tenants name: a catalog's `uri`, its `s3.endpoint`, a webhook.
 

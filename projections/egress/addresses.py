@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classifies an IP address for connections on behalf of tenants. Pure.
 

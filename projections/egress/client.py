@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An httpx client for URLs that tenants name: every connection goes to a checked address.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Resolves a name once, checks all its addresses, and connects to one of them, with nothing in between.
 """

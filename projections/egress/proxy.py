@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A forward proxy on loopback, for libraries that resolve and connect by themselves: Arrow's S3 client, which is C++.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Where the operator allows connections on behalf of tenants: the setting LAKEPROOF_UPSTREAMS_ALLOWED. Pure.
 

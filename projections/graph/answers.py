@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Five answers about a table: who wrote it, what it was made from, which policy allowed it, what was found in it, who else
 reads it. Pure: the row of one openCypher query (`answers` of `sql/graph.cypher`) in, the answers out.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The five answers about a table as one picture, left to right: what it was made from, who wrote it, the table with the
 policies that allow it, its snapshots and what was found in them, who reads it and what is made from it. Pure.

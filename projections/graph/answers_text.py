@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Answers of the graph as lines of text, for a terminal. Pure.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Changes to a graph: which vertices and edges are to be there, with which properties. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What commits mean to the graph: decided, settled, or observed (committed without the gateway). Pure.
 

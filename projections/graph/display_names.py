@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Event keys and vertex keys as people read them, and the other way round for tables. Pure.
 """

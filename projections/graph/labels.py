@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The inventory of the graph: every vertex and edge label, with its natural key. No other module defines labels.
 

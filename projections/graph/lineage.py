@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The lineage that a graph draws: decided by the code of the lineage projection, on rows that belong to the graph.
 

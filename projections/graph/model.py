@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What each entry means to the graph. Pure: entries in, vertices and edges to upsert out.
 

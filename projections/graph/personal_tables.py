@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The tables of the projections that hold content of payload parts: they have to be rewritten after an erasure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a policy governs, derived from the variables that its expression reads. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The graph as a projection: what `model.py` says of the entries, written by `write.py`, one graph a generation.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads a tenant's graph, always as that tenant's reader role.
 

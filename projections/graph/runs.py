@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What lineage means to the graph: runs, their inputs and outputs, and the edges that are drawn. Pure.
 

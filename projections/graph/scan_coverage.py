@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What "nothing was found" rests on: how many of a table's snapshots were scanned, and what was left out. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What detection means to the graph: scans of snapshots, findings in columns, and the tags that follow. Pure.
 

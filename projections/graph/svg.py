@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Cards in titled panels with arrows between them, as SVG 1.1. Pure and deterministic: equal input gives equal bytes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Two named traversals. Both are bounded: 3 hops by default, 5 at most.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The vertices that entries of several types name: tables and their parents, snapshots, columns, people. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Writes a graph: its labels when it is created, then vertices and edges directly into AGE's label tables, in batches.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The lake as far as readers of the log need it: the files that entries name, and the secrets for them.
 

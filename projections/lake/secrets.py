@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The secrets that catalog options name as `secret:<id>`: one file of mode 0600 each, in a folder per tenant, never
 logged.

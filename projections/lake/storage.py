@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Opens the files that locations name, as a catalog's options say: local files, and S3-compatible stores.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Lineage: OpenLineage events on their way into the log, and the read model of what was made from what.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What entries mean to lineage, before any edge is judged. Pure: entries and known tables in, what to store out.
 

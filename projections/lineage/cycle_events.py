@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Appends `lineage.cycle_found` to the log: one for each event and each edge that was refused.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which table a data set is. Pure: a data set and the known tables in, a key out.
 

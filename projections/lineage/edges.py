@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Draws lineage edges without closing a cycle: exact, in the order of the log, for cycles of any length.
 

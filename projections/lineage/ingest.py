@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 From OpenLineage events to groups for the log. Pure; the gateway and the streams call `to_groups`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Strict JSON for bodies that others send: what two parsers could read in two ways is refused.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Parses OpenLineage events: bytes in, checked events out. Pure.
 

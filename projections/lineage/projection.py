@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Lineage as a projection: what was made from what, with data sets resolved to tables, and without cycles.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads lineage: what is upstream and downstream of a table, what was refused, and what other read models need of it.
 

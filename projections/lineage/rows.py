@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What lineage stores, as the rows of its statements. Pure.
 

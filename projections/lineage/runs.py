@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a run says, put together from its events, and which of it may be drawn. Pure.
 

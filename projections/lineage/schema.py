@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The OpenLineage schemas, compiled once, and what an event must fit. Pure; the one place that knows jsonschema-rs.
 

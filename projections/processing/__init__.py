@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 How entries get into read models: the `Projection` protocol, cursors, the runner, and rebuilding.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Erasure in the read models of a closed log, to which no `payload.erased` will ever be appended.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Cursors and the live pointer: how far each generation is, and which generation is read.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The digest of a generation: SHA-256 over its rows as canonical JSON, one per line, ordered by natural keys.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Generations: rebuild a projection from the log beside the live generation, compare, switch.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a projection is, and the one way in which entries get into it: `apply_batch`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The runner: applies new entries to every projection of every tenant's log.
 

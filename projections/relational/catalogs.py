@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The catalogs of each tenant, by alias: streams and detection find the storage of a table here.
 

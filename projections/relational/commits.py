@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The table of commits: one row for every decision, with its outcome. For the console and the API.
 

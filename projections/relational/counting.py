@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rules of the metrics: which commits are counted, when, and under which dimensions. Pure.
 

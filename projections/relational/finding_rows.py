@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The rows that entries of triggers, streams and detection add to the findings. Pure.
 

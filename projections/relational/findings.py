@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Findings as tables: scans and what they found, alerts and their deliveries, sources of triggers, and snapshots that were
 committed without the gateway. For the console, the API, alerting and detection itself.

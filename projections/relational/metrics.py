@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Metrics as a projection: SQL for history (by hour, table and actor), samples for Prometheus (totals of all tenants).
 

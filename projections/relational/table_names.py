@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Names of tables: from uuid to catalog, namespace and name. One resolver for every read model.
 

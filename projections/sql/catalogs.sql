@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: insert_created
 -- A row for every alias; an alias is never used twice.
 INSERT INTO projections.catalogs (log_id, generation, alias, kind, options, is_retired)

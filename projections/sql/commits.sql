@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: insert_decided
 -- A row for every decision.
 INSERT INTO projections.commits (

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: progress
 -- How far each projection of each tenant's log is; generation is null before a runner has seen the log.
 SELECT p.projection, g.log_id, g.origin, g.tenant, g.reader, h.size, l.generation, c.version, coalesce(c.next_index, 0)

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: upsert_scans
 -- The last scan of a snapshot under a ruleset.
 INSERT INTO projections.scans AS s (

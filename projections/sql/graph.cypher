@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: writes
 -- Who wrote what, under which policy: the last writes below an index, each with what was in force at its place.
 MATCH (w:WriteEvent)

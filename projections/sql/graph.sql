@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: settings
 -- AGE finds its own operators by the path; its row estimates are so high that PostgreSQL would compile every query. Both
 -- last as long as the transaction.

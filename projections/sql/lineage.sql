@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: known_catalogs
 -- The catalogs in force.
 SELECT alias, uri, location FROM projections.lineage_catalogs

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: open_of_groups
 -- Approved commits of these decisions that are not at an end.
 SELECT index, group_id, key, recorded_at, actor, operation, reason, is_unknown FROM projections.open_commits

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: names
 -- Of some tables what they are called, by uuid; and who has some names now.
 SELECT table_uuid, key, index, is_certain, is_current

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which columns look like personal data: patterns, validators, and what their counts mean.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Counts of one column, from Arrow: which types are looked at, and how they reach the kernel.
 

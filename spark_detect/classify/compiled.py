@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The compiled kernel applied to Arrow arrays: buffers in, counts out. Nothing is copied but the tables of the rules.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 From counts to findings: how sure a column's name and values make us that it holds personal data.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The kernel that counts: one pass over the bytes of a column, compiled by numba.
 

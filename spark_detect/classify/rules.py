@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What each kind of personal data looks like: the one definition, which the compiled kernel follows.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The name of the rules in force: what a scan is marked with, so that a snapshot is scanned once under each set of rules.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The parent of Spark's Python workers, with everything imported and compiled that they need, so that a fork has it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Finds the Java that Spark 4.1 runs on: version 17, which need not be the one that `java` means on this machine.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The process that is Spark's driver: one session, one query, until a signal ends it. `supervise.py` starts it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The streaming query: what the executors count goes, batch by batch, through the driver into the log.
 """

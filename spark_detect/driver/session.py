@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The one Spark session: what it is started with, and why.
 

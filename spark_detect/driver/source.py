@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The stream that Spark runs: batches of the log in, results of tasks out. A Python data source of Spark 4.1.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Keeps the process of detection running: starts it, restarts it with growing pauses after it died, stops it.
 

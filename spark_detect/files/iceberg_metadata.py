@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What detection reads of Iceberg: a table's metadata file, and the manifests of its snapshots.
 

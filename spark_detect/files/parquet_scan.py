@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One task of a scan: reads row groups with pyarrow, counts patterns in columns, returns the counts. No Spark here.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Batches: which entries of which logs are worked on together, stored as rows before anything is planned.
 

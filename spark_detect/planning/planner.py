@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 From a batch to its tasks: read the metadata that its entries name, ask for marks, share the work out.
 

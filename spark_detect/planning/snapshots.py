@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which snapshots are to be scanned, which files for each, and in which tasks. Pure: marks and manifests are handed in.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Plans one table: reads the metadata files that entries name, looks up marks, and plans what is due. Blocking.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an entry of the log leads to: which metadata file to read, and which snapshots it names. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The log for the driver of Spark: an Appender on an event loop in a thread of its own, called from other threads.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The groups of a scan: `scan.completed` with its findings, or `scan.failed`, under the mark's guard. Pure.
 

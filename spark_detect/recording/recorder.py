@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The end of a batch: results become groups in the log, and then its ranges are finished.
 

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: moved_logs
 -- Tenants' logs with entries behind their position.
 SELECT l.log_id, l.origin, l.tenant, h.size, coalesce(p.next_index, 0)

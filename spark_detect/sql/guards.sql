@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: scan_first
 -- Holds if the snapshot has no mark under this ruleset: a scan that was recorded is not recorded again.
 INSERT INTO detection.marks (log_id, table_uuid, snapshot, ruleset)

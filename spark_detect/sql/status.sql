@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: logs
 -- How far detection is in each tenant's log, and what it has said there; partial indexes find the entries.
 SELECT l.log_id, l.origin, l.tenant,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Alerts: a finding of high confidence is raised once per column and kind, and delivered to a webhook as Slack's JSON.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which catalog a location belongs to: the folder of each catalog in object storage, and its log and alias. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Entries as CloudEvents 1.0, in the structured JSON format, for consumers outside. No I/O here.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What the log has decided on a table's snapshots: up to the end of the log, although read models lag behind.
 

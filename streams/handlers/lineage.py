@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The handler of lineage from Kafka: each message is one OpenLineage event or a batch, for the log of the topic's tenant.
 

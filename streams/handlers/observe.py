@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The handler that finds commits without the gateway: snapshots that no approved decision names.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The handler of S3's events: appends triggers to the logs that they belong to.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an object store says about new objects: S3's event notifications, parsed strictly. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 From S3 event messages to groups: one trigger per metadata file, and one per table for the data files of a batch. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The part of a table's metadata file that the streams need: the table's uuid and its snapshots. Pure.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads metadata files that tenants name, in child processes that can be killed (their side: `reader_process.py`).
 

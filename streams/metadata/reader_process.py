@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The child process that reads metadata files: `python -m streams.metadata.reader_process`, started by `reader.py`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Counters of one process's streams since they started, printed when they stop.
 """

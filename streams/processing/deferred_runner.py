@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Handles deferred messages (`state/deferred.py`), which need a third-party host, with few tasks and apart from the logs.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Replays dead letters: each is handled once more, alone, by its handler, or sent again to its sink.
 

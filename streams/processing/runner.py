@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The PostgreSQL runner: the logs themselves are the source; every handler passes every log, in order.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The sender: delivers the outbox to its sinks, at least once, in order within a key.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Where outbox messages go: a webhook, a Kafka topic.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The sink `kafka`: CloudEvents in structured JSON, keyed by table, so that the events of one table stay in order.
 

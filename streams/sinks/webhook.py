@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The sink `webhook`: each message is one POST of JSON, with its id in the header `Idempotency-Key`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads a catalog through the gateway, as any engine does: its tables, and the metadata location of each.
 

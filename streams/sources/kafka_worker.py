@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Faust on Kafka: gives the messages of topics to handlers. The one place that knows Faust.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The baseline below events and webhooks: at intervals, look at every table of foreign catalogs, and append what the log
 does not know yet.

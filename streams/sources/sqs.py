@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The SQS queue of S3's events: its messages become triggers in the logs. The only module of this package with boto3.
 

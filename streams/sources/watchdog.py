@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Notices a consumer that does nothing: messages wait, nothing is committed, and nobody says why.
 

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: ensure_leases
 -- Every handler has a lease for every tenant's log; the system log is of no tenant. What is missing is looked for here and
 -- below apart: a log that is made between the two statements has a cursor at first, and its lease the next time.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: put
 -- Messages that cannot be handled; one that is dead already died once more.
 INSERT INTO streams.dead_letters AS d (log_id, source, id, index, key, payload, reason, attempts)

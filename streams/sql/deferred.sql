@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: put_hosts
 -- Hosts that messages lead to, where they are new.
 INSERT INTO streams.hosts (log_id, handler, host)

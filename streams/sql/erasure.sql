@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: dead
 -- Some dead letters of a log, behind one.
 SELECT source, id, index, key, payload, reason FROM streams.dead_letters

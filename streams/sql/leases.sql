@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: renew
 -- The work takes longer; nothing if somebody else has taken it over.
 UPDATE streams.leases SET free_at = clock_timestamp() + %(lease_s)s * interval '1 second'

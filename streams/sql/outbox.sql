@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: put
 -- Messages that are to leave, in their order; one that waits already is not put twice.
 INSERT INTO streams.outbox (log_id, sink, id, key, payload)

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: approved_snapshots
 -- Of some snapshots those that approved decisions on a table name, and how far into the log these rows are. One statement,
 -- so that both are of one moment. A decision on a table that had no uuid yet may be of this one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Cursors in PostgreSQL: the position of each handler in each log, and the next messages from there.
 

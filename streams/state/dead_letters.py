@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Dead letters: messages that could not be handled or were rejected, with the reason, kept for a replay.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Deferred messages: entries that a cursor has passed, and whose handler still needs an answer of a third-party host.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Removes a person's login from dead letters, the outbox, and the recorded answers of hosts.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Leases: which process works on which duty of which log. A duty is a handler's (`handler:<name>`) or a sink's
 (`sink:<name>`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Metrics of the streams: the lag of handlers, deferred messages, the outbox, dead letters.
 """

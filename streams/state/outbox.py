@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The outbox: messages to sinks, stored with the position that led to them, and removed once their sink has them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is fuzzed besides the log's own formats: files that lie beside it, and what an authority answers.
 

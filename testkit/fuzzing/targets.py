@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is fuzzed: every parser of the log, a line each in `targets`.
 

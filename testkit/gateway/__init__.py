@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables, requests and upstreams for the tests of the gateway."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an application of the eventsourcing library records in a tenant's log, through an appender that runs already.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens to a tenant before its database is backed up, and afterwards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of names that a reader takes for one another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server with bounds on its connections, and clients that speak HTTP/1.1 byte by byte."""
 
 from __future__ import annotations

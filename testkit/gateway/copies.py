@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies that leave an installation, as bytes, and how a word is looked for in them: in each form it may have there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decisions that are open in a tenant's log, and how each is settled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The fault table of a commit to a catalog elsewhere: what happens at each step if it is lost, its answer is lost, it
 arrives late, or the process is killed there; and what the client is told, the log says and the upstream holds.

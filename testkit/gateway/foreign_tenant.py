@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A tenant whose catalog `far` is elsewhere, behind a wire that can fail, and what must hold of it whatever happens.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What the log tells about a catalog, and whether the catalog's rows say the same.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The open decisions of a log, all of them, as the gateway's role sees them.
 """

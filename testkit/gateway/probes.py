@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The tables that raw requests are made from: request lines, headers, ways to frame a body, credentials, other protocols.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A client that sends exactly the bytes it is told to, and takes nothing for an answer that is not one, byte for byte.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A database that is saved and set back, as a backup is, and the rows beside the log that must come back with it."""
 
 from __future__ import annotations

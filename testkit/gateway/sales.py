@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The table `sales.orders` of catalog `lake`, as most tests of the gateway use it: where it is, and requests about it.
 """

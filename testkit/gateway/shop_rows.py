@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small table of orders in shops: its schema, for the catalog and for Arrow, and its rows."""
 
 from __future__ import annotations

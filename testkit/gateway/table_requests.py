@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests about the places of tables: bodies that create a table, move it and add a snapshot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A machine's apt with sources, keys and settings of its own, and a repository in a folder, signed with a real key.
 """

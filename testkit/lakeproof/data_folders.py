@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A database's folder that a test makes by hand, where a start looks for it and belonging to whom it should."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An installation that was used in every way that leaves rows, and what its owner can change beside the logs of it.
 

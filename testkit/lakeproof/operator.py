@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `lakeproof ledger …` on one test's database and a home of its own, as an operator has them."""
 
 from __future__ import annotations

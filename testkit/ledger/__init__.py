@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs, signers, witnesses and broken connections for the tests of the log."""

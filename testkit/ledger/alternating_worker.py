@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One of several processes that take turns: appends as many entries as each line of its input says, then says where it is.
 

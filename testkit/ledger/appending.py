@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of the Appender share: groups to append, and looking at what is really in the database afterwards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs that continue another log, and first entries that only claim to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that ends in the middle of changing what a directory holds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A wire to a real PostgreSQL server that fails at one statement: cut before it arrives, or after it was carried out; the
 statement refused with an error; the session ended by the server.

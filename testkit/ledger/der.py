@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes DER value by value, right or wrong: what the classes of `ledger/anchoring/cms.py` would not let pass."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of sealing and erasing share: people, keys in a test's own directory, and an Eraser over a database."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs to make evidence of: decisions as the gateway records them, their outcomes, rules, and anchors of them."""
 
 from __future__ import annotations

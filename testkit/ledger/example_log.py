@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The log of three entries that `docs/ledger.md` works through, byte for byte the same whenever it is made.
 

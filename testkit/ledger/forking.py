@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Random forks of a log, and random honest continuations: what the signer must find, and what it must not.
 

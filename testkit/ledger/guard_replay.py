@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Guarded rows are a function of the log. This compares the live rows of one guarded table with those that its log tells.
 

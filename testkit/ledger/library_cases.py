@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The eventsourcing library's own test cases for those who store its events.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs to test with: made by the real rules, in memory, in a directory or in a database."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Random events, of everything that the format allows: text of all planes, edge integers, times at which clocks change.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Round trips: random entries into PostgreSQL and out again, by dump, restore and export, verified wherever they come.
 

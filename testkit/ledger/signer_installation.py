@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A signer at work on a real database, and what an auditor sees of its keys."""
 
 from __future__ import annotations

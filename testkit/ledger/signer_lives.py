@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lives of a signer's keys, as a system log tells of them: made by the real statements, without a database."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SSH agents to test with: OpenSSH's own, and one that answers whatever a test says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A database with one log and a key directory, for tests of the signer: what it holds, and what has left."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An authority of which everything can be wrong: it writes tokens itself, and signs them properly.
 

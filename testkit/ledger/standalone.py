@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs `verify_lakeproof.py`, the verifier that third parties hold, in this process, and says how it ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Processes that append to a few logs while they are killed, stopped, rolled back and cut off; and whether what they were
 told was true.

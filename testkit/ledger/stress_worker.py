@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One process of the stress test: appends without end, and writes down what it asks and what it is told.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A reader that follows a log as it grows: what it has seen, it has seen once, and it has missed nothing.
 """

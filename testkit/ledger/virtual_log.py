@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Logs of any size, from one hash a height.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs to be witnessed, their forks, and witnesses in a directory: what the tests of `ledger.witness` share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A table to which everything happened that the graph records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is told of lineage in made-up histories, and the rule about cycles in its plainest form.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The program `c2sp` of the folder beside this file: other implementations of C2SP's formats, built once with Go.
 

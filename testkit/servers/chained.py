@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Two gateways in a row, over real sockets: the catalog `beyond` of the first is the catalog `lake` of the second.
 

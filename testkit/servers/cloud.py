@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 S3, SNS and SQS for tests: the same server that the scene starts (`lakeproof.demo.cloud`), and what a test does to it.
 """

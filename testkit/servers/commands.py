@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The command `lakeproof` for tests that call it often: every call is a process of its own, forked from one that has the
 packages imported, so that it costs what the command does and not a second of imports.

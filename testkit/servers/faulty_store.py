@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Object stores as they should not be: each answers a request for an object in one wrong way, or never.
 """

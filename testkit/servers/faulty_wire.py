@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A wire to a real HTTP server that fails as a test says: a request or its answer is lost, late, or replaced by another.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A whole gateway for a test: the real services on a database of the test's own, reached through the application itself.
 """

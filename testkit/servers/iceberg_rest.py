@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Apache Iceberg's own REST catalog server, with which its clients are tested: a real upstream, on files and SQLite.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Java 17 for tests, and servers that run on it: started on ports that were free, proven to be ours, ended with the test.
 

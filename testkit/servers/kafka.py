@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Apache Kafka, one node in KRaft mode on loopback: the real broker behind the tests of the streams.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A real HTTP server for an application of a test: uvicorn on a free port of loopback, in the test's own event loop.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The jars of real servers: those of a pom in `poms/`, fetched once with Maven into the cache, used offline afterwards.
 

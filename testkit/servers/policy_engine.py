@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One policy engine for all gateways of a test process: starting one takes longer than most tests.
 

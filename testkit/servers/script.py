@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An upstream that says what a test has written down for it, by path: whatever a catalog elsewhere may say, or should not.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A time-stamping authority for tests: `openssl ts` itself, with a root, an intermediate and certificates of its own,
 served on loopback. Its answers are OpenSSL's; what is wrong with one is wrong because it was configured so.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Places on this machine where nobody must be sent to, and every way to write them.
 

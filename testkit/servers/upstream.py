@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A simulator of another catalog: the Iceberg REST protocol over tables in memory.
 

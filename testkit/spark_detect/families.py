@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Columns as they are met: families of values that are personal data, and of values that only look like it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A gateway with a client, and detection over its logs: what the tests of this folder work on.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 An oracle for the compiled kernel: the same counts by RE2's regular expressions (pyarrow) and validators in numpy.
 

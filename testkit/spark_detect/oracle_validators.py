@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The oracle's validators: which digits in the form of a number are one, for many numbers at once with numpy.
 

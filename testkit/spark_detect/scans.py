@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scans of a table, and what their tasks count."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Detection without Spark: the same plans, tasks and groups, one after the other in this process.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Detection as a process of its own, for tests: Spark as `lakeproof up` starts it.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Questions and answers: events of no vocabulary, and a handler whose effects are easy to count.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A process that runs a runner until it is killed, by itself at one step or by whoever watches its wire.
 

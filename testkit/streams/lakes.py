@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Tenants with a catalog elsewhere, whose files are in a bucket of the test's own: what streams know of them, projected.
 """

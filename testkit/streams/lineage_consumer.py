@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A process that takes lineage from Kafka into the log, for tests that kill it. Arguments: one JSON object.
 """

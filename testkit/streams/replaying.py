@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replays of dead letters, and the end of waiting for hosts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata files of Iceberg tables, with their snapshots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection to PostgreSQL that a test can cut, and leases short enough to wait for."""
 
 from __future__ import annotations

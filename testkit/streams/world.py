@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The streams' world: a database with tenants' logs, a real appender, and handlers whose effects are easy to count.
 """

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole installations for the tests across packages."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A gateway process that kills itself: the real services, composed so that a commit to a table dies at one point.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The documents' commands, as a reader runs them: which blocks a page has, and one way to run them.
 

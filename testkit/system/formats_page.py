@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What `docs/formats.md` has to say, read from the code.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The graph of who imports whom, read from the source: circles, imports upwards, and folders without a place.
 

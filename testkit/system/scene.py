@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Plays the scene of `make run` with the command itself, kills it at a step, and checks what it printed and left.
 """

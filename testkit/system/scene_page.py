@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `docs/scene.md` compared with what the scene prints, and written from it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Two tenants of one installation that have lived: what each has bears marks of its own wherever something can be named.
 

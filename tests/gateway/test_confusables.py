@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Confusable names: UTS 39 skeletons, without regard to case.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A database that lacks a table or a right, as during a failover or a restore: 503, the cause is logged for the operator
 and not sent to clients, and the gateway recovers by itself.

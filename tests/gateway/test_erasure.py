@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A person is erased from a running gateway: refused at once, found nowhere, and every proof stays valid.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Erasing while nothing runs, after an interruption, and in a log that is closed.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The catalog's rows follow from the log: whatever engines do, replaying entries and parts gives the same rows.
 """

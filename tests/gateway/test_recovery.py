@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A gateway whose database was set back: log and guarded rows come back from an export, or another log begins.
 """

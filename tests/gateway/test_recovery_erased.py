@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Recovery of a log whose last entries record an erasure: erased data is not restored before serving.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The command `lakeproof` as people run it: a process of its own each time, its exit code, and what stands on the screen.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scene's cloud: it tells of new objects, and nothing of it outlives whoever started it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lakeproof up` ends when a task of it meets a fault of ours: it does not go on without that task."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A login is overwritten wherever it stands in the files of a home, and nothing else is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Applications of the eventsourcing library that find their log by variables: `PERSISTENCE_MODULE=lakeproof.event_store`.
 """

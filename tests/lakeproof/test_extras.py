@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is installed for whom: the extras, the lock files, and what a command says where a package is missing.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A home that has lost the keys of sealed parts: nothing is taken for erased, and nothing sealed with others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is printed of an installation shows no password, and of a payload part no content."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Home and warehouse are nobody else's: made so, tightened if they are ours, refused if they are not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Provisioning: under which authority logs can be named for ever, so that each of them can be fetched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that never became entries are kept with their bytes, and for no longer than payload parts are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The waits of the scene depend on what moves, not on how long it takes.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The fault table in its small form: some points of each operation, spread over steps, faults and what happens then.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs of up to 2^40 entries and beyond, of forty hashes each: what is computed on a tree holds at sizes nobody has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Made-up histories for the projections' tests, and a log of the test's own database to append them to.
 """

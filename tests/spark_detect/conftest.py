@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A lakehouse for each test, and one Spark session for all of them.
 """

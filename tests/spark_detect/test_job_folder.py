@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What detection's processes are handed: in files that nobody else reads, and in nothing that Spark shows.
 """

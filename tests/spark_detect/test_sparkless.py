@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 From commits to findings, on real tables behind a real gateway; without Spark, by the same code.
 """

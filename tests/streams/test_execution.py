@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is away for a while is waited for; only what the log will never take is put apart as dead."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 No tenant sees what another's streams are at, no reader writes, and the auditor sees counts and no messages.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A database that refuses for a while: the streams and the projections wait, say so once, and go on by themselves.
 """

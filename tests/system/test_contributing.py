@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What contributors are told is true: commands run, names lead somewhere, versions agree, and types are shipped.
 """

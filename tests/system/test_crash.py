@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The gateway is killed at each step of a commit: afterwards record and table agree, and an engine simply goes on.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The database is stopped, killed, or does not answer a COMMIT: nothing is lost, no answer says more than is known, and
 the same gateway goes on when it is back.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The documents are true: tables are what the code prints, links lead somewhere, names of files exist.
 """

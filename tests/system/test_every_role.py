@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Every database role of an installation against every table, view, sequence and function of its database: a reader sees
 nothing of another tenant, whatever is there to be read, and can do nothing but read.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Every route of the gateway, called with one tenant's key on another tenant's things: the answer is the one for things
 that do not exist, and nothing of the other tenant is in it.

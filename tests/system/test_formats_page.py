@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The page of stored formats says what the code does, and each comparison notices a page that does not.
 """

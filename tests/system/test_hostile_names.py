@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Names that would mean something else if they were ever a part of a statement, a path or a pattern: two tenants use the
 same ones, each sees its own things under them, and nothing else happens.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Two tenants with the same names for everything: neither reads or writes the other's, in HTTP, SQL or openCypher.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The import graph: no circle, no import upwards, a layer for every folder, and tests and benches apart."""
 
 from __future__ import annotations

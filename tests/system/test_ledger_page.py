@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page about the log is true: its example is what our rules make, and its commands print what it says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of what was measured says what the results say, and every result of the log is on it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The README's first steps and the pages that continue them work as they stand: every block is run, in order.
 """

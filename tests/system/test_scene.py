@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The scene of `make run`, played by the command itself in a home of its own: begun on a fresh one, killed, played again.
 

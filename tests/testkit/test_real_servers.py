@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Real servers of the tests: they answer, and they end with the process that started them, however that ends.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The HTTP/1.1 server in front of the application, with bounds on each connection and on their number.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Parses the body of a request as its head declares it: bytes in, pieces of content out, and where it ends.
 

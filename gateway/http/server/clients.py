@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The client's address of a request: the peer's, or the one that a trusted proxy reports.
 

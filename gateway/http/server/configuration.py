@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 uvicorn's configuration: it listens, does TLS and shuts down in order; connections are handled by `connection.py`.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One connection: a request arrives, is answered, and the next one may come.
 

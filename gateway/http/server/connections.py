@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Bounds the connections of a process: how many there may be, and which one is closed for a new one.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 One request and its answer, between a connection and the application: ASGI's `receive` and `send`.
 

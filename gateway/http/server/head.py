@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Parses the head of a request: bytes in, a `Head` out, or the reason for its refusal (RFC 9112).
 

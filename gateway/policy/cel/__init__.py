@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 CEL: from the text of an expression to a verdict. The one folder that imports cel-python, its parser and RE2.
 

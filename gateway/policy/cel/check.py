@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks names and calls of an expression when it is saved: what can never work is refused.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an expression means: cel-python's interpreter, with the macros and the logic of the CEL language definition.
 

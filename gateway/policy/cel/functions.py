@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The operators and functions of CEL where cel-python has Python's meaning instead.
 

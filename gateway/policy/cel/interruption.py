@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Stops an evaluation that takes too long without ending its process: it checks a flag at each node.
 

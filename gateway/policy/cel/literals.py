@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks the literals of an expression: numbers, escapes and patterns.
 

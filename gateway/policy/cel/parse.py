@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Parses the text of an expression to a syntax tree, with the position of every error.
 

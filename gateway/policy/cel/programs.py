@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Compiled expressions, and their evaluation on one set of variables.
 

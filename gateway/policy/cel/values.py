@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The values of CEL: their kinds, when two are equal, and how JSON becomes one.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The vocabulary of events: one frozen dataclass for each type and version.
 

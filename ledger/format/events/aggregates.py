@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Events and snapshots that applications record of their own aggregates, through the eventsourcing library.
 

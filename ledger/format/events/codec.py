@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Turns event dataclasses into canonical data and back, strictly.
 

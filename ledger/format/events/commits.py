@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The events of a catalog mutation: the decision on it, and its outcome (docs/formats.md, "Event types").
 

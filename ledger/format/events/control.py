@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The control plane: what users edit, as events. Each carries its whole content, never in parts.
 

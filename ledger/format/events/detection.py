@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Detection: scans of snapshots, what they found, and which alerts were delivered.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Erasures of payload parts. The log records which parts, when, by whom and why, and nothing of their content.
 

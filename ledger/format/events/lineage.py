@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Lineage: what engines send as OpenLineage, and the edges that were omitted because they would close a cycle.
 

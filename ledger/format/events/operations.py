@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Operations of the installation: signer keys, migrations, schema, attested projections, successors of logs, places.
 

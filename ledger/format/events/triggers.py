@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Triggers from outside, which say that a table may have changed, and changes found to have bypassed the gateway.
 """

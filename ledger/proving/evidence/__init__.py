@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Evidence: what is proven about a decision, a table or a period, in one file that a third party checks without us.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The evidence bundle, version 1: one file with entries, what is disclosed of them, one proof, and a signed checkpoint.
 

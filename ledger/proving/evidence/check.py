@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Checks an evidence bundle offline, from the file and the keys that the caller trusts. No database, no network.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 PostgreSQL as the source of evidence: entries, tiles and checkpoints as the auditor reads them, parts as the tenant.
 

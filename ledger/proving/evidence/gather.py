@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Gathers a bundle: the entries that a scope needs, what may be disclosed of them, and the proof. Then it checks the
 bundle.

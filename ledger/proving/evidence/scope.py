@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a bundle claims to be about, and how much of that claim follows from its entries. Pure.
 

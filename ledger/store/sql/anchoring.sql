@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: anchoring_states
 -- The newest signed checkpoint of every log but the system's own, with its newest anchor in the system log.
 SELECT l.log_id, l.origin, c.size, c.note, a.entry

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: subject_erase
 -- Holds if the subject was not erased before.
 INSERT INTO ledger.erased_subjects (log_id, subject) VALUES (%(log_id)s, %(subject)s) ON CONFLICT DO NOTHING

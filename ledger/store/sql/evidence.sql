@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: group_index
 -- The index of the first entry of a group.
 SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = %(group_id)s

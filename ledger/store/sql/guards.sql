@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: aggregate_create
 -- Holds if the aggregate does not exist yet.
 INSERT INTO ledger.aggregates (log_id, key, version) VALUES (%(log_id)s, %(key)s, 1) ON CONFLICT DO NOTHING

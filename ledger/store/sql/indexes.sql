@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: only_rows
 -- Read tables from their first page to their last, for the rest of the transaction.
 SELECT set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'off', true),

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: lock_heads
 -- Lock the heads of a batch in the same order everywhere; skip a head that another process holds. The clock is read after
 -- each lock. Each batch reads whether the log is confirmed and the server durable: both change under open connections.

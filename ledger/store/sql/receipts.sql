@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: newest_checkpoints
 -- The newest signed checkpoint of each of several logs that has one.
 SELECT w.log_id, c.size, c.note

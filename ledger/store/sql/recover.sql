@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: bound_waits
 -- A recovery waits for a head no longer than an append may take.
 SELECT set_config('lock_timeout', '5s', true)

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: entries_found
 -- Matching entries in a range of a log, newest first. An entry begins with its actor (docs/formats.md, "Entry").
 SELECT index, entry FROM ledger.entries

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: hold_signer_lock
 -- True if this session is the one signer of all logs, or has just become it. Held until the session ends.
 SELECT CASE

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: complete_tiles
 -- Complete tiles of one level. One statement for each level: joining with the addresses costs more to plan.
 SELECT tile, hashes FROM ledger.tiles

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- name: rows_between
 -- Entries with their derived columns, from_index up to, not including, to_index.
 SELECT index, entry, leaf, type, key, is_control, group_id::text FROM ledger.entries

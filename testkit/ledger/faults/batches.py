@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is appended at a point of the fault table: drawn by a seed alone, so that any process can draw it again.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Faults at every step that a piece of work does on files: an error of the disk, or a crash before or after the step.
 

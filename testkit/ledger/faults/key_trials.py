@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The operations of the fault table that work with keys besides the log: a round of the signer, and erasing.
 """

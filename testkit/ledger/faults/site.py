@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Where points of the fault table happen: a database behind a wire that fails, and what must hold in it afterwards.
 """

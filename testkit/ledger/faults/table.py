@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The fault table: one operation, one statement or step on files, one fault, and what happens then.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The operations of the fault table: what each does, what must be true of what it said, and how it is done once more.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A trial of the fault table in a process of its own, to be killed without warning.
 

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classes of tampering with a log, and what verification must find."""

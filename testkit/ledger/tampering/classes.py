@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 All classes of tampering with a database, by name.
 """

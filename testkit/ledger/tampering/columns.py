@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classes of tampering: one changed value, for every column of every table of the log.
 

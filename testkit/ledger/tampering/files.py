@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classes of tampering with what has left the database: an exported directory, the proof of one entry, an evidence bundle.
 

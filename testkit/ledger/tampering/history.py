@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classes of tampering with history: cut off, set back, or rewritten with chain, tiles and head, with the key and without.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What tampering is made of: a world of logs, one change to it, what must be said then, and how everything is put back.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Counts the pages that the compiled kernel accepts: of tampering with a log that it leaves alone, it would say nothing.
 

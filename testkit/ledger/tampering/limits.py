@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What can be changed in the tables of the log without verification finding it, and why: what an auditor must know.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classes of tampering with a value that is none: NULL where the schema forbids it, nothing at all, a date of no calendar.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classes of tampering with files that prove something by themselves: the proof of one entry, and an evidence bundle.
 

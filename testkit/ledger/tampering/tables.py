@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classes of tampering with whole entries: removed, moved, repeated, taken from another log; and with whole logs.
 """

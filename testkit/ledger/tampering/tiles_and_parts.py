@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Classes of tampering with what stands beside the entries: tiles, payload parts, and indexes that lie.
 """

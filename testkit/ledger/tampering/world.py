@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The world that is tampered with: two tenants' logs and the system log that anchors them, written by the real services.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Edits of the control plane: aggregates, their limits, and the operations on a real log with the real policy engine.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Rights hold against callers who have some: no rule stops a tenant, no name stands for configuration.
 """

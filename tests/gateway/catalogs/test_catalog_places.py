@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Places of foreign catalogs: the first tenant to register one holds it, and only the operator moves it.
 """

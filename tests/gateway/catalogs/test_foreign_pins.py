@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Pins: the requirements added to a commit hold for the judged state, and for no other.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A foreign catalog with the option `location`: new places outside of it are refused.
 """

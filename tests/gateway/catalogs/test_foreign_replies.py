@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The outcome of a forwarded mutation according to the upstream's reply: certain only if the reply is.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Answers of an upstream as engines see them: everything except what bypasses the gateway.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A warehouse on S3: the built-in catalog stores its metadata there; engines get its address, not its credentials.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Storage places: one normal form for each folder, and whether one contains another.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The adapter of kind `rest` over real sockets: its requests, and how it handles answers and their absence.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Locations of tables: in their alias's folder of the warehouse, whatever a client requests.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Places of tables: no table inside another, and no path outside of the catalog's folder.
 """

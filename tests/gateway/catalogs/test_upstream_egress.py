@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Where the gateway connects to for its tenants: nowhere but where the operator allows, whatever a catalog says.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Mutations that cannot be judged, recorded or written: nothing is changed, and the answer says no more than is known.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commit flow: what is recorded, what is changed and what the engine is answered agree.
 """

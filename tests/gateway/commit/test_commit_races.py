@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Mutations that race with others: another commit, or a rule, key or alias that changes meanwhile.
 """

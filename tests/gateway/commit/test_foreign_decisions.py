@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Open decisions follow from the log: whatever becomes of forwarded commits, replaying it gives the same rows.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Every fault at every step of a commit to a foreign catalog, against Apache Iceberg's own REST catalog server.
 """

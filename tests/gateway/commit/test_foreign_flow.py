@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commit flow with a foreign catalog: the order of its steps, and the answer if one of them fails.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Large bodies: parsed one at a time per tenant, in a thread.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Namespaces: created, changed and dropped, but never while they contain anything.
 """

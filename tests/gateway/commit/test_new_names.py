@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 New names: readable, and not confusable with a sibling's. Through the real routes, with the real catalog.
 """

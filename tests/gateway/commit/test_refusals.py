@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Refusals without a decision: recorded with their counts, and bounded so that they cannot fill the log.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What is in force: the pure fold, and the control plane that follows a real log.
 """

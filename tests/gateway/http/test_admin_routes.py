@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Edits of the control plane over HTTP: each resource, its refusals, and who may edit.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The application around the routes: unknown routes, failures, and the routes for operators.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Bad credentials: refused with 401 without repeating them, and never at the cost of a slow hash.
 """

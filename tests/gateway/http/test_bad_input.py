@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Malformed and oversized requests, and unknown credentials: refused before anything is recorded or changed.
 """

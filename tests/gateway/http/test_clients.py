@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The client's address: the peer's, unless a trusted proxy reports another.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Bodies in gzip: expanded within the same caps; no other encoding is supported.
 """

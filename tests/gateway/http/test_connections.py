@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Connections that stall, are too many, or end early: each ends in its time, without effect on others.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Bad credentials over HTTP: each is refused alike on every route, and a flood of them is counted rather than recorded.
 """

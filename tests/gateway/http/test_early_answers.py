@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A refusal that is sent before the request's body has arrived reaches clients that send all of it before they read.
 

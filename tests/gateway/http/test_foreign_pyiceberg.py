@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A real engine through two real gateways: PyIceberg writes to a catalog whose upstream is another gateway.
 """

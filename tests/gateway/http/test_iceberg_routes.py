@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The Iceberg REST catalog's routes: which exist, how names are encoded in them, and the form of the answers.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `POST /v1/lineage` through a real gateway: kept before it is answered, 422 with the path of a cycle, never a long wait.
 """

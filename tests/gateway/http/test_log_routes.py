@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `GET /log/{origin}/…`: a tenant's log over HTTP, verified by its client, and nothing of another tenant.
 """

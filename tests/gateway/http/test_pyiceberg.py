@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A real engine against the real server: PyIceberg, in threads, over HTTP, with Parquet in a local warehouse.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Raw bytes on sockets: each probe gets one complete answer of the expected status, or the connection is closed.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Reads: pages, existing and missing objects, who may learn of them, and cached judgements.
 """

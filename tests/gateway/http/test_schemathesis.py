@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Requests that are made up from the specifications themselves, valid ones and others, against a running gateway.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `POST /v1/webhooks/polaris` as its reference has it: only signed callbacks count, and other senders learn nothing.
 """

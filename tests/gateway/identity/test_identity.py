@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 API keys: their text, their hashes and their principals, on a real database.
 """

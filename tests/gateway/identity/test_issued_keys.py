@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Keys that callers issue: their expiry, their actors, and what the log records of them.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables to commit to, and commits in one call: parsed, checked and applied."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Properties of every commit: nothing is lost, the input does not change, logs and versions are right.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The commits that Spark sent, replayed in the order in which they were made.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A createTable request as updates: fresh ids, remapped spec and order, properties."""
 
 from __future__ import annotations

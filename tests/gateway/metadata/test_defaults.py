@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Default values of columns: those of each type, and those that are none (table spec, appendix C)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemas, partition specs and sort orders: which id they get, which of them are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metadata files: written once and durably, read as they were committed or not at all."""
 
 from __future__ import annotations

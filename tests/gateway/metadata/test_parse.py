@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Well-formed updates pass as they are, malformed ones are refused with the place of the fault."""
 
 from __future__ import annotations

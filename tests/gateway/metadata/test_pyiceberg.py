@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What PyIceberg makes of the same updates, for every update it applies and for random sequences of them.
 

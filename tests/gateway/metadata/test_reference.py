@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Java reference implementation answered to the same requests: known answers for every update."""
 
 from __future__ import annotations

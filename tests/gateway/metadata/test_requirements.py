@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each requirement: where it holds, and the exact text where it does not."""
 
 from __future__ import annotations

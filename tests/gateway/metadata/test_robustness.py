@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 For any request on any stored metadata, the result is metadata or one of our errors.
 """

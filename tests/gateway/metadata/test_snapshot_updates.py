@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Snapshots, branches, tags and statistics."""
 
 from __future__ import annotations

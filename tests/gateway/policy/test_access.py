@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Access rules: their variables in Nessie's vocabulary, and the decisions that follow from their verdicts.
 """

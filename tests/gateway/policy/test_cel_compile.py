@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Expressions that are refused when they are saved, and the position in the error.
 """

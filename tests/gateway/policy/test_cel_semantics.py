@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What expressions mean. The expected values follow the CEL language definition (google/cel-spec, doc/langdef.md); where
 cel-python by itself gives others is said in `functions.py` and `evaluate.py`.

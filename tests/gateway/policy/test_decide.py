@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the verdicts of policies to a decision."""
 
 from __future__ import annotations

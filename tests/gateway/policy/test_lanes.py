@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The engine with several tenants, over real child processes: the calls of one do not delay the others'.
 """

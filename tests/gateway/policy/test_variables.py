@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The variables of policies: from raw metadata and requests to fixed fields.
 """

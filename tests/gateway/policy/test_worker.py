@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The child process alone: called over its pipes as its parent does, and abandoned as its parent must not do.
 """

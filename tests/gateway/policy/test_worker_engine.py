@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The engine over real child processes: hostile expressions, crashes, queues, and no processes left afterwards.
 """

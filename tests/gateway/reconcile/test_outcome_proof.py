@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The state of a foreign catalog proves an outcome, or does not: each proof, and a state that only resembles it.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Open decisions are settled from the state of the foreign catalog: once, and only with proof.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `lakeproof ledger erase` and `retain`, on an installation with one tenant."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An installation was set back to a backup, database and home: what an export knows to be erased is erased again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `bundle` and `check`, and evidence from PostgreSQL, of real decisions."""
 
 from __future__ import annotations

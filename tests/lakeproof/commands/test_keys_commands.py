@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `lakeproof ledger keys …`, and what `lakeproof up` does with the keys as it starts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `lakeproof ledger …`: what they print, what they return, and what they do not load."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 `lakeproof lineage show`, on the test's own database.
 """

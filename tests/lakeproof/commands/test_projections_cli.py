@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of the read models, on the test's own database."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lakeproof ledger show`, `tail` and `stats`: what they print and what they return."""
 
 from __future__ import annotations

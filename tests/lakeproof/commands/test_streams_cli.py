@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of the streams, on the streams that an installation really runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Verification beside the signer: what it keeps outside the database is held against logs that were set back or replaced.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands `lakeproof ledger witness …`: a witness is made, shown and served without an installation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an installation keeps beside its logs is compared with them: each class of change is found and named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Root's server belongs to an account of its own, to which what an earlier version gave to nobody is handed over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folders of root's servers: each says whose it is, and only one whose installation has ended is removed."""
 
 from __future__ import annotations

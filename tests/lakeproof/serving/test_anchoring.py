@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Anchoring as `lakeproof up` does it: real witnesses, a real authority, and what leaves while they are away."""
 
 from __future__ import annotations

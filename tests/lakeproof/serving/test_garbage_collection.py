@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collector looks through what is new, frees what references do not, and looks through everything once an hour."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A policy worker that is late, or does not start, ends nothing: the gateway is closed meanwhile, and says so.
 """

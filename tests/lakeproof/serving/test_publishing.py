@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints that `lakeproof up` publishes outside: what arrives, what is refused, and that nothing waits for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that serves ends when it can no longer append, however that came."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A newer process builds read models of older versions again; what is as new as itself, or newer, it leaves alone.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Anchors in PostgreSQL: what a log's key has signed is anchored once, by whoever is first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Anchors: a log that was removed, cut off or rewritten contradicts the system log; and who vouches for that one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places where checkpoints are kept outside: a file, a real git repository, a bucket of a server that speaks S3."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """By when a stamped note existed: the authority's time with its fraction and its accuracy, never a moment too early."""
 
 from __future__ import annotations

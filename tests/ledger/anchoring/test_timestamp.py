@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time stamps: OpenSSL's own are accepted, and whatever is wrong with one is found."""
 
 from __future__ import annotations

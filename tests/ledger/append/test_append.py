@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Appender on a real server: what it answers, what is stored then, and what one group cannot do to another."""
 
 from __future__ import annotations

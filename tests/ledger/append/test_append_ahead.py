@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches in a row, each opened behind the COMMIT of the one before: faults in between, order, bulk, and the plan."""
 
 from __future__ import annotations

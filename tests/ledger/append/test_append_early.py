@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A head that is asked for before it is known what is appended: the batch that follows, and what comes in between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Faults at every statement of the Appender: whatever a caller was told is true afterwards.
 

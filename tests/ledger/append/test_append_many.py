@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many groups in one call: whatever happens to some of them, the list says what became of every one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Two processes take turns on one log, across the places where a tile, and a tile of tiles, becomes complete.
 """

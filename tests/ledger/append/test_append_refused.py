@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When nothing at all is appended: a server that is not durable, a log whose history nobody has confirmed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What one group does to the Appender that nobody has foreseen: it is refused alone, or the process learns that it cannot
 append any more. And what a stalled server or a stalled process keeps from nobody: an answer by the deadline.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PostgreSQL reads back, as themselves, the values that `append/wire.py` writes."""
 
 from __future__ import annotations

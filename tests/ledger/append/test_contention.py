@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a head that another process holds is skipped, and when it is waited for."""
 
 from __future__ import annotations

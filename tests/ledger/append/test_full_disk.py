@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A disk that is full, a real one: a small file system of its own, which is filled while groups are appended.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The versions of aggregates, which guards write, are what the log says: whatever was appended, by however many."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tiles that several writers complete in turn are those of the whole log, whatever each of them has seen of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is in the next batch: order within a log, fairness between logs, and the limits of one transaction."""
 
 from __future__ import annotations

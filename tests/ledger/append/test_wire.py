@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pipeline of a connection: answers in their order, errors in their place, any amount, and no wait for ever."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """People and parts are erased for good, in one order that a crash cannot break, and every proof stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is erased of a log that is closed is said in the one that goes on from it, and done in the closed one."""
 
 from __future__ import annotations

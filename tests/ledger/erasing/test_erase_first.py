@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Before a signer confirms a log, what was erased of it is erased again; a log where that fails stays unconfirmed."""
 
 from __future__ import annotations

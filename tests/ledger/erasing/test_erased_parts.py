@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which payload parts a log says are erased: exactly those that its erasures name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A person's login is found in every form that it takes, as a word of its own, and nothing else is."""
 
 from __future__ import annotations

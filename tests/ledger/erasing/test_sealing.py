@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sealed parts open with the right key, for the right part, and never again once the key is destroyed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder of keys beside other processes: one that stands still stops nobody who reads, a crash leaves nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that are written whole: whatever step fails or never happens, the old contents or the new ones are there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asking a server that is not ours: what it answers is bounded, and what cannot be asked is an error of ours."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Sentences of signed-note, tlog-checkpoint, tlog-tiles and tlog-proof that bind us and have no test under their own name.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Canonical JSON: three encoders agree on the profile, all else is refused, and decoding accepts one spelling."""
 
 from __future__ import annotations

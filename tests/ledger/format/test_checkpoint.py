@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints: the one spelling of origin, size and root, and whose signature counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs that go on under another origin: their names, and that nothing else passes for the entry that ties them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cosignatures: each sentence of tlog-cosignature that binds us, both types, and every byte changed."""
 
 from __future__ import annotations

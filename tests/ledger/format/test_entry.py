@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An entry's bytes: one form, which formatting gives and parsing demands to the byte."""
 
 from __future__ import annotations

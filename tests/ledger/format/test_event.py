@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An event's canonical bytes, its commitments and ids: known answers, and every member that can be wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vocabulary: members that are fixed for ever, and strictness in both directions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What others wrote for C2SP opens what we write, and we open theirs: notes, cosignatures, proofs, witnesses."""
 
 from __future__ import annotations

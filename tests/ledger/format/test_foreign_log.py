@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A log that another implementation wrote (transparency-dev/tessera), read and verified with our code alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON objects of others: whatever the bytes are, the object or one kind of error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which keys verify which checkpoints: the chain of statements, followed by someone with files and a pinned key."""
 
 from __future__ import annotations

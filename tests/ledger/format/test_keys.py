@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Event keys: one name a thing, and one thing a name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tree against the definitions of RFC 6962, against vectors and a library of others, and every proof corrupted."""
 
 from __future__ import annotations

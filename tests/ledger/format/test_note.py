@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signed notes: known answers of others, every byte changed, and the rules on known and unknown keys."""
 
 from __future__ import annotations

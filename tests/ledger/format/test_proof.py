@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proof files: what was proved checks with file and key alone, and nothing else does."""
 
 from __future__ import annotations

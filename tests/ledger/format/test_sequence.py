@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of the log against a model that appends one group after the other, and each rule by itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiles: paths and bundles in one spelling, complete tiles whatever the batches, and proofs read from tiles alone."""
 
 from __future__ import annotations

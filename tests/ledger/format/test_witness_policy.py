@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trust policies: each rule of tlog-policy, what is accepted and what is not, and that nothing fails open."""
 
 from __future__ import annotations

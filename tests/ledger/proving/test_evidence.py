@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evidence bundles: what they prove, how complete they are, and that both checkers refuse every change to one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time stamps in evidence: whoever pins an authority has each of them checked, and one that is spoilt is a fault."""
 
 from __future__ import annotations

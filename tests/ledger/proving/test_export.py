@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports and proofs: what leaves the database can be verified with the key alone, and nothing else is overwritten."""
 
 from __future__ import annotations

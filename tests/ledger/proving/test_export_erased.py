@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was disclosed and is erased since: an export that is made again holds none of it, with parts or without."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proofs made from stored tiles: right at every place and size, with roots kept beside tiles or not, only if true."""
 
 from __future__ import annotations

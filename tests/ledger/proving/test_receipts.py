@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Receipts: a caller is given the proof of its entry once a signed checkpoint covers it, and none that is wrong."""
 
 from __future__ import annotations

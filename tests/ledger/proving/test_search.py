@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looking at a log: what is shown is what matches, in order, and what a log holds adds up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The newest part of a tree in memory: its proofs are those of the whole tree, wherever it began, however it grew."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A log that its database has lost comes back from an export, to the byte, or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A confirmation holds in the database it was written in, as long as the server runs: copies of it take nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is given out of logs whose signer's keys have changed: sound data is never called broken, and is verified."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forks below what was signed are found at the next checkpoint, whatever they are; honest logs are never accused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of the signer's keys on a real database: who signs when, and that a crash anywhere leaves what can go on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints that a log signs with ML-DSA-44, too: how they leave, and what those make of it who verify them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ML-DSA-44 keys of a signer in its directory: added and retired on demand, and what a crash leaves of them."""
 
 from __future__ import annotations

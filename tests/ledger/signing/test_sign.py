@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The signer: what leaves, what is refused, and that no crash makes two histories leave."""
 
 from __future__ import annotations

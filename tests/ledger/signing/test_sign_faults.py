@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Every step of a round of the signer x {lost, answer lost, crash before, crash after}, and what must hold after each.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys in an SSH agent: what a real one signs, and that nothing but a right answer of one is ever taken."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys in a key directory: what is private, what is damaged, and what a ring of keys can be."""
 
 from __future__ import annotations

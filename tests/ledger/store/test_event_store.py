@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The eventsourcing library's event store over a log: its own test cases hold, and what it stores is what the log tells.
 """

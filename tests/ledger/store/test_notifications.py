@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doorbell: rings reach other processes, a lost connection is made again, and it ends when it is told to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A database that refuses for a while: the signer and the receipts wait, say so, and come back by themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The eventsourcing library over the log: versions are guards, entries are ours, conflicts are told."""
 
 from __future__ import annotations

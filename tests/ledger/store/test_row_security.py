@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may do what to the log's tables: nobody changes what is written, and a tenant sees its own log alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups that are asked for again are found by the index, however long the log has become."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the verifier that only one particular fault needs: mutants without them survived all other tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clean data never alarms: whatever may be appended verifies, wherever it has travelled. A changed bit does not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A page is hashed as RFC 6962 has it, whoever does the hashing, and nothing outside of it is read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verifying exported logs through rotations of the signer's keys: from files, with one pinned key."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of change to a log is found, with its class and the first bad index; what is not is listed, and why."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two verifiers, which share no code, say the same of the same signed log, however odd what was signed is."""
 
 from __future__ import annotations

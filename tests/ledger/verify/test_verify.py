@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification: clean logs never alarm, and every change is found, with its first bad index and its class."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory is anchored as far as a verified system log, seen by others, says what is in it; and not beyond."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A log that by its origin goes on from another verifies only if its first entry carries what that one signed last."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification over PostgreSQL: a change to any column of any table is found where it was made."""
 
 from __future__ import annotations

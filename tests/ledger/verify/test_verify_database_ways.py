@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways to verify a log in PostgreSQL: several processes, from a checkpoint on, taken up again. All find the same."""
 
 from __future__ import annotations

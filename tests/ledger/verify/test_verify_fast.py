@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fast path accepts nothing that the rules refuse, and what it accepts it takes for the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification through the life of the signer's keys: a retired key vouches for what it had signed, and no more."""
 
 from __future__ import annotations

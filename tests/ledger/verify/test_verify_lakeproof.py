@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The single-file verifier: its Ed25519, its agreement with ours on every tampering, and that it stands alone."""
 
 from __future__ import annotations

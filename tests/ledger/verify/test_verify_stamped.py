@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`verify DIR --stamp FILE --tsa-root PEM`: the export of a system log that a real authority has stamped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Ways to verify: several processes, from a checkpoint on, taken up again, with a second opinion. All find the same.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gathering cosignatures: from real witnesses on loopback, and from slow, broken and lying ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who connects to a witness and does not ask, or asks slowly, or does not listen, keeps nobody else out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A witness on a disk that fails: after every crash, and whoever asks at once, it has cosigned one history only."""
 
 from __future__ import annotations

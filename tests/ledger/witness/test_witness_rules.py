@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of a witness, sentence by sentence of tlog-witness: what it must refuse, and with which status."""
 
 from __future__ import annotations

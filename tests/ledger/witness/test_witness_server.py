@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A witness on HTTP: statuses, content types and bodies as tlog-witness has them, and bounds on whoever asks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 httpx over connections that are checked: real sockets on loopback, and traps that count whoever comes.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The proxy for libraries that connect by themselves, and Arrow's S3 client behind it: real sockets, traps that count.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What an address is for, and what the operator's list allows: pure, and closed wherever it says nothing.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Everything of Apache AGE, as a tenant's reader: what it may call is listed, and nothing breaks or tells of another.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The five answers and the two traversals, on the real database, through the tenant's reader role.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The picture of a table's answers: well-formed, the same every time, and nothing of a name but text.
 """

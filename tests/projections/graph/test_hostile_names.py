@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Names that users choose are values everywhere: stored and found again, whatever is in them.
 """

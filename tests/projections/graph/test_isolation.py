@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 No tenant reads or writes another's data, in SQL or in openCypher, and no reader writes anything at all.
 """

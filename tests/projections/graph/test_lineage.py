@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The graph draws what the lineage projection draws: decided by the same code, on rows of its own.
 """

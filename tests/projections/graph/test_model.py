@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What entries mean to the graph, without a database.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The graph on the real database: what is written is found again, through the tenant's reader role.
 """

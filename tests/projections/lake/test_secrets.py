@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Secrets of catalogs: files that nobody else can read, by an id that is never a path.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Files of the lake: what is missing for ever, and what is away for a moment, are told apart.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which edges are drawn and which are not, and that the log is told of each that is not, once.
 """

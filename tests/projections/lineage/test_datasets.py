@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which table a data set is: by snapshot, by location, by name; and that it follows from the log, however that is cut.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Events as groups of the log: the raw event is a part, the same event is the same group, and an entry is never too large.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 OpenLineage as it is sent: what the specification's own files and real engines send is read, anything else is refused
 with the path of what is wrong, and never with another error.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a run tells: put together from its events in any order, by its columns where they say so, and never against itself.
 """

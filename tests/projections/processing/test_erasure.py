@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What came from an erased part is in no read model, and live is what a rebuild makes of what is left."""
 
 from __future__ import annotations

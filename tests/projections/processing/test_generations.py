@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Rebuilding beside the live generation: equal or not switched, and no reader sees a gap.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Any projection, rebuilt from the log, has the same digest: over made-up histories, cut into batches of any size.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The runner on the real database: nothing lost, nothing twice, whatever dies and however many run.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Scans, findings, alerts, triggers and ungoverned snapshots as rows, on the real database.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Metrics: what is counted, once, and how it is exposed.
 """

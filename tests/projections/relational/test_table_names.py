@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Names that are told late, wrongly, or anew: what a table is called, and that what was found in it is found under it.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which types of columns are looked at, and what becomes of structs, lists and maps."""
 
 from __future__ import annotations

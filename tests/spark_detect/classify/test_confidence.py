@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that tell and names that do not, what follows from both witnesses, and counts that add up."""
 
 from __future__ import annotations

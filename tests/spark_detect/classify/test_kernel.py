@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiled kernel counts what the oracle counts, over any bytes, however Arrow lays them out."""
 
 from __future__ import annotations

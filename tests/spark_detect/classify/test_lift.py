@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is personal data is found; what only looks like it is not, because chance would look the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The validators against numbers that were published, and every single digit of those corrupted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which Java Spark is started with, on machines that have another one as well, or none.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The whole way through Spark: commits become findings, whatever is killed in between.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A file that cannot be scanned fails its own scan: with its class, once, and beside scans that succeed.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A task whose files are on S3: opened with what the catalog's options say, its secret read by name.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Batches: pinned before they are planned, fair to all tenants, and everything that was left open is worked on again.
 """

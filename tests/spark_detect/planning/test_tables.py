@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Which files are scanned for which snapshot, on real tables that PyIceberg writes through a real gateway.
 """

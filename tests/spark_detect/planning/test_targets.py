@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What each entry leads to: a table to be looked at, or nothing.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What a scan says in the log: its figures, its findings, and what is left out when there are too many.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Alerts: raised once per column and kind, delivered at least once under a stable id, told without a single value.
 """

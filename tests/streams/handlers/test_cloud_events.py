@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Entries as CloudEvents: the required attributes, the event's data, and nothing that the log keeps apart.
 """

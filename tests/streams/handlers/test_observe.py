@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is ungoverned, and what is not: metadata files on real S3 against decisions in a real log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """S3's messages: what they say is taken or refused, and nothing in them breaks the parser; whose a location is."""
 
 from __future__ import annotations

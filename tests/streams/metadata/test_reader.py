@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Metadata files on stores that fail in every way there is: a read ends in time, and its process serves or is gone.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The runner on the real database: every handler is given every entry of its types once, in order, whatever comes between.
 """

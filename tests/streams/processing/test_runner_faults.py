@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Faults at every step of a turn: handling, appending, storing, committing; each fails, loses its answer, or kills.
 

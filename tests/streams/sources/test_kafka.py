@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Real Kafka: lineage in through a topic, entries out as CloudEvents; whatever is killed, nothing is lost and nothing is
 in the log twice.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The poller against a whole gateway, behind which a catalog that speaks Iceberg's REST protocol is."""
 
 from __future__ import annotations

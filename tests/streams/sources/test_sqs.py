@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 S3 to SNS to SQS to the log, on real moto and real PostgreSQL: nothing is deleted before it is in the log, and what
 comes again adds nothing.

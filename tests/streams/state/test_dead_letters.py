@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Dead letters: kept with their reason, replayed through what they died of, removed with the effects of a success.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 What leads to a host that never answers: tried some times, apart from everything else, then a dead letter that says why.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A login leaves what is kept and what waits here, page by page; of others nothing does."""
 
 from __future__ import annotations

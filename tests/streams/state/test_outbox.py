@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 The outbox: each message leaves at least once, in order within its key, and holds up no other key, log or sink.
 """
