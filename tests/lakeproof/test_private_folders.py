@@ -15,7 +15,9 @@ import pytest
 from lakeproof.errors import ServerError
 from lakeproof.installation import open_installation
 from lakeproof.private_folders import check_can_be_made, keep_private
+from lakeproof.provision import provision
 from lakeproof.settings import Settings, load_settings
+from testkit.databases import LOGIN_PASSWORD
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 
@@ -27,6 +29,13 @@ def directory(short_directory: ShortDirectory) -> Iterator[Path]:
     """A directory that every user may enter."""
     with short_directory() as directory:
         yield directory
+
+
+@pytest.fixture
+def fresh_database(database: str) -> Iterator[str]:
+    """A database for a home with a password of its own; the login, which all tests share, gets its old one back."""
+    yield database
+    provision(database, login_password=LOGIN_PASSWORD)
 
 
 def mode(path: Path) -> int:
@@ -74,7 +83,7 @@ def test_a_folder_of_another_user_is_refused_and_not_touched(tmp_path: Path) -> 
 
 
 @as_root
-def test_other_users_read_neither_the_home_nor_the_warehouse(directory: Path, database: str) -> None:
+def test_other_users_read_neither_the_home_nor_the_warehouse(directory: Path, fresh_database: str) -> None:
     home, warehouse = directory / "home", directory / "lake"
     for folder in (home, warehouse, warehouse / "sales"):
         folder.mkdir(mode=0o755)
@@ -83,13 +92,13 @@ def test_other_users_read_neither_the_home_nor_the_warehouse(directory: Path, da
     readable = (home, warehouse, warehouse / "sales", warehouse / "sales" / "orders.parquet", home / "crm")
     assert [read_as_another_user(path) for path in readable] == [0] * len(readable)
     said: list[str] = []
-    with open_installation(settings_in(directory, database, LAKEPROOF_WAREHOUSE=str(warehouse)), said.append):
+    with open_installation(settings_in(directory, fresh_database, LAKEPROOF_WAREHOUSE=str(warehouse)), said.append):
         assert 0 not in [read_as_another_user(path) for path in readable]
     assert [line.split(" had mode ")[0] for line in said if "had mode" in line] == [str(home), str(warehouse)]
 
 
-def test_a_home_and_a_warehouse_that_a_start_makes_are_private(directory: Path, database: str) -> None:
-    with open_installation(settings_in(directory, database), print):
+def test_a_home_and_a_warehouse_that_a_start_makes_are_private(directory: Path, fresh_database: str) -> None:
+    with open_installation(settings_in(directory, fresh_database), print):
         assert mode(directory / "home") == 0o700
         assert mode(directory / "home" / "warehouse") == 0o700
 
@@ -97,11 +106,11 @@ def test_a_home_and_a_warehouse_that_a_start_makes_are_private(directory: Path, 
 @as_root
 @pytest.mark.parametrize("which", ["home", "lake"])
 def test_nothing_starts_in_a_home_or_with_a_warehouse_of_another_user(
-    which: str, directory: Path, database: str
+    which: str, directory: Path, fresh_database: str
 ) -> None:
     (directory / which).mkdir()
     os.chown(directory / which, 4242, 4242)
-    settings = settings_in(directory, database, LAKEPROOF_WAREHOUSE=str(directory / "lake"))
+    settings = settings_in(directory, fresh_database, LAKEPROOF_WAREHOUSE=str(directory / "lake"))
     with pytest.raises(ServerError, match="number 4242"), open_installation(settings, print):
         raise AssertionError("it has started")
     assert list((directory / which).iterdir()) == []
