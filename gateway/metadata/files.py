@@ -10,7 +10,6 @@ must never name a file that a power failure can undo.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
 from ledger.errors import FormatError
+from ledger.files.atomic import sync_directory, sync_file
 from ledger.format.json_object import parse_object
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -155,11 +155,13 @@ def _write(io: FileIO, location: str, data: bytes, within: str) -> None:
     try:
         if path is not None and root is not None:
             _check_within(path.parent, root)
-        unsynced = [] if path is None else [path, *_folders_to_sync(path)]
+        unsynced = [] if path is None else list(_folders_to_sync(path))
         with io.new_output(location).create(overwrite=False) as stream:
             stream.write(data)
-        for changed in unsynced:
-            _sync(changed)
+        if path is not None:
+            sync_file(path)
+        for folder in unsynced:
+            sync_directory(folder)
     except OSError as error:
         raise UnavailableError(f"the table's metadata cannot be written, nothing was changed: {error}") from error
 
@@ -195,11 +197,3 @@ def local_path(location: str) -> Path | None:
     """
     parts = urlsplit(location)
     return Path(parts.path) if parts.scheme == "file" else Path(location) if not parts.scheme else None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
