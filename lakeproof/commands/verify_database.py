@@ -195,22 +195,14 @@ async def _verify_alone(
     references = await _read_references(installation, auditor, await _system_log_of(auditor, log), options)
     foreign = [note for kept in references.kept for note in kept.notes]
     foreign = [note for note in foreign if claimed_origin(note) not in {log.origin, references.system.origin}]
-    report = await _verify(
-        installation, auditor, log, options, references, progress, also_held=foreign
-    )  # which are refused there
+    # Notes of other logs are refused there.
+    report = await _verify(installation, auditor, log, options, references, progress, also_held=foreign)
     if report.since is not None:
         if options.keys:  # the system log says whom to trust with the new entries: all of it must be sound
             await _verify_system(installation, auditor, options, references)
         return replace(report, unchecked=(*report.unchecked, "anchors in the system log"))
     if log == references.system:
-        view = await _view_of(
-            installation,
-            auditor,
-            report,
-            await _trusted(installation, auditor, log, options),
-            options,
-            size=report.size,
-        )
+        view = await _view_of_all(installation, auditor, log, report, options)
         report = replace(report, checked=(*report.checked, await _all_present(auditor, view)))
     else:
         verified, trusted = await _verify_system(installation, auditor, options, references)
@@ -235,14 +227,7 @@ async def _verify_every(
             await _system_log_of(auditor, log)
             report = await _verify(installation, auditor, log, options, references, progress)
             if log == system:
-                view = await _view_of(
-                    installation,
-                    auditor,
-                    report,
-                    await _trusted(installation, auditor, log, options),
-                    options,
-                    size=report.size,
-                )
+                view = await _view_of_all(installation, auditor, log, report, options)
                 report = _with_kept(report, references)
             if view is None:
                 lost = "anchors in the system log, which is broken itself"
@@ -445,6 +430,14 @@ async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
         end = min(first + _PAGE, size)
         leaves += b"".join(await read_leaves(connection, log.log_id, from_index=first, to_index=end))
     return bytes(leaves)
+
+
+async def _view_of_all(
+    installation: Installation, auditor: Connection, system: Log, report: VerificationReport, options: VerifyOptions
+) -> _SystemView:
+    """Return what the whole system log says of the others, where that log is what was verified last."""
+    trusted = await _trusted(installation, auditor, system, options)
+    return await _view_of(installation, auditor, report, trusted, options, size=report.size)
 
 
 async def _view_of(
