@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -59,7 +60,7 @@ def create_app(
     app.state.measures = measures
     app.state.metrics = metrics
     app.state.metrics_token = metrics_token
-    app.state.openapi = openapi(OWN)
+    app.state.openapi = _own_openapi()
     for router in (iceberg_routes.router, *OWN):
         app.include_router(router)
     app.add_exception_handler(GatewayError, _gateway_error)
@@ -70,6 +71,11 @@ def create_app(
     app.add_middleware(RawIcebergPaths)
     app.add_middleware(DecodesBodies, size_bytes_max=gateway.intake.body_size_bytes_max)
     return app
+
+
+@cache
+def _own_openapi() -> dict[str, Any]:
+    return openapi(OWN)
 
 
 class RawIcebergPaths:
