@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The five answers about a table as one picture, left to right: what it was made from, who wrote it, the table with the
-policies that allow it, its snapshots and what was found in them, who reads it and what is made from it. Pure.
+The five answers about a table as one picture. Pure.
 
-The middle of each column is kept free for arrows that pass it; panels are above and below.
+Five columns, from left to right: what the table was made from; who wrote it; the table with the policies that allow it;
+its snapshots and what was found in them; who reads it and what is made from it. The middle of a column stays free for
+arrows that cross it; its panels are above and below.
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Sheet:
-    """What is drawn: arrows last, so that they can be followed into a panel; none crosses a card."""
+    """
+    The elements drawn so far; `middle` is the y of the table's middle, in px.
+
+    Arrows are drawn over panels, so that they can be followed into a panel; none crosses a card.
+    """
 
     middle: int
     arrows: list[str] = field(default_factory=list)
@@ -79,7 +84,7 @@ class _Sheet:
 
 def draw_answers(answers: TableAnswers) -> str:
     """
-    Return the picture as an SVG document.
+    Return the answers as an SVG document, which is always the same for equal answers.
     """
     sources, readers = _sources(answers), (_readers(answers), _targets(answers))
     written, snapshots = (_writers(answers), _jobs(answers)), (_snapshots(answers), _findings(answers))
@@ -124,7 +129,7 @@ def _title(answers: TableAnswers) -> str:
 
 def _heading(answers: TableAnswers, width: int) -> list[str]:
     questions = "who wrote it · from what it was made · which policy allowed it · what was found · who else reads it"
-    omitted = "" if answers.omitted is None else f"lineage told of it and not drawn: {format_omitted(answers.omitted)}"
+    omitted = "" if answers.omitted is None else f"lineage reported and not drawn: {format_omitted(answers.omitted)}"
     return [
         text_svg(fitted(_title(answers), width - 2 * MARGIN - 140, size=24), MARGIN, 44, size=22, weight=700),
         text_svg(questions, MARGIN, 68, size=13, colour=MUTED),
@@ -163,7 +168,7 @@ def _place_table(sheet: _Sheet, answers: TableAnswers, *, left: int) -> None:
 
 
 def _flow_in(sheet: _Sheet, panel: Panel, *, top: int, lefts: Sequence[int], table_left: int) -> None:
-    """Draw from the sources through the middle of the next column to the table."""
+    """Draw an arrow from each source to the table, through the middle of the second column."""
     for number, card in enumerate(panel.cards):
         points = [
             (lefts[0] + PANEL_WIDTH - PANEL_PADDING, panel.card_middle(number, top)),
@@ -174,7 +179,7 @@ def _flow_in(sheet: _Sheet, panel: Panel, *, top: int, lefts: Sequence[int], tab
 
 
 def _flow_out(sheet: _Sheet, panel: Panel, *, top: int, lefts: Sequence[int], table_right: int) -> None:
-    """Draw from the table through the middle of the next column to the readers."""
+    """Draw an arrow from the table to each card of the last column, through the middle of the fourth."""
     for number, card in enumerate(panel.cards):
         points = [
             (table_right, sheet.middle),
@@ -197,7 +202,7 @@ def _out_of_table(sheet: _Sheet, panel: Panel, *, top: int, left: int, table_rig
 
 
 def _port(sheet: _Sheet, y: int) -> int:
-    """Return where at the table's side an arrow from or to that height ends: above its middle, or below."""
+    """Return the y at which an arrow from or to height `y` meets the table: above its middle, or below."""
     return sheet.middle + (TABLE_HEIGHT // 4 if y > sheet.middle else -TABLE_HEIGHT // 4)
 
 

@@ -15,7 +15,7 @@ from projections.graph.scan_coverage import ScanCoverage
 from projections.graph.traversals import Impact, Propagation
 from projections.lineage.runs import Omitted
 
-_OMITTED: Final = "Omitted: told of these tables and not drawn"
+_OMITTED: Final = "Omitted: lineage reported of these tables and not drawn"
 
 
 def format_answers(answers: TableAnswers) -> list[str]:

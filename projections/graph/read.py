@@ -39,7 +39,7 @@ HOPS: Final = 3
 HOPS_MAX: Final = 5
 ROWS_MAX: Final = 1_000
 INDEX_END: Final = 2**53 - 1
-"""Above every index."""
+"""Larger than every index."""
 
 _QUOTE: Final = "$lakeproof$"
 _COLUMN: Final = re.compile(r"[a-z][a-z_]{0,62}")
@@ -48,7 +48,7 @@ _LABEL_OF_KEY: Final = {kind.key: label for label, kind in VERTICES.items()}
 
 
 class Direction(StrEnum):
-    """Which way edges are followed."""
+    """The direction in which a traversal follows edges: from start to end, or from end to start."""
 
     OUT = "out"
     IN = "in"
@@ -60,11 +60,12 @@ _PART: Final = {Direction.OUT: "edges_out", Direction.IN: "edges_in"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """
-    Who wrote what, under which policy.
+    A decision on a request to write: who asked to write what, which policies decided, and what came of it.
 
-    `target` is the event key of the table, view or namespace; `decided_by` the policy or rule that was the reason (two
-    if one of each has that id and version); `in_force` all it was judged by. `outcome` is None until it is settled, and
-    for what was not approved; `principal` where its payload part was erased.
+    `target` is the event key of the table, view or namespace. `decided_by` is the policy or access rule that decided
+    (both, if a policy and a rule have that id and version); `in_force` are all that were applied. `outcome` is None
+    until the write is settled, and for a write that was not approved. `principal` is None if its payload part was
+    erased.
     """
 
     index: int
@@ -81,7 +82,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A vertex that a traversal came to, with its least distance from the start `origin` (a key)."""
+    """A vertex that a traversal reached; `hops` is its least distance from `origin`, the key of a start vertex."""
 
     label: VertexLabel
     key: str
@@ -92,9 +93,10 @@ class Reached:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTable:
     """
-    What the graph knows of a table; `renamed_to` is the key of what it is called now, if that is another one.
+    A table, looked up by an event key.
 
-    `is_dropped` if the last that is known of it is that it was dropped, or that another table has its name.
+    `renamed_to` is its present key if that is another one, else None. `is_dropped` is True if it was dropped, or if
+    another table has its name now. `table_uuid` is None if no event named it.
     """
 
     table_uuid: str | None
@@ -103,7 +105,7 @@ class KnownTable:
 
 
 class Graph:
-    """The live graph of one tenant, for the rest of the transaction it was opened in."""
+    """The live graph of one tenant. Use it only within the transaction in which `open_graph` returned it."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
@@ -113,13 +115,14 @@ class Graph:
         self, cypher: str, columns: Sequence[str], parameters: Mapping[str, Json] | None = None
     ) -> list[tuple[Json, ...]]:
         """
-        Return the rows of an openCypher query of ours; its text is trusted, its `$parameters` need not be.
+        Run an openCypher query and return its rows, one value per name in `columns`.
 
-        Vertices, edges and paths come as the objects and lists that AGE shows.
+        The text of the query is trusted: never compose it from input. Its `$parameters` need not be. Vertices, edges
+        and paths are returned as the JSON objects and lists in which AGE writes them.
 
         Raises:
-            ProjectionError: if a column's name is not a plain word.
-            psycopg.Error: if the query is wrong, or would write.
+            ProjectionError: if a column name is not a plain word, or the query contains the quote that encloses it.
+            psycopg.Error: if the query is invalid, or would write.
         """
         if _QUOTE in cypher or not all(_COLUMN.fullmatch(column) for column in columns):
             raise ProjectionError(f"openCypher query: expected plain column names and no {_QUOTE}, found {columns}")
@@ -137,7 +140,9 @@ class Graph:
 
     async def writes(self, *, target: str | None = None, before: int = INDEX_END, limit: int = 100) -> list[Write]:
         """
-        Return the last writes before index `before`, newest first: of one event key `target`, or of all.
+        Return the last writes with an index below `before`, newest first: of the event key `target`, or of all keys.
+
+        At most `limit` are returned, and never more than 1,000.
         """
         query, parameters = "writes", dict[str, Json](before=before, limit=min(limit, ROWS_MAX))
         if target is not None:
@@ -149,7 +154,8 @@ class Graph:
         """
         Return who wrote a table, from what it was made, which policy allowed it, what was found in it, who reads it.
 
-        `table_key` is its event key. One openCypher query; each answer is of the latest so many (`graph/answers.py`).
+        `table_key` is its event key. One openCypher query collects the answers. Each is limited to the latest items
+        (`WRITES` and `EACH_MAX` of `graph/answers.py`).
 
         Raises:
             UnknownTableError: if the graph has no such table.
@@ -162,7 +168,7 @@ class Graph:
 
     async def table(self, table_key: str) -> KnownTable:
         """
-        Return the table of an event key.
+        Return the table with this event key, with its present name and state.
 
         Raises:
             UnknownTableError: if the graph has no such table.
@@ -184,7 +190,7 @@ class Graph:
 
     async def evidence(self, table_key: str, table: KnownTable) -> ScanCoverage:
         """
-        Return what is known of the scans of a table, on which "nothing was found" rests.
+        Return which snapshots and columns of a table were scanned: without scans, "nothing was found" means nothing.
         """
         query = compose(
             "scanned",
@@ -215,10 +221,13 @@ class Graph:
         limit: int = ROWS_MAX,
     ) -> list[Reached]:
         """
-        Return what lies within `hops` (at most 5) edges of the given labels from the vertex `key`, nearest first.
+        Return the vertices within `hops` edges of the vertex with label `start` and key `key`, nearest first.
+
+        Only edges with one of the labels `edges` are followed, all in the same direction. At most `limit` vertices are
+        returned, and never more than 1,000.
 
         Raises:
-            ProjectionError: if `hops` is not 1 to 5, or no edge label is given.
+            ProjectionError: if `hops` is not 1 to 5, or `edges` is empty.
         """
         return await self.walk(start, [key], [(edge, direction) for edge in edges], hops=hops, limit=limit)
 
@@ -233,12 +242,13 @@ class Graph:
         limit: int = ROWS_MAX,
     ) -> list[Reached]:
         """
-        Return the vertices of labels `ends` within `hops` (at most 5) steps from each of the vertices `keys`.
+        Return the vertices with a label in `ends` within `hops` steps of any vertex in `keys`, nearest first.
 
-        `start` is their label, None for several. A step follows edges of one label in one direction. Nearest first.
+        `start` is the label of the vertices `keys`, or None if they have several. A step follows one edge of a label
+        and direction in `steps`. At most `limit` vertices are returned, and never more than 1,000.
 
         Raises:
-            ProjectionError: if `hops` is not 1 to 5, or no step is given.
+            ProjectionError: if `hops` is not 1 to 5, or `steps` is empty.
         """
         check_hops(hops)
         if not steps:
@@ -270,14 +280,14 @@ class Graph:
 
     async def omitted(self, keys: Sequence[str]) -> dict[str, Omitted]:
         """
-        Return what lineage events reported of these tables and data sets and is not drawn, by key.
+        Return, by key, the lineage that events reported of these tables and data sets and that is not in the graph.
         """
         return await read_omitted(self._connection, {bounded_key(key) for key in keys}, projection=GRAPH)
 
 
 def check_hops(hops: int) -> None:
     """
-    Check that a traversal is bounded.
+    Check the number of hops of a traversal.
 
     Raises:
         ProjectionError: if `hops` is not 1 to 5.
@@ -288,10 +298,10 @@ def check_hops(hops: int) -> None:
 
 async def open_graph(connection: Connection) -> Graph:
     """
-    Return the live graph of the tenant whose reader role `connection` works as, in an open transaction.
+    Return the live graph of the tenant whose reader role `connection` has taken; a transaction must be open.
 
     Raises:
-        NotProjectedError: if the role is no tenant's reader, or its graph has not been made yet.
+        NotProjectedError: if the role is not a tenant's reader, or the tenant's graph does not exist yet.
     """
     row = await (await connection.execute(QUERIES["live_graph"], {"projection": GRAPH})).fetchone()
     if row is None:
@@ -305,10 +315,10 @@ async def open_graph(connection: Connection) -> Graph:
 
 def parse_agtype(text: str | None) -> Json:
     """
-    Return the value that AGE shows as `text`; the suffixes of vertices, edges and paths are left out.
+    Return the value that AGE writes as `text`, without the type suffixes of vertices, edges and paths; NULL is None.
 
     Raises:
-        FormatError: if it is none.
+        FormatError: if `text` is not JSON with type suffixes.
     """
     if text is None:
         return None

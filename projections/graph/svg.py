@@ -37,7 +37,11 @@ _SIGNS: Final = frozenset("<>=+~^#&")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One thing: what it is called, what is to be said of it, and its colour (a mark on its left)."""
+    """
+    A box with two lines of text: `title`, and `detail` below it.
+
+    `colour` (as in CSS) is that of the mark at its left edge. `kind` is shown in the tooltip only.
+    """
 
     title: str
     detail: str
@@ -47,7 +51,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Cards under a heading; `more` were left out, `empty` is said if there is none."""
+    """Cards below a heading. `more` counts cards that were left out; `empty` is the text of a panel without cards."""
 
     heading: str
     cards: Sequence[Card]
@@ -56,19 +60,19 @@ class Panel:
 
     @property
     def height(self) -> int:
-        """The height of the panel with all in it."""
+        """The height of the panel with its content, in px."""
         lines = bool(self.more) + (not self.cards)
         cards = len(self.cards) * (CARD_HEIGHT + CARD_GAP) - (CARD_GAP if self.cards else 0)
         return PANEL_HEAD + cards + lines * LINE_HEIGHT + PANEL_PADDING
 
     def card_middle(self, number: int, top: int) -> int:
-        """Return the vertical middle of a card in a panel that begins at `top`."""
+        """Return the y of the middle of card `number` (0-based) in a panel whose upper edge is at y = `top`."""
         return top + PANEL_HEAD + number * (CARD_HEIGHT + CARD_GAP) + CARD_HEIGHT // 2
 
 
 def panel_svg(panel: Panel, *, left: int, top: int) -> list[str]:
     """
-    Return a panel with its cards.
+    Return the SVG elements of a panel with its cards; `left` and `top` are its upper left corner, in px.
     """
     lines = [
         (
@@ -82,15 +86,17 @@ def panel_svg(panel: Panel, *, left: int, top: int) -> list[str]:
         lines += card_svg(card, left=left + PANEL_PADDING, top=at)
         at += CARD_HEIGHT + CARD_GAP
     if panel.more or not panel.cards:
-        said = f"and {panel.more} more" if panel.more else panel.empty
+        note = f"and {panel.more} more" if panel.more else panel.empty
         at = at + 6 if panel.cards else at + 12
-        lines.append(text_svg(said, left + PANEL_PADDING, at, size=12, colour=MUTED))
+        lines.append(text_svg(note, left + PANEL_PADDING, at, size=12, colour=MUTED))
     return lines
 
 
 def card_svg(card: Card, *, left: int, top: int, width: int = CARD_WIDTH, height: int = CARD_HEIGHT) -> list[str]:
     """
-    Return a card: two lines of text beside a mark of its colour.
+    Return the SVG elements of a card; `left` and `top` are its upper left corner. All numbers are in px.
+
+    Text that is too wide is cut to the card; its tooltip has up to 1,000 characters.
     """
     text_px = width - 28
     return [
@@ -108,7 +114,9 @@ def text_svg(
     text: str, x: int, y: int, *, size: int, weight: int = 400, colour: str = INK, anchor: str = "start"
 ) -> str:
     """
-    Return one line of text.
+    Return an SVG element with one line of text, cut to 200 characters.
+
+    `x` and `y` are the point of the baseline that `anchor` (SVG's text-anchor) names; `size` is the font size in px.
     """
     return (
         f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{colour}" text-anchor="{anchor}">'
@@ -118,7 +126,7 @@ def text_svg(
 
 def arrow_svg(points: Sequence[tuple[int, int]], *, colour: str, is_dashed: bool = False) -> str:
     """
-    Return an arrow that leaves and enters each point horizontally.
+    Return an SVG path with an arrowhead through `points` (x, y), at least two; it is horizontal at each point.
     """
     (x, y), *rest = points
     path = f"M{x} {y}"
@@ -135,7 +143,7 @@ def arrow_svg(points: Sequence[tuple[int, int]], *, colour: str, is_dashed: bool
 
 def document_svg(lines: Sequence[str], *, width: int, height: int, title: str) -> str:
     """
-    Return the whole picture.
+    Return an SVG document of `width` x `height` px that holds the elements `lines`; `title` is its accessible name.
     """
     head = (
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
@@ -159,18 +167,18 @@ def document_svg(lines: Sequence[str], *, width: int, height: int, title: str) -
 
 def shown(text: str, length_max: int) -> str:
     """
-    Return at most so many characters of `text` as XML.
+    Return the first `length_max` characters of `text`, legible and escaped for XML.
     """
     return escape(legible(text[:length_max]))
 
 
-def fitted(text: str, room_px: float, *, size: int) -> str:
+def fitted(text: str, width_max_px: float, *, size: int) -> str:
     """
-    Return `text`, or as much of its beginning as fits, with an ellipsis.
+    Return `text` if it fits into `width_max_px` at font size `size` (px), else the prefix that fits and an ellipsis.
     """
-    if width_px(text, size) <= room_px:
+    if width_px(text, size) <= width_max_px:
         return text
-    left_px, end = room_px - width_px("…", size), 0
+    left_px, end = width_max_px - width_px("…", size), 0
     for character in text:
         left_px -= width_px(character, size)
         if left_px < 0:
@@ -181,13 +189,13 @@ def fitted(text: str, room_px: float, *, size: int) -> str:
 
 def width_px(text: str, size: int) -> float:
     """
-    Return about how wide `text` is, in letters of that size.
+    Estimate the width of `text` in px at font size `size` (px); fonts differ, so the estimate is rather too wide.
     """
     return sum(map(_em, text)) * size
 
 
 def _em(character: str) -> float:
-    """Estimate a character's width in ems, rather too wide: fonts differ from one machine to the next."""
+    """Estimate the width of a character in ems."""
     if unicodedata.combining(character):
         return 0.0
     if unicodedata.east_asian_width(character) in "WF":

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes a graph: its labels when it is created, then vertices and edges directly into AGE's label tables, in batches.
+Writes a graph: creates its labels, then writes vertices and edges in batches, directly into AGE's label tables.
 
-Values become agtype from bound JSON; names of graphs and labels are our own and are composed as identifiers. A
-generation has one writer at a time (its cursor's transaction), so an upsert never waits. A graph is never renamed: its
-name is stored in its tables.
+Values are bound as JSON and become agtype. Names of graphs and labels are our own and are composed as identifiers. A
+generation has one writer at a time (its cursor's transaction), so an upsert never waits. A graph is never renamed,
+because its tables hold its name.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def graph_name(tenant: UUID, generation: int) -> str:
 
 def compose(name: str, **names: sql.Composable) -> sql.Composed:
     """
-    Return a query of `graph.sql` with its identifiers in place.
+    Return the query `name` of `graph.sql` with its placeholders replaced by `names`.
     """
     return sql.SQL(QUERIES[name]).format(**names)
 
 
 async def create_graph(connection: Connection, graph: str, *, reader: str) -> None:
     """
-    Make an empty graph with every label of the inventory, readable by the role `reader`.
+    Create an empty graph with all labels and indexes, which the role `reader` may read.
     """
     await connection.execute(QUERIES["settings"])
     await connection.execute(QUERIES["create_graph"], {"graph": graph})
@@ -73,14 +73,16 @@ async def create_graph(connection: Connection, graph: str, *, reader: str) -> No
 
 async def drop_graph(connection: Connection, graph: str) -> None:
     """
-    Drop a graph with everything in it.
+    Drop a graph with all its vertices and edges.
     """
     await connection.execute(QUERIES["drop_graph"], {"graph": graph})
 
 
 async def write_changes(connection: Connection, graph: str, changes: GraphChanges) -> None:
     """
-    Let the vertices and edges of `changes` be in the graph, with their properties set over those that are there.
+    Write `changes` to a graph: upsert vertices and edges, then erase principals.
+
+    Properties of a vertex or edge that exists already are merged: those in `changes` replace those of the same name.
     """
     ids = await _write_vertices(connection, graph, changes.vertices)
     edges: dict[EdgeLabel, list[Json]] = {}
@@ -99,7 +101,7 @@ async def write_changes(connection: Connection, graph: str, changes: GraphChange
 
 
 async def _erase_principals(connection: Connection, graph: str, erased: Iterable[PrincipalsErased]) -> None:
-    """Take the principal out of every WriteEvent that is selected; there are few erasures, and they may take a scan."""
+    """Remove the principal from every selected WriteEvent. Erasures are rare, so they may scan the table."""
     tables = {
         "write_events": sql.Identifier(graph, VertexLabel.WRITE_EVENT.value),
         "wrote": sql.Identifier(graph, EdgeLabel.WROTE.value),
@@ -114,7 +116,7 @@ async def _erase_principals(connection: Connection, graph: str, erased: Iterable
 async def _write_vertices(
     connection: Connection, graph: str, changed: Mapping[Vertex, Mapping[str, Json]]
 ) -> dict[Vertex, str]:
-    """Write vertices, label by label on their way to the server at once; return their ids."""
+    """Upsert vertices, one statement per label in one pipeline; return their graph ids."""
     by_label: dict[VertexLabel, list[Vertex]] = {}
     for vertex in changed:
         by_label.setdefault(vertex.label, []).append(vertex)
@@ -130,7 +132,7 @@ async def _write_vertices(
 
 
 async def _in_force(connection: Connection, graph: str, changes: GraphChanges) -> dict[Edge, str]:
-    """Return the edges whose end was in force at their index, with its id."""
+    """Return the edges whose end vertex was in force at the index of the edge, each with the graph id of that end."""
     by_label: dict[VertexLabel, list[Edge]] = {}
     for edge in changes.edges_if_in_force:
         by_label.setdefault(edge.end.label, []).append(edge)
@@ -146,7 +148,7 @@ async def _in_force(connection: Connection, graph: str, changes: GraphChanges) -
 
 
 async def _governing(connection: Connection, graph: str, changes: GraphChanges) -> dict[Edge, str]:
-    """Return the edges from the policies that governed a table at its index, with their ids."""
+    """Return the edges from policies that governed a table as of its index, each with the graph id of the policy."""
     if not changes.governed:
         return {}
     tables: dict[int, list[Vertex]] = {}
@@ -164,7 +166,7 @@ async def _governing(connection: Connection, graph: str, changes: GraphChanges) 
 
 async def read_table_uuids(connection: Connection, graph: str, keys: Iterable[str]) -> dict[str, str]:
     """
-    Return the uuids of those of the tables `keys` that have one in the graph, by key.
+    Return the uuids of the tables `keys`, by bounded key; tables without a uuid in the graph are left out.
     """
     bounded = sorted({bounded_key(key) for key in keys})
     if not bounded:
@@ -178,7 +180,7 @@ async def read_things(
     connection: Connection, graph: str, table_uuids: Iterable[str]
 ) -> dict[str, dict[Vertex, Mapping[str, Json]]]:
     """
-    Return the snapshots and classifications of some tables as the graph has them, by the uuid of their table.
+    Return the snapshots and classifications of tables: by table uuid, each vertex with its properties.
     """
     uuids = sorted(table_uuids)
     things: dict[str, dict[Vertex, Mapping[str, Json]]] = {table_uuid: {} for table_uuid in uuids}
@@ -195,14 +197,14 @@ async def read_things(
 
 def agtype(value: Json) -> str:
     """
-    Return `value` as text that AGE reads as the same value: agtype is JSON here, and strings hold no type suffix.
+    Return `value` as agtype text. AGE reads JSON as agtype, since a type suffix is only ever outside of a string.
     """
     return canonical.encode(value).decode()
 
 
 async def digest_graph(connection: Connection, graph: str, digest: GenerationDigest) -> None:
     """
-    Add every vertex and edge of the graph to `digest`, by label and natural key, never by AGE's ids.
+    Add every vertex and edge of a graph to `digest`, ordered by label and natural key; AGE's ids do not count.
     """
     vertices = sql.Identifier(graph, ALL_VERTICES)
     for vertex_label in VertexLabel:
@@ -219,7 +221,7 @@ async def digest_graph(connection: Connection, graph: str, digest: GenerationDig
 
 def digest_changes(changes: GraphChanges, digest: GenerationDigest) -> None:
     """
-    Add to `digest` what `digest_graph` adds for a graph to which exactly `changes` were written: no database is needed.
+    Add to `digest` what `digest_graph` would add for a graph that holds exactly `changes`; needs no database.
     """
     for vertex_label in VertexLabel:
         for vertex in _sorted(vertex for vertex in changes.vertices if vertex.label is vertex_label):

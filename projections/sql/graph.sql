@@ -37,39 +37,39 @@ CREATE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"index"'
 CREATE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"table_uuid"'::ag_catalog.agtype))
 
 -- name: no_samples
--- WriteEvents say who asked: no sample of that is to stay in the planner's statistics.
+-- WriteEvents name people, and the planner's statistics would keep samples of that: none are taken.
 ALTER TABLE {label} ALTER COLUMN properties SET STATISTICS 0
 
 -- name: grant_schema
--- The tenant's reader may look into its graph.
+-- The tenant's reader may use the schema of its graph.
 GRANT USAGE ON SCHEMA {graph} TO {reader}
 
 -- name: grant_tables
--- And read it, nothing else.
+-- The tenant's reader may read all tables of its graph, and do nothing else with them.
 GRANT SELECT ON ALL TABLES IN SCHEMA {graph} TO {reader}
 
 -- name: drop_graph
--- With everything in it.
+-- Drop the graph with all its labels.
 SELECT ag_catalog.drop_graph(%(graph)s, true)
 
 -- name: upsert_vertices
--- Properties over those that are there; a row that would not change is not written. Returns the id of each vertex, by its
--- place in the array: of rows that were written from the writing, of rows that were there before from the table.
-WITH wanted AS MATERIALIZED (
+-- Insert vertices, or merge their properties into existing ones; a row that would not change is not written. Returns the
+-- id of each vertex with its place in the array: of a written row as returned, of an unchanged row as read from the table.
+WITH given AS MATERIALIZED (
     SELECT w.place, w.p::text::ag_catalog.agtype AS properties,
            ag_catalog.agtype_access_operator(w.p::text::ag_catalog.agtype, '"key"'::ag_catalog.agtype) AS key
     FROM json_array_elements(%(properties)s::json) WITH ORDINALITY AS w (p, place)
 ),
 written AS (
-    INSERT INTO {label} AS v (properties) SELECT properties FROM wanted ORDER BY place
+    INSERT INTO {label} AS v (properties) SELECT properties FROM given ORDER BY place
     ON CONFLICT (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)) DO UPDATE
     SET properties = v.properties OPERATOR(ag_catalog.||) excluded.properties
     WHERE v.properties OPERATOR(ag_catalog.<>) (v.properties OPERATOR(ag_catalog.||) excluded.properties)
     RETURNING v.id, ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype) AS key
 )
-SELECT w.place, n.id FROM wanted AS w JOIN written AS n ON n.key OPERATOR(ag_catalog.=) w.key
+SELECT w.place, n.id FROM given AS w JOIN written AS n ON n.key OPERATOR(ag_catalog.=) w.key
 UNION ALL
-SELECT w.place, v.id FROM wanted AS w
+SELECT w.place, v.id FROM given AS w
 JOIN {label} AS v
     ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype) OPERATOR(ag_catalog.=) w.key
 
@@ -104,7 +104,7 @@ JOIN {label} AS v
        OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
 
 -- name: lineage_omitted
--- How much was told of these data sets and is not drawn, of a graph's own lineage.
+-- How much lineage events reported of these data sets and is not drawn, in the lineage of one generation.
 SELECT key, columns + datasets + names + edges + ambiguous + refused FROM projections.lineage_omitted
 WHERE log_id = %(log_id)s AND generation = %(generation)s AND key = ANY(%(keys)s)
 
@@ -129,7 +129,7 @@ JOIN projections.lineage_edges AS e USING (source, target)
 WHERE e.log_id = %(log_id)s AND e.generation = %(generation)s
 
 -- name: upsert_edges
--- Edges between vertices by id, properties as for vertices.
+-- Insert edges between the vertices with these ids, or merge their properties into existing ones.
 INSERT INTO {label} AS e (start_id, end_id, properties)
 SELECT (x ->> 0)::ag_catalog.graphid, (x ->> 1)::ag_catalog.graphid, (x -> 2)::text::ag_catalog.agtype
 FROM json_array_elements(%(edges)s::json) AS x
@@ -138,7 +138,7 @@ SET properties = e.properties OPERATOR(ag_catalog.||) excluded.properties
 WHERE e.properties OPERATOR(ag_catalog.<>) (e.properties OPERATOR(ag_catalog.||) excluded.properties)
 
 -- name: erase_principals
--- Who asked, where the part that said so was erased. Null is what the property is without the part.
+-- Set the principal to null in WriteEvents whose part with the principal was erased, as if there had been no part.
 UPDATE {write_events} AS v
 SET properties = v.properties OPERATOR(ag_catalog.||) '{{"principal": null}}'::ag_catalog.agtype
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (at bigint, person text, index bigint, before bigint), (

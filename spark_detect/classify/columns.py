@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Counts of one column, from Arrow: which types are looked at, and how they reach the kernel.
+Counts the matches in one Arrow column: which types are scanned, and how their values reach the kernel.
 
-Guarantee: what is counted depends on the values alone, not on how Arrow lays them out: chunks, slices, dictionaries,
-views and large offsets give the same counts.
+Guarantee: the counts depend on the values alone, not on how Arrow lays them out. Chunks, slices, dictionaries, views
+and large offsets give the same counts.
 
 | type of the column | what is done |
 |---|---|
-| string, large_string, string_view | all patterns; a text that is empty, or nothing but white space, is no value |
-| dictionary | each entry of it is looked at once, and counts as often as it is referred to |
-| integer, decimal without a scale | cards only: none begins with 0, so no digit was lost, and Luhn excludes keys |
-| float, decimal with a scale, boolean, date, time | values are counted: they can hold nothing that is looked for |
-| binary | values are counted, nothing is looked at: the scan says so |
-| struct, list, map | `leaves` takes them apart; as a whole, values are counted |
+| string, large_string, string_view | all patterns; an empty text, or one of white space only, is not a value |
+| dictionary | each entry is scanned once, and counts as often as it is referenced |
+| integer, decimal without a scale | only card numbers: none begins with 0, so no digit is lost; Luhn excludes keys |
+| float, decimal with a scale, boolean, date, time | values are counted only: they cannot match a pattern |
+| binary | values are counted but not scanned; the scan reports that |
+| struct, list, map | `leaves` splits them; the column as a whole is counted only |
 
-Other kinds are not looked for among numbers: a social security number that was stored as one is an integer like any
-other, so that an indicative name is all its column has.
+Numbers are scanned for no other kind: a social security number that is stored as an integer looks like any other
+integer, so only the name of its column can indicate it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CARD_DIGITS_MIN: Final = 13
 
 def scan_array(column: pa.Array | pa.ChunkedArray) -> ColumnCounts:
     """
-    Return the counts of a column, or of any part of one.
+    Return the counts of a column, or of any part of one. Counts of parts add up to those of the whole.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return sum((_scan_chunk(chunk, None) for chunk in chunks), start=ColumnCounts())
@@ -44,7 +44,10 @@ def scan_array(column: pa.Array | pa.ChunkedArray) -> ColumnCounts:
 
 def as_texts(column: pa.Array) -> pa.Array:
     """
-    Return a column of bytes as the texts that its table says they are: some writers do not note that in the file.
+    Return a binary column as `large_string`; any other column is returned as it is.
+
+    For columns that are texts by their table's schema, in files whose writer did not mark them as texts. Whether the
+    bytes are UTF-8 is not checked.
     """
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
@@ -55,10 +58,10 @@ def as_texts(column: pa.Array) -> pa.Array:
 
 def leaves(path: str, column: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
     """
-    Yield the columns without inner structure that `column` consists of, each with its path, chunk by chunk.
+    Yield the primitive columns of `column`, which has the path `path`: (path, array) for each of them in each chunk.
 
     Paths are those of an Iceberg schema: `a.b` for the member b of a struct, `a.element` for the elements of a list,
-    `a.key` and `a.value` for a map. What lies in a struct, list or map that is null is no value.
+    `a.key` and `a.value` for a map. What is within a null struct, list or map does not count as a value.
     """
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         yield from _leaves(path, chunk)
@@ -66,7 +69,7 @@ def leaves(path: str, column: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str,
 
 def warm_up() -> None:
     """
-    Compile the kernel, or load it from numba's cache: done at start, it is not paid by the first scan.
+    Compile the kernel, or load it from numba's cache, so that the first scan does not wait for it.
     """
     scan_array(pa.array(["4111 1111 1111 1111"]))
     scan_array(pa.array(["a@example.com"]).dictionary_encode())
@@ -80,7 +83,7 @@ def _leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         for field, member in zip(kind, array.flatten(), strict=True):
             yield from _leaves(f"{path}.{field.name}", member)
     elif pa.types.is_map(kind):
-        # As a map it would be taken apart without regard to slices.
+        # Flattening the map itself would ignore how the array is sliced.
         entries = pc.list_flatten(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
         for name, member in zip(("key", "value"), entries.flatten(), strict=True):
             yield from _leaves(f"{path}.{name}", member)
@@ -113,7 +116,7 @@ def _scan_dictionary(array: pa.DictionaryArray) -> ColumnCounts:
 
 
 def _scan_numbers(array: pa.Array, values: int, weights: Weights | None) -> ColumnCounts:
-    """Look for cards among numbers: those of as many digits as a card has are looked at as their digits."""
+    """Count card numbers among numbers: those with as many digits as a card has are scanned as texts."""
     kind = array.type
     if _digits_max(kind) < _CARD_DIGITS_MIN:
         return ColumnCounts(values=values)
@@ -143,13 +146,13 @@ def _values(array: pa.Array, weights: Weights | None) -> int:
 
 def _texts(array: pa.LargeStringArray, weights: Weights | None) -> int:
     """
-    Return how many texts say something: where four addresses of a hundred rows stand among empty texts, all do.
+    Return how many texts are not blank: shares are of these, so four addresses and 96 empty texts are 4 of 4.
     """
     is_blank = pc.or_(pc.equal(pc.binary_length(array), 0), pc.ascii_is_space(array))
     if weights is None:
         return int(len(array) - array.null_count - (pc.sum(is_blank).as_py() or 0))
-    is_told = pc.fill_null(pc.invert(is_blank), fill_value=False)
-    return int(weights[is_told.to_numpy(zero_copy_only=False)].sum())
+    is_value = pc.fill_null(pc.invert(is_blank), fill_value=False)
+    return int(weights[is_value.to_numpy(zero_copy_only=False)].sum())
 
 
 def _counts(values: int, rows: Rows) -> ColumnCounts:

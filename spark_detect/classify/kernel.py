@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The kernel that counts: one pass over the bytes of a column, compiled by numba.
+The kernel that counts matches: one pass over the bytes of a column, compiled by numba.
 
-Guarantee: the counts are those that `rules.py` defines, for any bytes (the tests compare them with an oracle of regular
-expressions). The interpreter's lock is released.
+Guarantee: for any bytes, the counts are those that `rules.py` defines. Tests compare them with an oracle of regular
+expressions. The kernel releases the interpreter's lock.
 
 All compiled code is in this one file, and the tables of the rules are arguments: a table of another module would stay
 in numba's cache after it was changed (`ledger/verify/compiling.py`). Without a writable cache, each process compiles
-for itself, in eight seconds. The code is the subset of Python that numba compiles, without generators and exceptions;
-interpreted, it would be slow.
+for itself, in eight seconds. The code is the subset of Python that numba compiles, without generators and exceptions.
+
+A value is cut into *pieces* (letters, digits, `_`, `(`, `)`, `/`, `.`, `-`). A *line* is pieces without letters that
+single spaces join; it may begin with a plus. A *number* is groups of digits, with a *joint* (a space, `.`, `/`, `-`, or
+nothing) before each.
+
+Arguments that many functions share: `data` are the bytes, and `start`, `at` and `end` are positions in it (`end` is
+exclusive). `tables` are `compiled.Tables`. `number` (3 x 20 integers) holds the digits, the lengths of the groups, and
+the joint before each group. `cell` (7 x 3 integers) holds candidates, valid ones and spread of one value, by pattern.
 """
 
 from __future__ import annotations
@@ -44,11 +51,11 @@ def count(
     data: Any, spans: Any, validity: Any, first: int, weights: Any, tables: Any, number: Any, cell: Any, rows: Any
 ) -> None:
     """
-    Add the counts of `len(spans) - 1` values to `rows` (7 x 4).
+    Add the counts of `len(spans) - 1` values to `rows` (7 x 4: candidates, valid, cells, spread; one row per pattern).
 
-    Value i is `data[spans[i]:spans[i + 1]]`; it is null if bit `first + i` of `validity` is 0 (no bytes: none is). It
-    counts `weights[i]` times (no weights: once). `tables` are `compiled.Tables`. Room to work in: `number` (3 x 20:
-    digits, lengths of groups, the joint before each) and `cell` (7 x 3, zeros: candidates, valid, spread of one value).
+    Value i is `data[spans[i]:spans[i + 1]]`. It is null if bit `first + i` of `validity` is 0; without validity bytes
+    none is null. It counts `weights[i]` times, or once without weights. `number` and `cell` are working memory; `cell`
+    must be zero, and is zero again at the end.
     """
     for i in range(len(spans) - 1):
         start, end = spans[i], spans[i + 1]
@@ -69,7 +76,7 @@ def count(
 
 @compiled
 def scan(data: Any, start: int, end: int, tables: Any, number: Any, cell: Any) -> bool:
-    """Fill `cell` with what one value holds; tells whether there was a candidate."""
+    """Count the candidates of one value in `cell`; return whether there was any."""
     classes = tables.classes
     found = False
     mail_floor = iban_floor = at = start
@@ -95,7 +102,7 @@ def scan(data: Any, start: int, end: int, tables: Any, number: Any, cell: Any) -
 
 @compiled
 def piece(data: Any, at: int, end: int, classes: Any) -> Any:
-    """Return where the piece that begins at `at` ends, and the classes of its bytes."""
+    """Return the end of the piece that begins at `at`, and the union of its bytes' classes."""
     seen = 0
     while at < end:
         kind = classes[data[at]]
@@ -108,7 +115,7 @@ def piece(data: Any, at: int, end: int, classes: Any) -> Any:
 
 @compiled
 def line_end(data: Any, at: int, end: int, classes: Any) -> int:
-    """Return where the line ends whose first piece ends at `at`."""
+    """Return the end of the line whose first piece ends at `at`."""
     while at + 1 < end and data[at] == SPACE and classes[data[at + 1]] & PIECE:
         stop, seen = piece(data, at + 1, end, classes)
         if seen & LETTER:
@@ -119,7 +126,7 @@ def line_end(data: Any, at: int, end: int, classes: Any) -> int:
 
 @compiled
 def line(data: Any, start: int, end: int, tables: Any, number: Any, cell: Any) -> bool:
-    """Look at a line as one number, else at each of its pieces."""
+    """Count a line as one number if it is one, else each of its pieces; return whether there was a candidate."""
     if judge(data, start, end, tables, number, cell):
         return True
     found = False
@@ -134,7 +141,7 @@ def line(data: Any, start: int, end: int, tables: Any, number: Any, cell: Any) -
 
 @compiled
 def judge(data: Any, start: int, end: int, tables: Any, number: Any, cell: Any) -> bool:
-    """Count one number, if these bytes, trimmed, have the form of one."""
+    """Count these bytes, trimmed, if they have the form of a number; return whether they do."""
     start, end = trimmed(data, start, end)
     if end - start < NUMBER_MIN or end - start > NUMBER_MAX:
         return False
@@ -164,7 +171,7 @@ def judge(data: Any, start: int, end: int, tables: Any, number: Any, cell: Any) 
 
 @compiled
 def trimmed(data: Any, start: int, end: int) -> Any:
-    """Return start and end without the full stops behind, then without parentheses around."""
+    """Return start and end without trailing full stops, and then without one pair of enclosing parentheses."""
     while end > start and data[end - 1] == DOT:
         end -= 1
     around = end - start >= 2 and data[start] == OPEN and data[end - 1] == CLOSE
@@ -176,9 +183,9 @@ def trimmed(data: Any, start: int, end: int) -> Any:
 @compiled
 def parse(data: Any, at: int, end: int, number: Any) -> Any:
     """
-    Read groups of digits into `number`; returns how many digits and groups, and which group is in parentheses (or -1).
+    Read groups of digits into `number`; return the counts of digits and groups, and the group in parentheses or -1.
 
-    No groups means that it is no number.
+    Zero groups mean that these bytes are not a number.
     """
     digits = groups = 0
     paren = -1
@@ -215,7 +222,7 @@ def parse(data: Any, at: int, end: int, number: Any) -> Any:
 
 @compiled
 def shape(number: Any, groups: int) -> int:
-    """Return the lengths of the groups as decimal digits, 0 if that would be ambiguous."""
+    """Return the lengths of the groups as decimal digits (3-2-4 is 324), 0 if that would be ambiguous."""
     lengths = 0
     for group in range(groups):
         if number[1, group] > 9 or groups > 5:
@@ -226,7 +233,7 @@ def shape(number: Any, groups: int) -> int:
 
 @compiled
 def even(number: Any, groups: int) -> bool:
-    """Tell whether all joints are the same."""
+    """Return whether all joints between groups are the same."""
     same = True
     for group in range(2, groups):
         same &= number[2, group] == number[2, 1]
@@ -235,7 +242,7 @@ def even(number: Any, groups: int) -> bool:
 
 @compiled
 def plain(digits: int, tables: Any, number: Any, cell: Any) -> bool:
-    """Count digits without punctuation."""
+    """Count a number without punctuation; return whether it has enough digits to be a candidate."""
     if digits >= 13:
         note(cell, CARD, card(digits, tables, number), bucket(digits, number))
         return True
@@ -248,7 +255,7 @@ def plain(digits: int, tables: Any, number: Any, cell: Any) -> bool:
 
 @compiled
 def note(cell: Any, pattern: int, valid: int, into: int) -> None:
-    """Count a candidate; a valid one falls into bucket `into` mod 32, into none if that is negative."""
+    """Count a candidate; if it is valid and `into` is not negative, fill bucket `into` mod 32 of its spread."""
     cell[pattern, 0] += 1
     if valid:
         cell[pattern, 1] += 1
@@ -258,7 +265,7 @@ def note(cell: Any, pattern: int, valid: int, into: int) -> None:
 
 @compiled
 def ssn(number: Any, tables: Any) -> bool:
-    """Tell whether nine digits may be a social security number."""
+    """Return whether nine digits may be a social security number."""
     value = 0
     for i in range(9):
         value = value * 10 + number[0, i]
@@ -271,7 +278,7 @@ def ssn(number: Any, tables: Any) -> bool:
 
 @compiled
 def card(digits: int, tables: Any, number: Any) -> bool:
-    """Tell whether digits are a network's and pass Luhn (ISO/IEC 7812-1, annex B)."""
+    """Return whether digits are of a card network and pass Luhn (ISO/IEC 7812-1, annex B)."""
     total = 0
     for i in range(digits):
         digit = number[0, digits - 1 - i]
@@ -291,7 +298,7 @@ def card(digits: int, tables: Any, number: Any) -> bool:
 
 @compiled
 def bucket(digits: int, number: Any) -> int:
-    """Return the digits as a number, modulo the buckets' prime."""
+    """Return the number that the digits form, modulo `BUCKET_PRIME`."""
     value = 0
     for i in range(digits):
         value = (value * 10 + number[0, i]) % BUCKET_PRIME
@@ -300,7 +307,7 @@ def bucket(digits: int, number: Any) -> int:
 
 @compiled
 def american(first: int, number: Any) -> bool:
-    """Tell whether the ten digits from `first` on may be a number of the North American plan."""
+    """Return whether the ten digits from `first` on may be a number of the North American Numbering Plan."""
     d = number[0]
     return bool(
         d[first] >= 2
@@ -313,7 +320,7 @@ def american(first: int, number: Any) -> bool:
 
 @compiled
 def phone(plus: int, digits: int, groups: int, paren: int, tables: Any, number: Any) -> bool:
-    """Tell whether groups of digits are a phone number: international, North American or national."""
+    """Return whether groups of digits are a phone number: international, North American or national."""
     if plus or (paren != 0 and number[1, 0] >= 2 and number[0, 0] == 0 and number[0, 1] == 0):
         return international(plus, digits, groups, paren, tables, number)
     if number[0, 0] == 0:
@@ -333,7 +340,7 @@ def phone(plus: int, digits: int, groups: int, paren: int, tables: Any, number: 
 
 @compiled
 def international(plus: int, digits: int, groups: int, paren: int, tables: Any, number: Any) -> bool:
-    """Tell whether digits after + or 00 are a country code and as many as its numbers have."""
+    """Return whether the digits after + or 00 begin with a country code and have the length of its numbers."""
     if groups == 2 and number[2, 1] == DOT:
         return False
     skipped = -1
@@ -353,7 +360,7 @@ def international(plus: int, digits: int, groups: int, paren: int, tables: Any, 
 
 @compiled
 def assigned(digits: int, tables: Any, number: Any) -> bool:
-    """Tell whether digits begin with a country code, and are as many as its numbers have."""
+    """Return whether digits begin with a country code and have the length of its numbers."""
     code = 0
     for i in range(min(3, digits)):
         code = code * 10 + number[0, i]
@@ -367,7 +374,7 @@ def assigned(digits: int, tables: Any, number: Any) -> bool:
 
 @compiled
 def national(digits: int, groups: int, paren: int, number: Any) -> bool:
-    """Tell whether digits with a trunk 0 are a phone number."""
+    """Return whether digits with the trunk prefix 0 are a phone number."""
     if digits < 9 or digits > 12 or groups < 2 or groups > 5 or number[0, 1] == 0 or paren > 0:
         return False
     if groups == 5 and digits == 10 and paren < 0 and number[2, 1] == DOT:
@@ -387,7 +394,7 @@ def national(digits: int, groups: int, paren: int, number: Any) -> bool:
 
 @compiled
 def loose(digits: int, groups: int, number: Any) -> bool:
-    """Tell whether groups without a trunk 0 may be a phone number where a name says that they are one."""
+    """Return whether groups without trunk prefix may be a phone number, in a column whose name indicates phones."""
     fits = 8 <= digits <= 11 and 3 <= groups <= 5 and number[0, 0] != 0
     for group in range(groups):
         fits = fits and 2 <= number[1, group] <= 4 and (group == 0 or number[2, group] == SPACE)
@@ -396,7 +403,7 @@ def loose(digits: int, groups: int, number: Any) -> bool:
 
 @compiled
 def phone_bare(digits: int, tables: Any, number: Any) -> bool:
-    """Tell whether 9 to 12 digits may be a phone number where a name says that they are one."""
+    """Return whether 9 to 12 digits may be a phone number, in a column whose name indicates phones."""
     first, second = number[0, 0], number[0, 1]
     if first == 0:
         return bool(second)
@@ -411,7 +418,11 @@ def phone_bare(digits: int, tables: Any, number: Any) -> bool:
 
 @compiled
 def mail(data: Any, start: int, at: int, end: int, floor: int, tables: Any, cell: Any) -> Any:
-    """Look at the @ at `at`: returns where the next local part may begin, and whether there was a candidate."""
+    """
+    Count the address around the @ at `at`; return where the next local part may begin, and whether it is a candidate.
+
+    Its local part begins at `floor` or later; `start` and `end` are those of the value.
+    """
     first = at
     while first > floor and tables.classes[data[first - 1]] & LOCAL:
         first -= 1
@@ -435,7 +446,7 @@ def mail(data: Any, start: int, at: int, end: int, floor: int, tables: Any, cell
 
 @compiled
 def local(data: Any, start: int, end: int, classes: Any) -> bool:
-    """Tell whether bytes of its class are a local part."""
+    """Return whether bytes of the class LOCAL are the local part of an address."""
     if not 1 <= end - start <= LOCAL_MAX or not classes[data[start]] & WORD or data[end - 1] == DOT:
         return False
     single = True
@@ -446,7 +457,7 @@ def local(data: Any, start: int, end: int, classes: Any) -> bool:
 
 @compiled
 def domain(data: Any, start: int, end: int, tables: Any) -> bool:
-    """Tell whether bytes of its class are the name of a host, of two labels or more."""
+    """Return whether bytes of the class DOMAIN are a host name of at least two labels."""
     label, labels = start, 0
     for at in range(start, end + 1):
         if at < end and data[at] != DOT:
@@ -475,7 +486,12 @@ def domain(data: Any, start: int, end: int, tables: Any) -> bool:
 
 @compiled
 def ibans(data: Any, start: int, stop: int, end: int, floor: int, tables: Any, cell: Any) -> Any:
-    """Look at each word of a piece; returns where the next IBAN may begin, and whether there was a candidate."""
+    """
+    Count the IBANs that begin in a piece; return where the next one may begin, and whether there was a candidate.
+
+    The piece ends at `stop`, the value at `end`: an IBAN with spaces goes beyond the piece. It begins at `floor` or
+    later.
+    """
     found = False
     at = max(start, floor)
     while at + 4 <= stop:
@@ -492,7 +508,7 @@ def ibans(data: Any, start: int, stop: int, end: int, floor: int, tables: Any, c
 
 @compiled
 def iban(data: Any, start: int, end: int, tables: Any) -> Any:
-    """Read an IBAN: returns its end (0 if this is none), its number modulo 97, and its bucket."""
+    """Read an IBAN; return its end (0 if this is not an IBAN), its number modulo 97, and its bucket."""
     classes = tables.classes
     if not classes[data[start + 1]] & UPPER or not classes[data[start + 2]] & classes[data[start + 3]] & DIGIT:
         return 0, 0, 0

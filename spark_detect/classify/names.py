@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Which names of columns tell of personal data.
+Which column names indicate personal data.
 
-A name is cut into words (`customerEMail_2`, `KREDITKARTEN-NR`, `Téléphone`), folded to lower case without marks. It is
-indicative if it contains a kind's term and nothing that turns it into something else: behind the term only words that
-still mean the thing itself (`email_address`, `phone_number_home`, `correo_cliente`), before it none that denies it or
-makes it another thing (`is_email`, `gift_card_number`). So `phone_model`, `iban_country`, `email_sent_at` and
-`order_number` indicate nothing. In doubt a name is not indicative: a missed one costs confidence, a wrong one cries
-wolf.
+A name is split into words (`customerEMail_2`, `KREDITKARTEN-NR`, `Téléphone`), in lower case and without diacritics. It
+indicates a kind if it contains one of the kind's terms and no word that changes what the term means:
+
+- After the term, only words that keep its meaning: `email_address`, `phone_number_home`, `correo_cliente`. So
+  `phone_model`, `iban_country` and `email_sent_at` indicate nothing.
+- Before it, no word that negates it (`is_email`) or makes it something else (`gift_card_number`).
+
+In doubt a name indicates nothing: a missed name lowers the confidence, a wrong one raises a false alarm.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ TERMS: Final = {
     ),
     DetectionKind.IBAN: ("iban", "ibans", "international bank account number"),
 }  # fmt: skip
-"""What the thing is called, as words."""
+"""By kind: the terms for it, in several languages; each is one word or several."""
 
 KEEPS_MEANING: Final = frozenset(
     word
@@ -66,12 +68,12 @@ KEEPS_MEANING: Final = frozenset(
     )
     for word in line.split()
 )
-"""What may stand behind a term without making it another thing; digits may as well."""
+"""Words that may follow a term without changing its meaning; so may digits."""
 
 WRITTEN_TOGETHER: Final = frozenset(
     {"address", "addr", "adresse", "adres", "number", "numbers", "num", "no", "nr", "nummer", "numero"}
 )
-"""What is met behind a term in one word: `phonenumber`."""
+"""Words that may be joined to the end of a term: `phonenumber`."""
 
 CHANGES_MEANING: Final = {
     DetectionKind.US_SSN: frozenset[str](),
@@ -88,7 +90,7 @@ CHANGES_MEANING: Final = {
     DetectionKind.PHONE: frozenset({"head", "ear", "micro", "mega"}),
     DetectionKind.IBAN: frozenset[str](),
 }
-"""What makes a term another thing if it stands right before it: a gift card is no credit card."""
+"""Words that change the meaning of a term right behind them: a gift card is not a credit card."""
 
 DENIES: Final = frozenset(
     word
@@ -98,7 +100,7 @@ DENIES: Final = frozenset(
     )
     for word in line.split()
 )
-"""What denies, hides or counts, wherever it stands before the term: `has_phone`, `hashed_email`, `num_emails`."""
+"""Words that negate, hide or count, anywhere before a term: `has_phone`, `hashed_email`, `num_emails`."""
 
 _WORD: Final = re.compile(r"[^\W\d_]+|[0-9]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -108,10 +110,10 @@ _GENERIC: Final = KEEPS_MEANING | {"item", "items", "list", "array", "entry"}
 @lru_cache(maxsize=4096)
 def kinds_of_name(path: str) -> frozenset[DetectionKind]:
     """
-    Return the kinds that a column's path tells of.
+    Return the kinds of personal data that a column's path (names joined by full stops) indicates.
 
-    Its last part speaks. Where that says nothing by itself (`phone.number`, `emails.element`), the part before it does,
-    and so on.
+    The last name decides. If all its words are generic (`phone.number`, `emails.element`), the name before it is put in
+    front of it, and so on.
     """
     parts = [words(part) for part in path.split(".")]
     name_words = parts.pop() if parts else ()
@@ -122,34 +124,35 @@ def kinds_of_name(path: str) -> frozenset[DetectionKind]:
 
 def words(name: str) -> tuple[str, ...]:
     """
-    Return the words of a name, lower case and without marks: `customerEMail_2` has customer, e, mail and 2.
+    Split a name into words, in lower case and without diacritics: `customerEMail_2` into customer, e, mail and 2.
     """
     plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
-    plain = unicodedata.normalize("NFC", plain)  # composes what is no mark but a syllable
+    plain = unicodedata.normalize("NFC", plain)  # composes Hangul syllables, which NFKD has taken apart
     return tuple(word.casefold() for word in _WORD.findall(_CAMEL.sub("_", plain)))
 
 
 def _indicates(kind: DetectionKind, name_words: tuple[str, ...]) -> bool:
-    name_words = tuple(part for word in name_words for part in _parted(kind, word))
+    name_words = tuple(part for word in name_words for part in _split(kind, word))
     for term in _TERMS[kind]:
         for start in range(len(name_words) - len(term) + 1):
-            if name_words[start : start + len(term)] == term and _stays(
-                kind, before=name_words[:start], behind=name_words[start + len(term) :]
+            if name_words[start : start + len(term)] == term and _keeps_meaning(
+                kind, before=name_words[:start], after=name_words[start + len(term) :]
             ):
                 return True
     return False
 
 
-def _stays(kind: DetectionKind, *, before: tuple[str, ...], behind: tuple[str, ...]) -> bool:
+def _keeps_meaning(kind: DetectionKind, *, before: tuple[str, ...], after: tuple[str, ...]) -> bool:
+    """Tell whether a term means the kind with these words before and after it."""
     return (
-        all(word in KEEPS_MEANING or word.isdigit() for word in behind)
+        all(word in KEEPS_MEANING or word.isdigit() for word in after)
         and not any(word in DENIES for word in before)
         and not (before and before[-1] in CHANGES_MEANING[kind])
     )
 
 
-def _parted(kind: DetectionKind, word: str) -> tuple[str, ...]:
-    """Cut a word that was written together: `emailaddress` and `useremail`, `phonenumber`."""
+def _split(kind: DetectionKind, word: str) -> tuple[str, ...]:
+    """Split a word that joins a term and another word: `emailaddress`, `useremail`, `phonenumber`."""
     for term in _TERMS[kind]:
         joined = "".join(term)
         if word.startswith(joined) and word[len(joined) :] in WRITTEN_TOGETHER:

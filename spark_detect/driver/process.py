@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The process that is Spark's driver: one session, one query, until a signal ends it. `supervise.py` starts it.
+The process of Spark's driver: one session with one query, until a signal stops it. `supervise.py` starts it.
 
-It says what happens in one line each on stdout. Whatever ends the query ends the process, with that line and 1; the
-database knows what is still to do, so starting again is all the repair there is. One thing is repaired here: a Python
-process of Spark's that was not ready in time, because on a busy machine another virtual machine would not be either.
+It reports each event in one line on stdout. Any error that ends the query ends the process, with such a line and exit
+code 1. The database knows which work is left, so recovery is to start the process again. One error is retried here: a
+Python process of Spark that was not ready in time. That happens on a busy machine, where a new virtual machine would
+not be ready sooner.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ ENDED_WELL, FAILED = 0, 1
 WAIT_S: Final = 0.5
 REASON_LENGTH_MAX: Final = 300
 LATE: Final = "Python worker failed to connect back"
-"""What Spark says of a Python process that was not ready in ten seconds, a time that cannot be set."""
-LATE_TIMES_MAX: Final = 5
-QUERY_STORY: Final = "=== Streaming Query ==="
-"""Where Spark's account of the query begins, behind its cause."""
+"""The message of Spark about a Python process that was not ready within ten seconds, a limit that cannot be set."""
+LATE_RETRIES_MAX: Final = 5
+QUERY_DETAILS: Final = "=== Streaming Query ==="
+"""The line of an error message of Spark at which the cause ends and details of the query begin."""
 
 
 def run(job: JobFolder, stop: threading.Event, say: Say) -> RecordedCounts:
     """
-    Run the query until `stop` is set; return what was recorded.
+    Run the query until `stop` is set; return how much was recorded. `say` is called with each line for the operator.
 
     Raises:
         PySparkException, Py4JError: if the query or Spark itself has ended.
-        DetectionError: if its files are not there.
+        DetectionError: if the files of the job cannot be read.
         LedgerError, psycopg.Error: if the log or the database cannot be used.
     """
     driver = job.driver()
@@ -59,13 +60,15 @@ def run(job: JobFolder, stop: threading.Event, say: Say) -> RecordedCounts:
         with AppenderThread(driver.appender_dsn) as appender:
             recorder = Recorder(batches, appender, clock=lambda: datetime.now(UTC))
             say(f"detection runs on Spark {session.version} ({driver.master})")
-            for late_times in range(LATE_TIMES_MAX + 1):
+            for retries in range(LATE_RETRIES_MAX + 1):
                 error = _run_query(session, job, recorder, stop)
                 if error is None:
                     break
-                if LATE not in str(error) or late_times == LATE_TIMES_MAX:
+                if LATE not in str(error) or retries == LATE_RETRIES_MAX:
                     raise error
-                say("Spark did not wait for its Python process, which took more than ten seconds to start: once more")
+                say(
+                    "Spark did not wait for its Python process, which took more than ten seconds to start: trying again"
+                )
         batches.close()
         return recorder.recorded
     finally:
@@ -73,7 +76,7 @@ def run(job: JobFolder, stop: threading.Event, say: Say) -> RecordedCounts:
 
 
 def _run_query(session: SparkSession, job: JobFolder, recorder: Recorder, stop: threading.Event) -> Exception | None:
-    """Run the query until `stop` is set, or it ends; return what has ended it."""
+    """Run the query until `stop` is set or the query ends; return the error that ended it, or None."""
     with running_query(session, job.folder, job.checkpoint, recorder) as query:
         while query.isActive and not stop.wait(WAIT_S):
             pass
@@ -110,12 +113,14 @@ def main() -> int:
 
 def reason_of(error: Exception) -> str:
     """
-    Return the root cause in one line: of a chain of causes the last, without what Spark tells of the query.
+    Return the root cause of an error in one line of at most 300 characters.
+
+    Of a chain of causes, the root cause is the last. Stack traces and Spark's details of the query are left out.
     """
     if isinstance(error, ConnectionError | Py4JNetworkError):
         return "Spark's virtual machine has died"
-    said = str(error).partition(QUERY_STORY)[0].splitlines()
-    lines = [line.strip().removeprefix("Caused by: ") for line in said]
+    message = str(error).partition(QUERY_DETAILS)[0].splitlines()
+    lines = [line.strip().removeprefix("Caused by: ") for line in message]
     lines = [line for line in lines if line and not line.startswith("at ")]
     causes = [line for line in lines if "Error" in line.split(":")[0] or "Exception" in line.split(":")[0]]
     text = causes[-1] if causes else (lines or [type(error).__name__])[0]
@@ -123,7 +128,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _say(text: str) -> None:
-    with suppress(BrokenPipeError):  # nobody listens any more
+    with suppress(BrokenPipeError):  # whoever read it is gone
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 

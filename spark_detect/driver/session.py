@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The one Spark session: what it is started with, and why.
+Starts the Spark session with its settings.
 
-Spark moves tasks and counts here, nothing else, so whatever costs time for the sake of queries is off. Its own log
-stays away from the screen: warnings of Spark come with stack traces that say nothing to whoever runs detection.
+Spark moves only tasks and counts here, so everything that costs time to make queries fast is off. Spark's own log is
+off, too: its warnings come with stack traces, which do not help an operator of detection.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",
-    # A plan that runs for one row is not worth compiling.
+    # Compiling a plan does not pay off for the few rows of a batch.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1",
-    # The other one makes a rename durable where HDFS needs it, and takes half of a batch's time.
+    # The default manager makes a rename durable on HDFS, and takes half of a batch's time.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -55,10 +55,11 @@ appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex{0}
 
 def start_session(*, master: str, java_home: Path, folder: Path) -> SparkSession:
     """
-    Start Spark; `folder` is a directory for what it writes. There is one session in a process.
+    Start Spark and return its session; a process can have one.
 
-    Java's home, the Python of the workers and where they find this package go through the environment: the virtual
-    machine inherits it, and its workers do in turn.
+    `master` is a Spark master URL, `java_home` the directory of the JDK, and `folder` a directory for everything that
+    Spark writes. The Java home, the Python of the workers and the path of this package are passed in the environment,
+    which the virtual machine and its workers inherit.
     """
     os.environ["JAVA_HOME"] = str(java_home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

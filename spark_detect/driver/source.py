@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The stream that Spark runs: batches of the log in, results of tasks out. A Python data source of Spark 4.1.
+The stream that Spark reads: batches of the log in, results of tasks out. A Python data source of Spark 4.1.
 
-One half lives in a process beside Spark's driver, for as long as the query does: it asks for batches and plans them.
-The other half, `read`, runs in executors, and hands out counts. Spark calls `latestOffset` before `initialOffset` on a
-fresh checkpoint, and `partitions` first of all, with two equal offsets or the last batch's, on one that is kept; what a
-batch has to do is in the database, so any order will do.
+One part runs in a Python process next to Spark's driver, for as long as the query does: it pins batches and plans their
+tasks. The other part, `read`, runs in executors and returns counts.
+
+What a batch has to do is in the database, so the order of Spark's calls does not matter. With a new checkpoint, Spark
+calls `latestOffset` before `initialOffset`. With an existing one it calls `partitions` first, with two equal offsets or
+with those of the last batch.
 """
 
 from __future__ import annotations
@@ -27,38 +29,38 @@ from spark_detect.tasks import RESULT_SCHEMA, Task, TaskResult
 
 NAME: Final = "lakeproof_scans"
 FOLDER_OPTION: Final = "folder"
-"""The folder with the files of `job_folder.py`: the only option there is."""
+"""The only option of the source: the folder with the files of `job_folder.py`."""
 IDLE_S: Final = 0.25
-"""How long an empty trigger waits for a notification; a query that is to stop waits as long."""
+"""How long a trigger without work waits for a notification; stopping the query may take as long."""
 
 
 class ScanSource(DataSource):
-    """The data source, by the name of `NAME`."""
+    """The data source that Spark knows as `NAME`."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format`."""
+        """Return the name that `readStream.format` takes."""
         return NAME
 
     def schema(self) -> str:
-        """Return the columns of a result."""
+        """Return the columns of a result, as DDL."""
         return RESULT_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
-        """Return the reader."""
+        """Return the reader of the stream."""
         return ScanReader(Path(self.options[FOLDER_OPTION]))
 
 
 @dataclass
 class TaskPartition(InputPartition):
-    """One task, and the folder that says how its files are opened. Pickled into Spark's plan: no secret is in it."""
+    """One task, and the folder with the access to its files. Pickled into Spark's plan, so it holds no secret."""
 
     task: Task
     job: str
 
 
 class ScanReader(DataSourceStreamReader):
-    """Asks for batches and plans them, in Spark's own thread; `read` alone runs elsewhere."""
+    """Pins batches and plans their tasks, in Spark's thread; only `read` runs in executors."""
 
     def __init__(self, folder: Path) -> None:
         self._job = JobFolder(folder)
@@ -66,15 +68,15 @@ class ScanReader(DataSourceStreamReader):
         self._last: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors get a copy: connections stay here.
+        # Executors get a copy, without the connections.
         return {"_job": self._job, "_opened": None, "_last": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
-        """Return the batch up to which everything is done with."""
+        """Return the number up to which every batch is finished, as an offset."""
         return {"batch": self._open()[0].finished()}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
-        """Pin a batch if something waits; else wait a moment for that. Returns the newest number."""
+        """Pin a batch if there is work, else wait up to `IDLE_S` for some; return the newest batch, as an offset."""
         batches, planner = self._open()
         batch = batches.pin(planner.weigh)
         if batch is None:
@@ -85,23 +87,23 @@ class ScanReader(DataSourceStreamReader):
         return {"batch": self._last}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Return the tasks of what is still to do up to batch `end`."""
+        """Return the unfinished tasks of all batches up to `end`, one partition each."""
         if start == end:
             return []
         tasks = self._open()[1].plan(end["batch"])
         return [TaskPartition(task=task, job=str(self._job.folder)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Run one task; yields its result."""
+        """Run the task of a partition and yield its result as one row."""
         if not isinstance(partition, TaskPartition):
             raise DetectionError(f"expected a partition of this source, found {type(partition).__name__}")
         yield to_row(run_task(partition.task, JobFolder(Path(partition.job)).lake()))
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: a batch is finished by whoever has recorded it."""
+        """Do nothing: a batch is finished when its results are recorded."""
 
     def stop(self) -> None:
-        """Close what was opened."""
+        """End the planner and close the database connection."""
         if self._opened is not None:
             batches, planner = self._opened
             planner.close()
@@ -118,6 +120,6 @@ class ScanReader(DataSourceStreamReader):
 
 def to_row(result: TaskResult) -> tuple[Any, ...]:
     """
-    Return a result as a row of `RESULT_SCHEMA`.
+    Return a result as a row with the columns of `RESULT_SCHEMA`.
     """
     return astuple(result)
