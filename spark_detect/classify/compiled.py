@@ -7,7 +7,7 @@ Importing this loads numba. Without it, detection cannot count: `PackageMissingE
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ except ImportError as error:  # numba, or what it needs, is missing or of a vers
     raise PackageMissingError(
         f"detection counts with compiled code and needs the package numba ({error}): pip install 'lakeproof[detect]'"
     ) from error
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 Rows = npt.NDArray[np.int64]
 """Row p holds candidates, valid ones, cells and spread of `Pattern(p)` (`kernel.CANDIDATES` and the others)."""
@@ -62,10 +64,10 @@ def count_matches(array: pa.Array, weights: Weights | None) -> Rows:
     validity, offsets, data = array.buffers()
     kernel.count(
         _bytes(data),
-        np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1],
+        _read_only(np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]),
         _bytes(validity),
         array.offset,
-        _NO_WEIGHTS if weights is None else weights,
+        _NO_WEIGHTS if weights is None else _read_only(weights),
         _TABLES,
         np.zeros((3, kernel.DIGITS_MAX + 1), dtype=np.int64),
         np.zeros((PATTERNS, 3), dtype=np.int64),
@@ -113,9 +115,21 @@ def _classes() -> npt.NDArray[np.uint8]:
 
 
 def _bytes(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
-    return _NO_BYTES if buffer is None or buffer.size == 0 else np.frombuffer(buffer, dtype=np.uint8)
+    return _NO_BYTES if buffer is None or buffer.size == 0 else _read_only(np.frombuffer(buffer, dtype=np.uint8))
 
 
-_NO_BYTES: Final = np.frombuffer(b"", dtype=np.uint8)
-_NO_WEIGHTS: Final = np.zeros(0, dtype=np.int64)
+def _read_only(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """
+    Return a view that cannot be written to.
+
+    Some of Arrow's buffers can be written to, some not. To numba these are two types, and each combination of types
+    would be compiled by itself, in eight seconds.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_BYTES: Final = _read_only(np.zeros(0, dtype=np.uint8))
+_NO_WEIGHTS: Final = _read_only(np.zeros(0, dtype=np.int64))
 _TABLES: Final = make_tables()

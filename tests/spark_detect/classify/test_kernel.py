@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -17,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import spark_detect
-from spark_detect.classify import ColumnCounts, Pattern
-from spark_detect.classify.columns import scan_array
+from spark_detect.classify import ColumnCounts, Pattern, kernel
+from spark_detect.classify.columns import scan_array, warm_up
 from spark_detect.classify.compiled import count_matches as compiled
 from spark_detect.classify.kernel import CANDIDATES, CELLS, VALID
 from testkit.spark_detect.families import LOOK_ALIKE, TRUE, column
@@ -51,7 +52,7 @@ texts = st.lists(st.one_of(damaged(), st.sampled_from(PIECES), st.text(max_size=
 columns = st.lists(st.one_of(st.none(), texts), max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(columns)
 @example(["+85369386992 -18//+49 (0)30 1234567"])
 @example(["a@b@c.dd a@@b.cc a@b.cc_c@d.ee", "x" * 70 + "@example.com", "'" * 70 + "a@example.com"])
@@ -63,14 +64,14 @@ def test_kernel_and_oracle_count_the_same(values: list[str | None]) -> None:
     assert compiled(array, None).tolist() == oracle(array, None).tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=40), texts.map(str.encode)), max_size=6))
 def test_kernel_and_oracle_count_the_same_in_bytes_that_are_no_text(values: list[bytes]) -> None:
     array = pa.array(values, pa.large_binary())
     assert compiled(array, None).tolist() == oracle(array, None).tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(columns, st.data())
 def test_weights_count_a_value_as_if_it_stood_there_so_often(values: list[str | None], data: st.DataObject) -> None:
     weights = np.array(
@@ -82,7 +83,7 @@ def test_weights_count_a_value_as_if_it_stood_there_so_often(values: list[str | 
     assert compiled(array, weights).tolist() == oracle(array, weights).tolist() == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(columns, st.integers(0, 12), st.integers(0, 12))
 def test_layout_changes_no_count(values: list[str | None], start: int, stop: int) -> None:
     expected = scan_array(pa.array(values[start:stop], pa.string()))
@@ -163,18 +164,30 @@ except PackageMissingError as error:
     assert "pip install 'lakeproof[detect]'" in printed
 
 
-def test_compiled_code_is_kept_where_it_can_be_written(tmp_path: Path) -> None:
+def test_compiled_code_is_kept_where_it_can_be_written() -> None:
+    warm_up()  # whoever is first compiles; the next process, and every one of this installation, finds what it kept
     code = f"""
 from spark_detect.classify import Pattern
 from spark_detect.classify import kernel
-from spark_detect.classify.columns import scan_array, warm_up
-warm_up()
+from spark_detect.classify.columns import scan_array
 {SCAN}
 print(sum(kernel.count.stats.cache_hits.values()), sum(kernel.count.stats.cache_misses.values()))
 """
-    assert run(code, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["1", "0", "1"]
-    assert run(code, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["1", "1", "0"]
-    assert list(tmp_path.rglob("kernel.count*.nbi"))
+    assert run(code).split() == ["1", "1", "0"]
+
+
+def test_one_compiled_code_counts_every_array_whether_it_can_be_written_to_or_not() -> None:
+    text = pa.array(["4111111111111111", None], pa.large_string())
+    validity, offsets, data = (buffer.to_pybytes() for buffer in text.buffers())
+    for may_write in itertools.product([False, True], repeat=3):
+        kept = [
+            pa.py_buffer(bytearray(part) if writable else part)
+            for writable, part in zip(may_write, (validity, offsets, data), strict=True)
+        ]
+        array = pa.LargeStringArray.from_buffers(2, kept[1], kept[2], kept[0])
+        for weights in (None, np.array([3, 0])):
+            assert compiled(array, weights)[Pattern.CREDIT_CARD, VALID] == (1 if weights is None else 3)
+    assert len(kernel.count.signatures) == 1  # type: ignore[attr-defined]  # what numba has compiled
 
 
 def test_an_installation_that_nobody_can_write_to_keeps_nothing(tmp_path: Path) -> None:
