@@ -90,14 +90,15 @@ def start_kafka() -> Iterator[Kafka]:
         directory = Path(name)
         port, controller_port = free_ports(2)
         _configure(directory, port=port, controller_port=controller_port)
-        classes = [f"-Dlog4j2.configurationFile={directory}/log4j2.properties", "-cp", f"{libraries}/*"]
+        cheap = [HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        classes = [*cheap, f"-Dlog4j2.configurationFile={directory}/log4j2.properties", "-cp", f"{libraries}/*"]
         identity = uuid4().bytes
         # Its first letter is none of "-" and "_": the tool would take it for an option of its own.
         cluster = base64.urlsafe_b64encode(bytes([identity[0] & 0x7F]) + identity[1:]).decode().rstrip("=")
         storage = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"]
         subprocess.run([find_java(), *classes, *storage], cwd=directory, check=True, capture_output=True)
         brokers = f"127.0.0.1:{port}"
-        arguments = [HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *classes, "kafka.Kafka", "server.properties"]
+        arguments = [*classes, "kafka.Kafka", "server.properties"]
         with java_server(arguments, directory=directory, port=port, is_ready=lambda: _answers(brokers)) as pid:
             yield Kafka(brokers=brokers, pid=pid)
 

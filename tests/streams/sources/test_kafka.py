@@ -38,7 +38,7 @@ from testkit.servers.kafka import Kafka, start_kafka
 
 TENANT = UUID(int=7)
 RUNS = uuid5(TENANT, "runs")
-EVENTS = 2_000
+EVENTS = 600
 PARTITIONS = 4
 TIMEOUT_S = 90.0
 
