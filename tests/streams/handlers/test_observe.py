@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from projections.relational.findings import FindingsProjection
 from streams.connections import connect_reading
 from streams.errors import PoisonError, TransientError, UnansweredError
 from streams.handler import DeferringHandler, Effects, Message
-from streams.handlers.observe import ObserveCommits
+from streams.handlers.observe import MetadataReader, ObserveCommits
 from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
 from streams.metadata.reader import MetadataReaderPool
 from streams.processing.deferred_runner import SLOW_MAX
@@ -45,13 +45,14 @@ from streams.processing.replay import ReplayResult
 from streams.state.cursors import read_message
 from streams.state.dead_letters import read_letters
 from streams.state.deferred import ATTEMPTS_MAX
-from testkit.servers.cloud import fresh_cloud, put, start_cloud
-from testkit.servers.faulty_store import drip_body, faulty_store, never
+from testkit.servers.cloud import fresh_cloud, put
+from testkit.servers.faulty_store import drip_body, faulty_store, never, reset
 from testkit.servers.loopback import LOOPBACK
 from testkit.servers.traps import set_trap
 from testkit.streams.answering import happened, noon
 from testkit.streams.lakes import ALIAS, TABLE, new_lake, project, told
 from testkit.streams.replaying import replayed, wait_no_longer
+from testkit.streams.shared_reads import SharedReads, shared_reads
 from testkit.streams.table_metadata import TABLE_UUID, metadata
 from testkit.streams.world import World, running, until
 
@@ -62,10 +63,17 @@ ORDERS_KEY = f"table:{ALIAS}/sales/orders"
 SNAPSHOT, EARLIER = 3051729675574597004, 3055729675574597004
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cloud(moto: str) -> Cloud:
-    """A bucket."""
+    """A bucket that the tests share: each writes the files that it reads."""
     return fresh_cloud(moto)
+
+
+@pytest.fixture(scope="module")
+def reads() -> Iterator[SharedReads]:
+    """What reads metadata files."""
+    with shared_reads() as reads:
+        yield reads
 
 
 def decision(
@@ -119,7 +127,7 @@ def trigger(
 class Lake:
     """A tenant's log, its catalog elsewhere, and the handler that watches it."""
 
-    def __init__(self, world: World, cloud: Cloud, log: Log, secrets: Path, reads: MetadataReaderPool) -> None:
+    def __init__(self, world: World, cloud: Cloud, log: Log, secrets: Path, reads: MetadataReader) -> None:
         self.world, self.cloud, self.log = world, cloud, log
         self.secrets, self.reads = SecretDirectory(secrets), reads
         self.handler = self.observe()
@@ -167,10 +175,9 @@ class Lake:
 
 
 @pytest_asyncio.fixture
-async def lake(world: World, cloud: Cloud, tmp_path: Path) -> AsyncIterator[Lake]:
+async def lake(world: World, cloud: Cloud, reads: SharedReads, tmp_path: Path) -> Lake:
     """A tenant with a catalog elsewhere."""
-    async with MetadataReaderPool() as reads:
-        yield Lake(world, cloud, await new_lake(world, cloud, secrets=tmp_path), tmp_path, reads)
+    return Lake(world, cloud, await new_lake(world, cloud, secrets=tmp_path), tmp_path, reads)
 
 
 async def test_a_snapshot_that_nobody_decided_on_is_ungoverned(lake: Lake) -> None:
@@ -405,16 +412,23 @@ async def test_a_storage_that_never_answers_ends_in_dead_letters_that_can_be_rep
     locations = [lake.put(metadata(1, *range(2, number + 1)), f"{number}.metadata.json") for number in (1, 2)]
     for location in locations:
         await lake.pull(location)
-    async with MetadataReaderPool(timeout_s=2.0) as reads, faulty_store(drip_body) as store:
+    async with (
+        MetadataReaderPool(timeout_s=1.5) as reads,
+        faulty_store(drip_body) as store,
+        faulty_store(reset) as broken,
+    ):
         there = Elsewhere(reads, store.endpoint)
         lake.handler = lake.observe(reads=there)
-        for _ in range(ATTEMPTS_MAX):
+        for attempt in range(ATTEMPTS_MAX):
+            # What a store never answers takes a process with it; what it breaks off counts as well, and costs less.
+            there.endpoint = store.endpoint if attempt == 0 else broken.endpoint
             assert await lake.dead() == []
             assert await lake.observe_all() == []
             await wait_no_longer(world)
         assert len(await lake.dead()) == len(locations)
         assert all("has not answered 8 times in a row" in reason for reason in await lake.dead())
         assert [each.result for each in await replayed(world, lake.handler)] == [ReplayResult.POSTPONED] * 2
+        assert store.requests
     lake.handler = lake.observe()
     assert [each.result for each in await replayed(world, lake.handler)] == [ReplayResult.HANDLED] * 2
     assert await lake.dead() == []
@@ -426,10 +440,10 @@ class Elsewhere:
 
     def __init__(self, reads: MetadataReaderPool, endpoint: str) -> None:
         self._reads = reads
-        self._endpoint = endpoint
+        self.endpoint = endpoint
 
     async def read(self, storage: Storage, location: str) -> TableSnapshots:
-        properties = {**storage.properties, "s3.endpoint": self._endpoint}
+        properties = {**storage.properties, "s3.endpoint": self.endpoint}
         return await self._reads.read(replace(storage, properties=properties), location)
 
 
@@ -472,10 +486,9 @@ async def test_triggers_wait_for_the_host_of_their_catalogs_endpoint(
 
 
 async def test_a_storage_that_is_away_is_tried_again(lake: Lake, world: World, tmp_path: Path) -> None:
-    with start_cloud() as endpoint:
-        cloud = fresh_cloud(endpoint)
-        elsewhere = Lake(world, cloud, await new_lake(world, cloud, secrets=tmp_path), tmp_path, lake.reads)
-        message = await elsewhere.pull(elsewhere.put(metadata(SNAPSHOT)))
+    away = await new_lake(world, lake.cloud, secrets=tmp_path, **{"s3.endpoint": "http://127.0.0.1:9"})
+    elsewhere = Lake(world, lake.cloud, away, tmp_path, lake.reads)
+    message = await elsewhere.pull(elsewhere.put(metadata(SNAPSHOT)))
     with pytest.raises(UnansweredError, match="does not answer"):
         await elsewhere.handle(message)
 

@@ -9,7 +9,7 @@ import asyncio
 import gzip
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,21 +23,32 @@ from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, Snapshot
 from streams.metadata.reader import MetadataReaderPool
 from testkit.servers.cloud import fresh_cloud, put
 from testkit.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
+from testkit.streams.shared_reads import SharedReads, shared_reads
 from testkit.streams.table_metadata import TABLE_UUID, metadata
 
 LOCATION = "s3://lake/wh/orders/metadata/1.metadata.json"
 
 
-@pytest.fixture
+TIMEOUT_S = 3.0
+
+
+@pytest.fixture(scope="module")
 def cloud(moto: str) -> Cloud:
-    """A bucket."""
+    """A bucket that the tests share: each writes the files that it reads."""
     return fresh_cloud(moto)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SharedReads]:
+    """What reads for the tests that do nothing to its process but ask."""
+    with shared_reads(timeout_s=TIMEOUT_S) as shared:
+        yield shared
 
 
 @pytest_asyncio.fixture
 async def reads() -> AsyncIterator[MetadataReaderPool]:
     """What reads, and gives up soon."""
-    async with MetadataReaderPool(timeout_s=3.0) as reads:
+    async with MetadataReaderPool(timeout_s=TIMEOUT_S) as reads:
         yield reads
 
 
@@ -57,7 +68,7 @@ def storage_of(cloud: Cloud) -> Storage:
     return Storage(properties=properties, within=f"s3://{cloud.bucket}")
 
 
-async def check_serves(reads: MetadataReaderPool, cloud: Cloud) -> None:
+async def check_serves(reads: MetadataReaderPool | SharedReads, cloud: Cloud) -> None:
     """Check that a read succeeds, by the one process that there is."""
     table = await reads.read(storage_of(cloud), put(cloud, "t/1.metadata.json", metadata(1, 2)))
     assert table.table_uuid == TABLE_UUID
@@ -70,37 +81,37 @@ async def check_serves(reads: MetadataReaderPool, cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("answer", NEVER_ENDING)
 async def test_a_store_that_never_ends_is_cut_at_the_limit_with_its_process(
-    reads: MetadataReaderPool, cloud: Cloud, answer: Answer
+    shared: SharedReads, cloud: Cloud, answer: Answer
 ) -> None:
-    await check_serves(reads, cloud)
-    (interrupted,) = reads.pids
+    await check_serves(shared, cloud)
+    (interrupted,) = shared.pids
     async with faulty_store(answer) as store:
         with pytest.raises(UnansweredError):
-            await reads.read(storage_at(store.endpoint), LOCATION)
+            await shared.read(storage_at(store.endpoint), LOCATION)
         assert store.requests
-    await check_serves(reads, cloud)
+    await check_serves(shared, cloud)
     if answer is never:
-        assert interrupted not in reads.pids
+        assert interrupted not in shared.pids
         with pytest.raises(ProcessLookupError):
             os.kill(interrupted, 0)
 
 
 @pytest.mark.parametrize("answer", FAILING)
 async def test_a_store_that_fails_is_asked_again_another_time(
-    reads: MetadataReaderPool, cloud: Cloud, answer: Answer
+    shared: SharedReads, cloud: Cloud, answer: Answer
 ) -> None:
     async with faulty_store(answer) as store:
         with pytest.raises(UnansweredError, match=r"expected an answer|does not answer"):
-            await reads.read(storage_at(store.endpoint), LOCATION)
-    await check_serves(reads, cloud)
+            await shared.read(storage_at(store.endpoint), LOCATION)
+    await check_serves(shared, cloud)
 
 
 @pytest.mark.parametrize("answer", REFUSING)
-async def test_what_a_store_refuses_is_unreadable(reads: MetadataReaderPool, cloud: Cloud, answer: Answer) -> None:
+async def test_what_a_store_refuses_is_unreadable(shared: SharedReads, cloud: Cloud, answer: Answer) -> None:
     async with faulty_store(answer) as store:
         with pytest.raises(FileUnreadableError, match="expected"):
-            await reads.read(storage_at(store.endpoint), LOCATION)
-    await check_serves(reads, cloud)
+            await shared.read(storage_at(store.endpoint), LOCATION)
+    await check_serves(shared, cloud)
 
 
 async def test_a_read_that_is_given_up_takes_its_process_with_it(reads: MetadataReaderPool, cloud: Cloud) -> None:
@@ -153,15 +164,15 @@ async def test_a_process_that_something_else_has_ended_is_replaced(reads: Metada
     ],
     ids=["no JSON", "deep", "a bomb", "no text"],
 )
-async def test_what_is_no_metadata_is_poison(reads: MetadataReaderPool, cloud: Cloud, body: bytes, reason: str) -> None:
+async def test_what_is_no_metadata_is_poison(shared: SharedReads, cloud: Cloud, body: bytes, reason: str) -> None:
     location = put(cloud, "t/bad.metadata.json", body)
     with pytest.raises(PoisonError, match=reason):
-        await reads.read(storage_of(cloud), location)
-    await check_serves(reads, cloud)
+        await shared.read(storage_of(cloud), location)
+    await check_serves(shared, cloud)
 
 
 async def test_a_file_that_takes_much_memory_is_poison_and_the_memory_is_given_back(cloud: Cloud) -> None:
-    location = put(cloud, "t/bad.metadata.json", b"[" + b"{}," * 10_000_000 + b"{}]")
+    location = put(cloud, "t/bad.metadata.json", b"[" + b"{}," * 5_000_000 + b"{}]")
     async with MetadataReaderPool(timeout_s=60.0) as reads:
         await check_serves(reads, cloud)
         with pytest.raises(PoisonError, match="expected"):
@@ -170,13 +181,13 @@ async def test_a_file_that_takes_much_memory_is_poison_and_the_memory_is_given_b
         await check_serves(reads, cloud)
 
 
-async def test_what_is_not_there_or_not_the_catalogs_is_told_apart(reads: MetadataReaderPool, cloud: Cloud) -> None:
+async def test_what_is_not_there_or_not_the_catalogs_is_told_apart(shared: SharedReads, cloud: Cloud) -> None:
     with pytest.raises(FileMissingError, match="found none"):
-        await reads.read(storage_of(cloud), f"s3://{cloud.bucket}/gone.json")
+        await shared.read(storage_of(cloud), f"s3://{cloud.bucket}/gone.json")
     with pytest.raises(FileUnreadableError, match="below"):
-        await reads.read(storage_of(cloud), "file:///etc/passwd")
+        await shared.read(storage_of(cloud), "file:///etc/passwd")
     with pytest.raises(FileUnreadableError, match="below"):
-        await reads.read(storage_of(cloud), "s3://another/1.json")
+        await shared.read(storage_of(cloud), "s3://another/1.json")
 
 
 async def test_a_process_that_reads_has_none_of_our_environment(
