@@ -410,7 +410,8 @@ class Story:
 class World:
     """The test's database, its tenants, and what one does to them."""
 
-    def __init__(self, database: str, installation: Provisioned) -> None:
+    def __init__(self, database: str, installation: Provisioned, *, ready: int = 0) -> None:
+        """Take the database; the first `ready` tenants have their logs and first generations there (`make_ready`)."""
         self.database = database
         self.installation = installation
         self.roles = installation.roles
@@ -427,15 +428,32 @@ class World:
             self.findings,
             self.lineage,
         )
+        self.without_graph = self.projections[1:]
+        """For tests in which it does not matter what is projected: a graph costs ten times as much as the others."""
         self.attested: list[tuple[Log, ProjectionAttested]] = []
-        self._tenants = count(1)
+        self._ready = iter(range(1, ready + 1))
+        self._tenants = count(ready + 1)
 
     async def new_log(self) -> Log:
-        """Make a tenant with an empty log."""
-        tenant = UUID(int=next(self._tenants) << 64, version=4)
-        create_tenant_log(self.database, self.installation, tenant)
+        """Return the empty log of another tenant, whose first generations may be there, and empty."""
+        number = next(self._ready, None)
+        return await (self.untouched_log() if number is None else self._find(number))
+
+    async def untouched_log(self) -> Log:
+        """Make a tenant with an empty log that no runner has seen."""
+        number = next(self._tenants)
+        create_tenant_log(self.database, self.installation, _tenant(number))
+        return await self._find(number)
+
+    async def make_ready(self, logs: int) -> None:
+        """Make so many logs with their first generations: most of what a test would do otherwise is to make a graph."""
+        for _ in range(logs):
+            log = await self.untouched_log()
+            await self.runner().catch_up(log.log_id, 0)
+
+    async def _find(self, number: int) -> Log:
         async with self.as_projector() as connection:
-            return await find_log(connection, self.installation.origin(tenant))
+            return await find_log(connection, self.installation.origin(_tenant(number)))
 
     async def append(self, log: Log, story: Story) -> None:
         """Append what the story has told since it was last appended."""
@@ -484,3 +502,7 @@ class World:
         assert log.reader is not None
         async with self.as_role(log.reader) as connection:
             yield connection
+
+
+def _tenant(number: int) -> UUID:
+    return UUID(int=number << 64, version=4)

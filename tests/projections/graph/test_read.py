@@ -125,7 +125,7 @@ async def test_values_are_bound_never_spliced(world: World, story: Story) -> Non
 
 
 async def test_a_graph_that_was_not_made_yet_is_said_so(world: World) -> None:
-    log = await world.new_log()
+    log = await world.untouched_log()
     async with world.as_reader(log) as connection:
         with pytest.raises(NotProjectedError, match="no runner has seen"):
             await open_graph(connection)

@@ -175,7 +175,7 @@ CUTS = st.tuples(st.integers(1, 9), st.integers(1, 9))
 EVENTS = st.tuples(NAMES, NAMES, st.integers(0, 9), st.sampled_from(["START", "COMPLETE", "COMPLETE", "FAIL"]))
 
 
-@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(told=st.lists(EVENTS | st.sampled_from(OnCycle), min_size=1, max_size=25), cuts=CUTS)
 def test_however_entries_are_cut_edges_and_cycles_are_those_of_the_rule(
     world: World,

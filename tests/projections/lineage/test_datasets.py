@@ -263,7 +263,7 @@ def happen(story: Story, happened: list[tuple[str, int, int]]) -> None:
                 events.append(story.groups[-1].id)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(happened=happenings(), cuts=st.tuples(st.integers(1, 9), st.integers(1, 9)))
 def test_however_the_entries_are_cut_live_and_rebuilt_are_equal(
     world: World, new_story: Callable[[], Story], happened: list[tuple[str, int, int]], cuts: tuple[int, int]

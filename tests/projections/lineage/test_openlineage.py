@@ -322,14 +322,14 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES)
 def test_any_json_is_read_or_refused(value: object) -> None:
     with suppress(InvalidLineageError):
         parse_events(json.dumps(value).encode())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]",:\\ud8001eE.-+ \n', max_size=40).map(str.encode))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     with suppress(InvalidLineageError):
@@ -361,7 +361,7 @@ def damaged(draw: st.DrawFn) -> Any:
         at = at[step]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(damaged())
 def test_an_event_with_any_value_replaced_is_read_or_refused(event: Any) -> None:
     with suppress(InvalidLineageError):

@@ -69,8 +69,7 @@ async def carry_out(dsn: str, directory: Path) -> None:
         await rerun_erasures(connection, key_folder(directory))
 
 
-@pytest.mark.parametrize("selected", SELECTIONS, ids=str)
-@pytest.mark.parametrize("batch", [1, 250])
+@pytest.mark.parametrize(("selected", "batch"), [*((one, 250) for one in SELECTIONS), (SELECTIONS[0], 1)])
 async def test_live_after_an_erasure_is_rebuilt_after_it(
     world: World, told: Story, eraser_dsn: str, tmp_path: Path, selected: dict[str, Any], batch: int
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from ledger.errors import LedgerError
 from ledger.format.events import CommitDecision, CommitOutcome, ProjectionAttested, Reason
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.errors import (
     DigestMismatchError,
     NotProjectedError,
@@ -22,6 +23,7 @@ from projections.errors import (
 from projections.graph.read import open_graph
 from projections.processing import cursors
 from projections.processing.generations import prune, rebuild, replace
+from projections.processing.projection import Transaction
 from projections.processing.runner import ProjectionRunner
 from projections.relational.commits import CommitsProjection, read_commits
 
@@ -87,25 +89,51 @@ CORRUPTIONS = {
     "commits": "UPDATE projections.commits SET decision = 'approved' WHERE decision = 'rejected'",
     "metrics": "UPDATE projections.commit_totals SET count = count + 1 WHERE decision = 'rejected'",
     "graph": """UPDATE {graph}."WriteEvent" SET properties = properties || '{"decision": "approved"}'::agtype""",
-    "graph-edge": 'DELETE FROM {graph}."DECIDED_BY"',
-    "graph-vertex": 'DELETE FROM {graph}."Snapshot"',
-    "graph-foreign": """UPDATE {graph}."Person" SET properties = properties || '{"share": 0.5}'::agtype""",
-    "graph-suffix": """UPDATE {graph}."Person" SET properties = properties || '{"share": 5::numeric}'::agtype""",
 }
+CORRUPTIONS_OF_A_GRAPH = (
+    CORRUPTIONS["graph"],
+    'DELETE FROM {graph}."DECIDED_BY"',
+    'DELETE FROM {graph}."Snapshot"',
+    """UPDATE {graph}."Person" SET properties = properties || '{"share": 0.5}'::agtype""",
+    """UPDATE {graph}."Person" SET properties = properties || '{"share": 5::numeric}'::agtype""",
+)
 
 
-@pytest.mark.parametrize("corruption", CORRUPTIONS)
+async def corrupt(connection: Connection, log: Log, corruption: str) -> None:
+    assert log.tenant is not None
+    await connection.execute("SET search_path = public, ag_catalog")
+    changed = await connection.execute(corruption.replace("{graph}", f"g_{log.tenant.hex}_1").encode())
+    assert changed.rowcount > 0
+
+
+async def test_whatever_is_corrupted_in_a_graph_changes_its_digest(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 2))
+    await ProjectionRunner(world.dsn, [world.graph]).catch_up(log.log_id, story.size)
+    digests = []
+    async with world.as_admin() as connection:
+        generation = Transaction(connection=connection, log=log, generation=1)
+        async with connection.transaction():
+            honest = await world.graph.digest(generation)
+        for corruption in CORRUPTIONS_OF_A_GRAPH:
+            async with connection.transaction(force_rollback=True):
+                await corrupt(connection, log, corruption)
+                digests.append(await world.graph.digest(generation))
+        async with connection.transaction():
+            assert await world.graph.digest(generation) == honest
+    assert len({honest, *digests}) == 1 + len(CORRUPTIONS_OF_A_GRAPH)
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
 async def test_a_corrupted_live_generation_is_never_switched_from_by_rebuild(
-    world: World, story: Story, corruption: str
+    world: World, story: Story, name: str
 ) -> None:
     log = await world.new_log()
-    await world.project(log, told(story))
-    (projection,) = (each for each in world.projections if each.name == corruption.partition("-")[0])
-    assert log.tenant is not None
+    await world.append(log, told(story, 2))
+    (projection,) = (each for each in world.projections if each.name == name)
+    await ProjectionRunner(world.dsn, [projection]).catch_up(log.log_id, story.size)
     async with world.as_admin() as connection:
-        await connection.execute("SET search_path = public, ag_catalog")
-        changed = await connection.execute(CORRUPTIONS[corruption].replace("{graph}", f"g_{log.tenant.hex}_1"))
-        assert changed.rowcount > 0
+        await corrupt(connection, log, CORRUPTIONS[name])
     with pytest.raises(DigestMismatchError) as caught:
         await rebuild(world.dsn, projection, log, append=world.attest)
     error = caught.value
@@ -130,27 +158,30 @@ async def test_a_corrupted_live_generation_is_never_switched_from_by_rebuild(
 async def test_readers_see_no_gap_while_generations_are_switched(world: World, story: Story) -> None:
     log = await world.new_log()
     await world.project(log, told(story))
-    stop = asyncio.Event()
+    first, stop = asyncio.Event(), asyncio.Event()
     seen: set[tuple[int, int, int]] = set()
     generations: set[str] = set()
 
     async def read() -> None:
-        while not stop.is_set():
+        is_last = False
+        while not is_last:
+            is_last = stop.is_set()
             async with world.as_reader(log) as connection:
                 graph = await open_graph(connection)
                 ((vertices,),) = await graph.query("MATCH (w:WriteEvent) RETURN count(w)", ["n"])
-                ((edges,),) = await graph.query("MATCH ()-[e:WROTE]->() RETURN count(e)", ["n"])
+                ((edges,),) = await graph.query("MATCH (:Person)-[e:WROTE]->(:WriteEvent) RETURN count(e)", ["n"])
                 assert isinstance(vertices, int)
                 assert isinstance(edges, int)
                 seen.add((len(await read_commits(connection)), vertices, edges))
                 generations.add(graph.name)
+            first.set()
 
-    reading = [asyncio.create_task(read()) for _ in range(2)]
-    for _ in range(2):
-        for projection in (world.graph, world.commits):
-            await rebuild(world.dsn, projection, log, append=world.attest, batch_max=9)
+    reading = asyncio.create_task(read())
+    await first.wait()
+    for projection in (world.graph, world.commits):
+        await rebuild(world.dsn, projection, log, append=world.attest, batch_max=9)
     stop.set()
-    await asyncio.gather(*reading)
+    await reading
     assert seen == {(22, 22, 22)}
     assert len(generations) >= 2
 
@@ -164,7 +195,7 @@ async def test_a_rebuild_catches_up_with_a_log_that_grows(world: World, story: S
     grown = asyncio.Event()
 
     async def grow() -> None:
-        for _ in range(8):
+        for _ in range(4):
             story.committed()
             await world.append(log, story)
         grown.set()
@@ -271,7 +302,7 @@ async def test_one_rebuild_at_a_time(world: World, story: Story) -> None:
 
 
 async def test_a_log_that_no_runner_has_seen_cannot_be_rebuilt(world: World) -> None:
-    log = await world.new_log()
+    log = await world.untouched_log()
     for projection in world.projections:
         for change in (rebuild, replace):
             with pytest.raises(NotProjectedError):

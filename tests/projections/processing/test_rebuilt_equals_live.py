@@ -161,7 +161,7 @@ def decided_without_a_database(entries: list[LogEntry]) -> dict[int, ResolvedLin
     return resolved
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(happened=happenings(), cuts=st.tuples(st.integers(1, 9), st.integers(1, 9)))
 def test_however_the_entries_are_cut_live_rebuilt_and_folded_without_a_database_are_equal(
     world: World, new_story: Callable[[], Story], happened: list[tuple[str, int, int]], cuts: tuple[int, int]
