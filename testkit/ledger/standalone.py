@@ -52,13 +52,18 @@ def standalone(what: bytes | Path, keys: Sequence[VerifierKey], witnesses: Seque
             file.write(what)
             file.flush()
             return standalone(Path(file.name), keys, witnesses)
-    options = [
+    return run(
+        str(what),
         *(o for k in keys for o in ("--key", k.format())),
         *(o for w in witnesses for o in ("--witness", w.format())),
-    ]
+    )
+
+
+def run(*arguments: str) -> Ran:
+    """Run the script with these arguments."""
     output = io.StringIO()
     with (
-        mock.patch.object(sys, "argv", ["verify_lakeproof.py", str(what), *options]),
+        mock.patch.object(sys, "argv", ["verify_lakeproof.py", *arguments]),
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(output),
     ):

@@ -16,14 +16,14 @@ from testkit.ledger.random_events import EventPool
 from testkit.ledger.round_tripping import TENANTS, make_round_trip_site, round_trip
 from testkit.ledger.tampering.instances import EXACT, FAST, seeded
 
-ENTRIES = 2_700
+ENTRIES = 1_400
 
 
 async def test_random_entries_verify_wherever_they_have_travelled(
     database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     site = make_round_trip_site(database, installation)
-    trip = await round_trip(site, tmp_path, entries=ENTRIES, appended=300, number=0)
+    trip = await round_trip(site, tmp_path, entries=ENTRIES, appended=100, number=0)
     assert trip.parts > 50
     origin = installation.origin(TENANTS[0])
     change(
@@ -42,7 +42,7 @@ async def test_random_entries_verify_wherever_they_have_travelled(
 
 def test_random_events_reach_the_edges_of_what_is_allowed() -> None:
     pool = EventPool(seeded("edges"))
-    events = [pool.event() for _ in range(3_000)]
+    events = [pool.event() for _ in range(2_000)]
     text = b"".join(event.event for event in events).decode()
     planes = {ord(character) >> 16 for character in text}
     assert planes >= {0, 1, 2, 3, 14, 15, 16}

@@ -243,7 +243,7 @@ MEMBERS: Final = {
 }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_three_readers_of_an_entry_accept_the_same(data: st.DataObject) -> None:
     canonical = data.draw(st.sampled_from([True, True, False]))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import psycopg
 import pytest
+import pytest_asyncio
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Provisioned, create_tenant_log
@@ -27,48 +28,69 @@ from ledger.verify.database import verify_database
 from ledger.verify.parts import verify_parts
 from ledger.verify.workers import Effort
 from testkit.ledger.logs import TENANT, append, change, groups, head_of, put, rows_of, sequenced
+from testkit.ledger.tampering.instances import save
+from testkit.ledger.tampering.world import PREPARATION
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EXACT, FAST = Effort(kernel_entries_min=2**62), Effort(kernel_entries_min=0)
 SIZE = 1_300  # five complete tiles, and 20 entries
 SIGNED = 700  # within the third tile: 600 entries are not signed yet
+PUT_BACK = "SELECT saved.put_back(false)"
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> KeyDirectory:
-    return create_key_directory(tmp_path / "keys")
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyDirectory:
+    return create_key_directory(tmp_path_factory.mktemp("signer") / "keys")
 
 
-@pytest.fixture
-async def log(database: str, installation: Provisioned) -> Log:
-    create_tenant_log(database, installation, TENANT)
-    async with await AsyncConnection.connect(database) as connection:
-        return await find_log(connection, installation.origin(TENANT))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def log(module_database: str, module_installation: Provisioned) -> Log:
+    create_tenant_log(module_database, module_installation, TENANT)
+    async with await AsyncConnection.connect(module_database) as connection:
+        return await find_log(connection, module_installation.origin(TENANT))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def rows(log: Log) -> list[SequencedEntry]:
     return rows_of(SIZE, log=log.origin)
 
 
-@pytest.fixture
-async def connection(installation: Provisioned) -> AsyncIterator[Connection]:
-    dsn = installation.as_role(installation.roles.auditor)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def connection(module_installation: Provisioned) -> AsyncIterator[Connection]:
+    dsn = module_installation.as_role(module_installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         yield connection
 
 
-@pytest.fixture
-async def grown(
-    database: str, installation: Provisioned, keys: KeyDirectory, log: Log, rows: list[SequencedEntry]
-) -> None:
-    """A log of three signed sizes and a tail that nobody has signed."""
-    dsn = installation.as_role(installation.roles.signer)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def written(
+    module_database: str,
+    module_installation: Provisioned,
+    keys: KeyDirectory,
+    log: Log,
+    rows: list[SequencedEntry],
+) -> AsyncIterator[Connection]:
+    """The owner, whom no constraint hinders, of a log of three signed sizes and a tail that nobody has signed."""
+    dsn = module_installation.as_role(module_installation.roles.signer)
     signer = CheckpointSigner(dsn, keys)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         for size in (1, 256, SIGNED):
-            await put(database, log.log_id, rows[:size])
+            await put(module_database, log.log_id, rows[:size])
             assert len(await signer.sign_due(connection)) == 1
-    await put(database, log.log_id, rows)
+    await put(module_database, log.log_id, rows)
+    async with await AsyncConnection.connect(module_database, autocommit=True) as owner:
+        await owner.execute(PREPARATION.encode())
+        await owner.execute(HELPERS.encode())
+        await save(owner)
+        yield owner
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def grown(written: Connection) -> AsyncIterator[Connection]:
+    """The owner of that log, whose every row is put back afterwards."""
+    yield written
+    await written.execute(PUT_BACK)
 
 
 async def broken(connection: Connection, log: Log, keys: KeyDirectory, *, held: Sequence[bytes] = ()) -> BrokenError:
@@ -103,19 +125,23 @@ async def test_a_clean_log_verifies(
 
 
 async def test_a_log_that_the_appender_has_written_verifies_while_it_grows(
-    connection: Connection, installation: Provisioned, database: str, log: Log, keys: KeyDirectory
+    installation: Provisioned, database: str, keys: KeyDirectory
 ) -> None:
-    key = keys.verifier_key(log.origin)
-    for first, count in ((0, 0), (0, 3), (3, 250), (253, 10)):
-        await append(installation, log.log_id, list(groups(count, first=first)))
-        report = await verify_database(connection, log, [key])
-        assert (report.size, report.signed_size) == (first + count, 0)
-    with psycopg.connect(database) as owner:
-        known = owner.execute("SELECT count(*) FROM ledger.parts").fetchone()
-    reader = str(log.reader)
-    async with connection.transaction():
-        await connection.execute(f'SET LOCAL ROLE "{reader}"'.encode())
-        assert (await verify_parts(connection, log)).checked == (known[0] if known else None)
+    create_tenant_log(database, installation, TENANT)
+    dsn = installation.as_role(installation.roles.auditor)
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        log = await find_log(connection, installation.origin(TENANT))
+        key = keys.verifier_key(log.origin)
+        for first, count in ((0, 0), (0, 3), (3, 250), (253, 10)):
+            await append(installation, log.log_id, list(groups(count, first=first)))
+            report = await verify_database(connection, log, [key])
+            assert (report.size, report.signed_size) == (first + count, 0)
+        with psycopg.connect(database) as owner:
+            known = owner.execute("SELECT count(*) FROM ledger.parts").fetchone()
+        reader = str(log.reader)
+        async with connection.transaction():
+            await connection.execute(f'SET LOCAL ROLE "{reader}"'.encode())
+            assert (await verify_parts(connection, log)).checked == (known[0] if known else None)
 
 
 async def test_an_unknown_log_is_no_log(connection: Connection, keys: KeyDirectory, log: Log) -> None:
@@ -151,11 +177,12 @@ def entries(statement: str, fault: Fault, where: str, *indices: int) -> list[Tam
 
 # Signed and unsigned entries, first and last ones, at the borders of tiles, of checkpoints and of the log.
 BORDERS = (0, 255, 256, SIGNED - 1, SIGNED, 1279, 1280, 1299)
+FEW = (256, SIGNED, 1299)
 
 TAMPERINGS = [
     *entries("UPDATE ledger.entries SET entry = retold(entry) {entry}", Fault.ENTRY, "ledger.entries", *BORDERS),
-    *entries("UPDATE ledger.entries SET entry = flipped(entry) {entry}", Fault.ENTRY, "ledger.entries", *BORDERS),
-    *entries("UPDATE ledger.entries SET entry = '' {entry}", Fault.ENTRY, "ledger.entries", *BORDERS),
+    *entries("UPDATE ledger.entries SET entry = flipped(entry) {entry}", Fault.ENTRY, "ledger.entries", *FEW),
+    *entries("UPDATE ledger.entries SET entry = '' {entry}", Fault.ENTRY, "ledger.entries", *FEW),
     *entries("DELETE FROM ledger.entries {entry}", Fault.INDEX, "ledger.entries", *BORDERS, 1023, 1024),
     *(
         tampering
@@ -170,7 +197,7 @@ TAMPERINGS = [
             f"UPDATE ledger.entries SET {column} = {value} {{entry}}",  # noqa: S608 - from the table above
             Fault.DERIVED,
             f"ledger.entries.{column}",
-            *BORDERS,
+            *(BORDERS if column == "leaf" else FEW),
         )
     ),
     *entries("UPDATE ledger.entries SET group_id = NULL {entry}", Fault.DERIVED, "ledger.entries.group_id", 0),
@@ -230,40 +257,24 @@ HELPERS = """
 CREATE FUNCTION flipped(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT set_byte($1, 5, get_byte($1, 5) # 1)';
 CREATE FUNCTION retold(bytea) RETURNS bytea LANGUAGE sql AS
     $$SELECT convert_to(replace(convert_from($1, 'UTF8'), '"number":', '"numbeR":'), 'UTF8')$$;
-CREATE SCHEMA saved;
-CREATE TABLE saved.logs AS TABLE ledger.logs;
-CREATE TABLE saved.heads AS TABLE ledger.heads;
-CREATE TABLE saved.entries AS TABLE ledger.entries;
-CREATE TABLE saved.tiles AS TABLE ledger.tiles;
-CREATE TABLE saved.checkpoints AS TABLE ledger.checkpoints;
-TRUNCATE ledger.parts;
-"""
-RESTORE = """
-UPDATE ledger.logs SET origin = saved.logs.origin FROM saved.logs WHERE saved.logs.log_id = ledger.logs.log_id;
-DELETE FROM ledger.heads; INSERT INTO ledger.heads TABLE saved.heads;
-DELETE FROM ledger.entries; INSERT INTO ledger.entries TABLE saved.entries;
-DELETE FROM ledger.tiles; INSERT INTO ledger.tiles TABLE saved.tiles;
-DELETE FROM ledger.checkpoints; INSERT INTO ledger.checkpoints TABLE saved.checkpoints;
 """
 
 
-@pytest.mark.usefixtures("grown")
 async def test_a_change_to_any_column_is_found_where_it_was_made(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory
+    grown: Connection, connection: Connection, log: Log, keys: KeyDirectory
 ) -> None:
     found: list[object] = []
-    with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute(HELPERS.encode())
-        for tampering in TAMPERINGS:
-            statement = tampering.statement
-            for name, clause in CLAUSES.items():
-                statement = statement.replace(name, clause)
-            done = owner.execute(statement.encode(), {"log": log.log_id, "at": tampering.at})
-            assert done.rowcount > 0, tampering
-            seen = await find_log_again(connection, log)
-            error = await broken(connection, seen, keys)
-            found.append((tampering.statement, tampering.at, error.fault, error.where, error.index))
-            owner.execute(RESTORE.encode())
+    await grown.execute("DELETE FROM ledger.parts")
+    for tampering in TAMPERINGS:
+        statement = tampering.statement
+        for name, clause in CLAUSES.items():
+            statement = statement.replace(name, clause)
+        done = await grown.execute(statement.encode(), {"log": log.log_id, "at": tampering.at})
+        assert done.rowcount > 0, tampering
+        seen = await find_log_again(connection, log)
+        error = await broken(connection, seen, keys)
+        found.append((tampering.statement, tampering.at, error.fault, error.where, error.index))
+        await grown.execute(PUT_BACK)
     assert found == [(t.statement, t.at, t.fault, t.where, t.named) for t in TAMPERINGS]
     assert (await verify_database(connection, log, [keys.verifier_key(log.origin)])).size == SIZE
 
@@ -283,27 +294,32 @@ def rewritten(rows: Sequence[SequencedEntry], at: int, log: Log) -> list[Sequenc
     return [*rows[:at], *follow]
 
 
-@pytest.mark.usefixtures("grown")
 async def test_a_second_row_of_one_index_is_found_there(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
+    grown: Connection,
+    connection: Connection,
+    module_database: str,
+    log: Log,
+    keys: KeyDirectory,
+    rows: list[SequencedEntry],
 ) -> None:
-    with psycopg.connect(database) as owner:
-        owner.execute("ALTER TABLE ledger.entries DROP CONSTRAINT entries_pkey CASCADE")
+    await grown.execute("DROP INDEX ledger.entries_pkey")
     for index in (next(row.index for row in rows[at:] if row.group_id is None) for at in (1_290, 300)):
-        change(database, "INSERT INTO ledger.entries SELECT * FROM ledger.entries WHERE index = %s", index)
+        change(module_database, "INSERT INTO ledger.entries SELECT * FROM ledger.entries WHERE index = %s", index)
         error = await broken(connection, log, keys)
         assert (error.fault, error.where, error.index) == (Fault.INDEX, "ledger.entries", index)
+    await grown.execute("SELECT saved.put_back(true)")
+    await grown.execute("CREATE UNIQUE INDEX entries_pkey ON ledger.entries (log_id, index)")
 
 
 @pytest.mark.usefixtures("grown")
 async def test_a_rewritten_suffix_is_found_as_far_as_it_is_signed(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
+    connection: Connection, module_database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
-    await put(database, log.log_id, rewritten(rows, 300, log))
+    await put(module_database, log.log_id, rewritten(rows, 300, log))
     error = await broken(connection, log, keys)
     assert (error.fault, error.where) == (Fault.ROOT, f"checkpoint of size {SIGNED}")
     # What nobody has signed, and what nobody holds elsewhere, can be rewritten by whoever owns the database.
-    await put(database, log.log_id, rewritten(rows, SIGNED, log))
+    await put(module_database, log.log_id, rewritten(rows, SIGNED, log))
     assert (await verify_database(connection, log, [keys.verifier_key(log.origin)])).signed_size == SIGNED
     checkpoint = Checkpoint(origin=log.origin, size=len(rows), root=head_of(rows).frontier.root())
     held = sign_note(format_checkpoint(checkpoint), [keys.signer(log.origin)])
@@ -312,11 +328,11 @@ async def test_a_rewritten_suffix_is_found_as_far_as_it_is_signed(
 
 @pytest.mark.usefixtures("grown")
 async def test_rewritten_entries_over_old_tiles_are_found_at_the_first_of_them(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
+    connection: Connection, module_database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
     forged = rewritten(rows, 300, log)
     first = next(row.index for row, old in zip(forged, rows, strict=True) if row.entry != old.entry)
-    with psycopg.connect(database, autocommit=True) as owner, owner.cursor() as cursor:
+    with psycopg.connect(module_database, autocommit=True) as owner, owner.cursor() as cursor:
         for columns in (
             "entry = %(entry)s",
             "leaf = %(leaf)s, type = %(type)s, key = %(key)s, is_control = %(is_control)s, group_id = %(group_id)s",
@@ -334,35 +350,30 @@ async def test_rewritten_entries_over_old_tiles_are_found_at_the_first_of_them(
 
 @pytest.mark.usefixtures("grown")
 async def test_an_entry_rewritten_where_its_tile_is_signed_in_part_is_found_by_the_head(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory
+    connection: Connection, module_database: str, log: Log, keys: KeyDirectory
 ) -> None:
     """The last entry of the tile: nothing in it tells of the next."""
-    with psycopg.connect(database) as owner:
-        owner.execute(HELPERS.encode())
+    with psycopg.connect(module_database) as owner:
         owner.execute("UPDATE ledger.entries SET entry = retold(entry) WHERE index = 767")
         owner.execute("UPDATE ledger.entries SET leaf = sha256('\\x00'::bytea || entry) WHERE index = 767")
     error = await broken(connection, log, keys)
     assert (error.fault, error.where, error.index) == (Fault.ENTRY, "ledger.entries", 767)
 
 
+@pytest.mark.usefixtures("grown")
 async def test_a_tile_forged_together_with_the_head_is_found_by_the_checkpoint_that_ends_with_it(
-    connection: Connection,
-    database: str,
-    installation: Provisioned,
-    log: Log,
-    keys: KeyDirectory,
-    rows: list[SequencedEntry],
+    connection: Connection, module_database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
-    dsn = installation.as_role(installation.roles.signer)
-    await put(database, log.log_id, rows[:512])
-    async with await AsyncConnection.connect(dsn, autocommit=True) as signing:
-        assert len(await CheckpointSigner(dsn, keys).sign_due(signing)) == 1
-    await put(database, log.log_id, rows[:SIGNED])
+    await put(module_database, log.log_id, rows[:SIGNED])
+    ends = Checkpoint(origin=log.origin, size=512, root=head_of(rows[:512]).frontier.root())
+    note = sign_note(format_checkpoint(ends), [keys.signer(log.origin)])
+    change(module_database, "DELETE FROM ledger.checkpoints")
+    change(module_database, "INSERT INTO ledger.checkpoints VALUES (%s, 512, %s)", log.log_id, note)
     leaves = [row.leaf for row in rows[:SIGNED]]
     leaves[300] = leaves[299]
-    change(database, "UPDATE ledger.tiles SET hashes = %s WHERE tile = 1", b"".join(leaves[256:512]))
+    change(module_database, "UPDATE ledger.tiles SET hashes = %s WHERE tile = 1", b"".join(leaves[256:512]))
     change(
-        database,
+        module_database,
         "UPDATE ledger.heads SET frontier = %s WHERE log_id = %s",
         Frontier.empty().extended(leaves).pack(),
         log.log_id,
@@ -373,13 +384,13 @@ async def test_a_tile_forged_together_with_the_head_is_found_by_the_checkpoint_t
 
 @pytest.mark.usefixtures("grown")
 async def test_a_log_cut_off_is_found_by_its_checkpoint_or_by_one_held_elsewhere(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
+    connection: Connection, module_database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
     end = next(row.index for row in rows[600:] if row.group_id is not None)
-    await put(database, log.log_id, rows[:end])
+    await put(module_database, log.log_id, rows[:end])
     error = await broken(connection, log, keys)
     assert (error.fault, error.index) == (Fault.INDEX, end)
-    with psycopg.connect(database) as owner:
+    with psycopg.connect(module_database) as owner:
         held = owner.execute("SELECT note FROM ledger.checkpoints ORDER BY size DESC").fetchone()
         owner.execute("DELETE FROM ledger.checkpoints WHERE size = %s", (SIGNED,))
     key = keys.verifier_key(log.origin)
@@ -409,20 +420,20 @@ async def test_keys_of_others_believe_nothing(
     ],
 )
 async def test_a_changed_part_is_found_and_a_missing_one_is_not_missed(
-    database: str, log: Log, rows: list[SequencedEntry], statement: str
+    module_database: str, log: Log, rows: list[SequencedEntry], statement: str
 ) -> None:
     index = next(row.index for row in rows[500:] if row.parts)
-    async with await AsyncConnection.connect(database, autocommit=True) as owner:
+    async with await AsyncConnection.connect(module_database, autocommit=True) as owner:
         known = sum(len(row.parts) for row in rows)
         told: list[tuple[int, int]] = []
         report = await verify_parts(owner, log, progress=lambda done, of: told.append((done, of)))
         assert told == [(done, SIZE) for done in (256, 512, 768, 1024, 1280, SIZE)]
         assert (report.checked, report.entries) == (known, sum(bool(row.parts) for row in rows))
-        change(database, "DELETE FROM ledger.parts WHERE index = %s", index)
+        change(module_database, "DELETE FROM ledger.parts WHERE index = %s", index)
         known -= len(rows[index].parts)
         assert (await verify_parts(owner, log)).checked == known
         index = next(row.index for row in rows[900:] if row.parts)
-        change(database, statement + " WHERE index = %s AND name = 'inputs'", index)
+        change(module_database, statement + " WHERE index = %s AND name = 'inputs'", index)
         with pytest.raises(BrokenError) as caught:
             await verify_parts(owner, log)
         assert (caught.value.fault, caught.value.index) == (Fault.PART, index)

@@ -88,16 +88,16 @@ def test_a_group_of_either_branch_goes_on_over_the_end_of_a_page(branch: Branch)
 def test_every_change_of_a_byte_that_the_fast_path_accepts_is_one_that_the_rules_accept() -> None:
     entries = [row.entry for row in rows_of(8)]
     accepted = 0
-    for last, others in ((0, range(256)), (1, (1, 2, 128)), (7, (1, 4, 32))):  # 1 is within a group, 7 has two parts
+    for last, step in ((0, 8), (1, 80), (7, 80)):  # 1 is within a group, 7 has two parts
         entry = entries[last]
         for at in range(len(entry)):
-            for other in others:
+            for other in range(at % step, 256, step):  # every value is tried, at one place or at another
                 changed = entry[:at] + bytes([entry[at] ^ other]) + entry[at + 1 :]
                 accepted += is_accepted(format_bundle([changed]), 1, behind=entries[:last])
-    assert accepted > 5_000  # data, keys and times are free
+    assert accepted > 500  # data, keys and times are free
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), size=st.integers(1, 12))
 def test_no_change_of_several_bytes_is_accepted_unless_the_rules_do(data: st.DataObject, size: int) -> None:
     bundle = bytearray(format_bundle([row.entry for row in rows_of(size)]))
@@ -142,7 +142,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(value=VALUES, data=st.data())
 def test_any_data_is_read_as_the_canonical_form_has_it(value: object, data: st.DataObject) -> None:
     event = prepare(
@@ -402,7 +402,7 @@ def test_a_step_that_fails_says_so_wherever_its_text_begins(step: Any, texts: Se
     if step is kernel.member:
         more = (np.array([-1, -1]),)
     for text in texts:
-        for start in (0, 1, 7):  # 0, where a step that said "0" for "failed" would go on
+        for start in (0, 7):  # 0, where a step that said "0" for "failed" would go on
             room = np.zeros(start + len(text) + 320, dtype=np.uint8)
             room[start : start + len(text)] = np.frombuffer(text, dtype=np.uint8)
             assert as_python(step)(room, start, *more) == -1, text

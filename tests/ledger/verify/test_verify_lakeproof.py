@@ -26,7 +26,7 @@ from ledger.format.sequence import SequencedEntry
 from ledger.format.signature import ED25519_COSIGNATURE
 from ledger.verify.directory import verify_directory
 from testkit.ledger.logs import KEY, ORIGIN, SIGNER, noise, plain_rows, rows_of, signed, write_directory
-from testkit.ledger.standalone import MODULE, SCRIPT, standalone
+from testkit.ledger.standalone import MODULE, SCRIPT, run, standalone
 
 SIZE = 600
 
@@ -189,7 +189,7 @@ def test_a_log_over_two_levels_of_tiles_verifies_and_a_wrong_root_above_does_not
     assert standalone(path, [KEY]).code == 0
     tile = path / "tile/2/000.p/1"
     tile.write_bytes(noise("tile"))
-    assert (standalone(path, [KEY]).fault, _ours(path)[0]) == ("tile", "tile")
+    assert standalone(path, [KEY]).fault == "tile"
 
 
 def test_without_a_key_or_a_log_it_cannot_tell(clean: Path, tmp_path: Path) -> None:
@@ -207,7 +207,13 @@ def test_without_a_key_or_a_log_it_cannot_tell(clean: Path, tmp_path: Path) -> N
 )
 @pytest.mark.parametrize("option", ["--key", "--witness"])
 def test_with_a_key_that_is_none_it_cannot_tell(clean: Path, option: str, vkey: str) -> None:
-    arguments = [sys.executable, "-I", str(SCRIPT), str(clean), "--key", KEY.format(), option, vkey]
+    done = run(str(clean), "--key", KEY.format(), option, vkey)
+    assert done.code == 2
+    assert done.output.startswith("could not tell: ")
+
+
+def test_why_it_cannot_tell_is_no_output_of_it(clean: Path) -> None:
+    arguments = [sys.executable, "-I", str(SCRIPT), str(clean), "--key", "x"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("could not tell: ")
@@ -287,13 +293,14 @@ def agree(path: Path) -> None:
         assert found.index == index, (fault, index, found)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_both_refuse_a_random_corruption_and_name_the_same_first_bad_index(copy: Path, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - the same in every run
-    file = random.choice(sorted(path for path in copy.rglob("*") if path.is_file()))
+    within = copy if seed % 2 else copy / "parts"  # where most files are, and few kinds of them
+    file = random.choice(sorted(path for path in within.rglob("*") if path.is_file()))
     data = bytearray(file.read_bytes())
     at = random.randrange(len(data) + 1)
-    match random.randrange(5):
+    match seed % 5:
         case 0:
             data[min(at, len(data) - 1)] ^= 1 << random.randrange(8)
         case 1:
