@@ -48,7 +48,7 @@ from gateway.policy.engine import (
 )
 from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
 from gateway.policy.lines import LINE_CALLS_MAX, Credit, LineFullError, Lines
-from gateway.policy.process import Ended, WorkerProcess, WorkerProcesses
+from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker
 from gateway.policy.text import check_new_text
 
 if TYPE_CHECKING:
@@ -164,9 +164,12 @@ class WorkerEngine:
         line_calls_max: int = LINE_CALLS_MAX,
         judging_bytes_max: int = JUDGING_BYTES_MAX,
         start_timeout_s: float = START_TIMEOUT_S,
+        spawn: Spawn = spawn_worker,
     ) -> None:
         self._waiting_s = waiting_s
-        self._processes = WorkerProcesses(judging_bytes_max=judging_bytes_max, start_timeout_s=start_timeout_s)
+        self._processes = WorkerProcesses(
+            judging_bytes_max=judging_bytes_max, start_timeout_s=start_timeout_s, spawn=spawn
+        )
         self._short = _Lane(seats=workers, slice_s=SLICE_S, lines=Lines(line_calls_max=line_calls_max))
         self._long = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
         self._checks = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))

@@ -15,9 +15,10 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from gateway.policy.engine import EngineUnavailableError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
@@ -43,10 +44,47 @@ class Ended:
     used_s: float
 
 
+class Child(Protocol):
+    """What is used of an `asyncio.subprocess.Process`."""
+
+    stdin: asyncio.StreamWriter | None
+    stdout: asyncio.StreamReader | None
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while the process runs, as far as the event loop knows."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+    async def wait(self) -> int:
+        """Wait until the process has ended and the system has reaped it; return its exit status."""
+
+
+Spawn: TypeAlias = Callable[[int], Awaitable[Child]]
+"""Starts a process of `worker.main` with pipes to it, given the bytes of memory that judging may take."""
+
+
+async def spawn_worker(judging_bytes_max: int) -> Child:
+    """Start a worker as a Python of its own."""
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "gateway.policy.worker",
+        str(judging_bytes_max),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**environment, "PYTHONPATH": str(_SOURCES)},
+    )
+
+
 class WorkerProcess:
     """A running child process. It belongs to one task: it answers one request at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Child) -> None:
         self._process = process
 
     @property
@@ -60,25 +98,15 @@ class WorkerProcess:
         return self._process.returncode is None
 
     @classmethod
-    async def start(cls, *, judging_bytes_max: int, timeout_s: float) -> Self:
+    async def start(cls, *, judging_bytes_max: int, timeout_s: float, spawn: Spawn = spawn_worker) -> Self:
         """
-        Start a process and wait until it can serve.
+        Start a process with `spawn` and wait until it can serve.
 
         Raises:
             EngineUnavailableError: if it ends, sends something else, or takes longer than `timeout_s`.
         """
-        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "gateway.policy.worker",
-                str(judging_bytes_max),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={**environment, "PYTHONPATH": str(_SOURCES)},
-            )
+            process = await spawn(judging_bytes_max)
         except OSError as error:
             raise EngineUnavailableError(f"the policy worker cannot be started: {error}") from error
         worker = cls(process)
@@ -161,9 +189,10 @@ class WorkerProcess:
 class WorkerProcesses:
     """The processes of one engine: those in use, and a spare one. Event loop only."""
 
-    def __init__(self, *, judging_bytes_max: int, start_timeout_s: float) -> None:
+    def __init__(self, *, judging_bytes_max: int, start_timeout_s: float, spawn: Spawn = spawn_worker) -> None:
         self._judging_bytes_max = judging_bytes_max
         self._start_timeout_s = start_timeout_s
+        self._spawn = spawn
         self._taken: set[WorkerProcess] = set()
         self._spare: asyncio.Task[WorkerProcess] | None = None
 
@@ -228,4 +257,6 @@ class WorkerProcesses:
         return spare.result()
 
     async def _start(self) -> WorkerProcess:
-        return await WorkerProcess.start(judging_bytes_max=self._judging_bytes_max, timeout_s=self._start_timeout_s)
+        return await WorkerProcess.start(
+            judging_bytes_max=self._judging_bytes_max, timeout_s=self._start_timeout_s, spawn=self._spawn
+        )

@@ -20,6 +20,7 @@ from typing import Any, Final, Self, TypeVar
 from gateway.policy.engine import POLICY, Program, StartedEngine, Verdict
 from gateway.policy.pool import WorkerEngine
 from ledger.format.canonical import Json
+from testkit.servers.forked_workers import close_origin, fork_worker
 
 T = TypeVar("T")
 
@@ -36,7 +37,8 @@ class _Thread:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="policy engine", daemon=True)
         self._thread.start()
-        self.engine = WorkerEngine(waiting_s=60)  # waiting is not timed here, and the machine may be busy
+        # Waiting is not timed here, and the machine may be busy.
+        self.engine = WorkerEngine(waiting_s=60, spawn=fork_worker)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` there, and wait for it here."""
@@ -91,7 +93,8 @@ def shared_engine() -> SharedEngine:
 
 
 def close_shared_engine() -> None:
-    """End it, if there is one."""
+    """End it, if there is one, and what its processes were forked from."""
     if _thread.cache_info().currsize:
         _thread().close()
         _thread.cache_clear()
+    close_origin()

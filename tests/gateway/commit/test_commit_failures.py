@@ -32,6 +32,7 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
+from testkit.servers.forked_workers import fork_worker
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -116,7 +117,7 @@ class KilledEngine:
 
 async def test_a_policy_engine_that_dies_lets_nothing_pass(sales: Gateway) -> None:
     location = await location_of_orders(sales)
-    async with WorkerEngine() as engine:
+    async with WorkerEngine(spawn=fork_worker) as engine:
         judge = replace(sales.services.gateway.judge, engine=engine, timeout_s=10.0)
         client = sales.through(judge=replace(judge, engine=KilledEngine(engine)))
         assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503

@@ -27,6 +27,7 @@ from gateway.policy.engine import (
 )
 from gateway.policy.frames import FRAME_BYTES_MAX
 from gateway.policy.pool import SHORT_BYTES_MAX, WorkerEngine
+from testkit.servers.forked_workers import fork_worker
 
 ALLOW, DENY = Outcome.ALLOW, Outcome.DENY
 CALM, NOISY = 1, 2
@@ -76,7 +77,7 @@ async def overrun(engine: WorkerEngine, log_id: int, times: int = 2) -> None:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[WorkerEngine]:
-    async with WorkerEngine(waiting_s=LONG_S) as engine:
+    async with WorkerEngine(waiting_s=LONG_S, spawn=fork_worker) as engine:
         await engine.start()
         yield engine
         pids = engine.pids
@@ -136,7 +137,7 @@ async def test_a_tenant_that_overran_begins_in_the_long_lane_until_it_has_credit
 async def test_tenants_that_owe_take_turns_in_the_long_lane(engine: WorkerEngine) -> None:
     for tenant in (NOISY, CALM):
         await overrun(engine, tenant)
-    flood = [judging(engine, ENDLESS, log_id=NOISY, timeout_s=0.05) for _ in range(20)]
+    flood = [judging(engine, ENDLESS, log_id=NOISY, timeout_s=0.05) for _ in range(8)]
     (verdict,) = await judging(engine, "true", log_id=CALM)
     assert verdict.outcome is ALLOW
     assert sum(call.done() for call in flood) < len(flood) - 1, "it waited for those alone that were at work"
@@ -145,9 +146,9 @@ async def test_tenants_that_owe_take_turns_in_the_long_lane(engine: WorkerEngine
 
 
 async def test_a_deadline_begins_with_the_work(engine: WorkerEngine) -> None:
-    """Ten calls, one after another, of which each takes most of its own deadline: together they take many times it."""
+    """Five calls, one after another, of which each takes all of its own deadline: together they take many times it."""
     await overrun(engine, NOISY)
-    flood = [judging(engine, ENDLESS, log_id=NOISY, timeout_s=0.2) for _ in range(10)]
+    flood = [judging(engine, ENDLESS, log_id=NOISY, timeout_s=0.2) for _ in range(5)]
     (verdict,) = await judging(engine, "true", log_id=NOISY, timeout_s=LONG_S)
     assert verdict.outcome is ALLOW
     errors = await asyncio.gather(*flood, return_exceptions=True)
@@ -156,7 +157,7 @@ async def test_a_deadline_begins_with_the_work(engine: WorkerEngine) -> None:
 
 
 async def test_a_flood_of_one_tenant_is_refused_and_the_calls_of_another_are_answered() -> None:
-    async with WorkerEngine(line_calls_max=8, waiting_s=LONG_S) as engine:
+    async with WorkerEngine(line_calls_max=8, waiting_s=LONG_S, spawn=fork_worker) as engine:
         flood = [judging(engine, ENDLESS, log_id=NOISY, timeout_s=LONG_S) for _ in range(50)]
         calm = [judging(engine, "true", log_id=CALM) for _ in range(8)]
         verdicts = await asyncio.gather(*calm)

@@ -17,8 +17,10 @@ import pytest
 
 from gateway.policy.frames import FRAME_BYTES_MAX, LENGTH, FrameError, format_frame, parse_length, parse_payload
 from testkit.environment import PROJECT
+from testkit.servers.forked_workers import ForkedWorker
 
-WORKER = [sys.executable, "-m", "gateway.policy.worker", str(64 * 2**20)]
+JUDGING_BYTES_MAX = 64 * 2**20
+WORKER = [sys.executable, "-m", "gateway.policy.worker", str(JUDGING_BYTES_MAX)]
 ENDLESS = "".join(f"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(x{n}, " for n in range(12)) + "true" + ")" * 12
 TIMEOUT_S = 30.0
 
@@ -43,14 +45,13 @@ sys.stdin.read()
 """
 
 
-def started() -> subprocess.Popen[bytes]:
-    worker = subprocess.Popen(WORKER, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def started() -> ForkedWorker:
+    worker = ForkedWorker(JUDGING_BYTES_MAX)
     assert received(worker) == {"ready": True}
     return worker
 
 
-def send(worker: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
-    assert worker.stdin is not None
+def send(worker: ForkedWorker, request: dict[str, Any]) -> None:
     worker.stdin.write(format_frame(request))
     worker.stdin.flush()
 
@@ -64,8 +65,7 @@ def judge(
     return {"call": call, "judge": asked, "timeout_s": timeout_s}
 
 
-def received(worker: subprocess.Popen[bytes]) -> dict[str, Any]:
-    assert worker.stdout is not None
+def received(worker: ForkedWorker) -> dict[str, Any]:
     return parse_payload(worker.stdout.read(parse_length(worker.stdout.read(LENGTH.size))))
 
 
@@ -89,22 +89,20 @@ def test_a_worker_ends_by_itself_when_its_deadline_is_not_enforced() -> None:
     """Even where no other thread of it may run: it is the kernel that ends it."""
     with started() as worker:
         send(worker, judge(ENDLESS, timeout_s=0.0))
-        assert worker.wait(TIMEOUT_S) == -signal.SIGALRM
+        assert worker.wait() == -signal.SIGALRM
 
 
 def test_a_worker_ends_when_the_pipe_does() -> None:
     with started() as worker:
-        assert worker.stdin is not None
         worker.stdin.close()
-        assert worker.wait(TIMEOUT_S) == 0
+        assert worker.wait() == 0
 
 
 def test_a_worker_ends_when_it_is_sent_no_frame() -> None:
     with started() as worker:
-        assert worker.stdin is not None
         worker.stdin.write(LENGTH.pack(2) + b"[]")
         worker.stdin.flush()
-        assert worker.wait(TIMEOUT_S) == 1
+        assert worker.wait() == 1
 
 
 def test_a_worker_is_not_interrupted_with_its_parent() -> None:
@@ -119,7 +117,6 @@ def test_results_are_sent_one_by_one_as_they_are_known() -> None:
     with started() as worker:
         send(worker, judge("true", "false", ENDLESS))
         assert [received(worker)["outcome"], received(worker)["outcome"]] == ["allow", "deny"]
-        worker.kill()
 
 
 def test_an_evaluation_obeys_a_stop_and_the_worker_serves_on() -> None:
@@ -130,7 +127,6 @@ def test_an_evaluation_obeys_a_stop_and_the_worker_serves_on() -> None:
         assert received(worker)["end"] == "stopped"
         send(worker, judge("true", call=8))
         assert [received(worker).get("outcome"), received(worker).get("end")] == ["allow", "ready"]
-        worker.kill()
 
 
 def test_the_word_to_stop_stops_no_other_call() -> None:
@@ -143,7 +139,6 @@ def test_the_word_to_stop_stops_no_other_call() -> None:
         send(worker, judge(ENDLESS, call=9))
         send(worker, {"stop": 9})
         assert received(worker)["end"] == "stopped", "though it had perhaps not begun"
-        worker.kill()
 
 
 def test_a_conversion_of_many_values_is_stopped_too() -> None:
@@ -152,7 +147,6 @@ def test_a_conversion_of_many_values_is_stopped_too() -> None:
         send(worker, judge("commit.updates.size() == 1", activation={"commit": {"updates": updates}}, call=7))
         send(worker, {"stop": 7})
         assert received(worker)["end"] == "stopped"
-        worker.kill()
 
 
 def test_a_worker_whose_memory_was_exhausted_answers_and_leaves() -> None:
@@ -161,7 +155,7 @@ def test_a_worker_whose_memory_was_exhausted_answers_and_leaves() -> None:
         send(worker, judge("['aaaaaaaaaaaaaaaa'].all(x0, " + doubled + "true" + ")" * 15, "true"))
         assert [received(worker)["outcome"], received(worker)["outcome"]] == ["error", "allow"]
         assert received(worker)["end"] == "leaving"
-        assert worker.wait(TIMEOUT_S) == 0
+        assert worker.wait() == 0
 
 
 def test_a_worker_reports_the_processor_time_of_a_call() -> None:
@@ -169,7 +163,6 @@ def test_a_worker_reports_the_processor_time_of_a_call() -> None:
         send(worker, judge("true"))
         assert received(worker)["outcome"] == "allow"
         assert 0 < received(worker)["used_s"] < TIMEOUT_S
-        worker.kill()
 
 
 def test_what_is_printed_does_not_reach_the_pipe() -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The engine over real child processes: hostile expressions, crashes, queues, and no processes left afterwards.
+
+Most workers are forked from one that is loaded. The tests of their start use the command that the gateway starts.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from gateway.policy.engine import (
 )
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.process import WorkerProcess
+from testkit.servers.forked_workers import fork_worker
 
 ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
-SHORT_S, LONG_S = 1.0, 60.0
+SHORT_S, LONG_S = 0.4, 60.0
 DIGITS = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
 
 
@@ -88,14 +91,24 @@ def worker_children() -> list[bytes]:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[WorkerEngine]:
-    async with WorkerEngine(judging_bytes_max=64 * 2**20) as engine:
+    async with WorkerEngine(judging_bytes_max=64 * 2**20, spawn=fork_worker) as engine:
         yield engine
         pids = engine.pids
     assert all(is_gone(pid) for pid in pids)
     assert not engine.pids
 
 
-async def test_verdicts_come_in_the_order_of_the_programs(engine: WorkerEngine) -> None:
+@pytest.fixture
+async def spawning_engine() -> AsyncIterator[WorkerEngine]:
+    """An engine that starts its workers as the gateway's does."""
+    async with WorkerEngine() as engine:
+        yield engine
+        pids = engine.pids
+    assert all(is_gone(pid) for pid in pids)
+    assert not engine.pids
+
+
+async def test_verdicts_come_in_the_order_of_the_programs(spawning_engine: WorkerEngine) -> None:
     programs = [
         program("table.exists", name="a"),
         program("op == 'CREATE_ENTITY'", name="b", kind=ACCESS_RULE),
@@ -104,7 +117,7 @@ async def test_verdicts_come_in_the_order_of_the_programs(engine: WorkerEngine) 
         program("true", name="e"),
     ]
     activation: dict[str, Any] = {"table": {"exists": False}, "op": "CREATE_ENTITY"}
-    verdicts = await engine.judge(programs, activation, log_id=1, timeout_s=LONG_S)
+    verdicts = await spawning_engine.judge(programs, activation, log_id=1, timeout_s=LONG_S)
     assert verdicts == (
         Verdict(kind=POLICY, id="a", version=1, outcome=DENY),
         Verdict(kind=ACCESS_RULE, id="b", version=1, outcome=ALLOW),
@@ -207,7 +220,7 @@ async def test_concurrent_calls_of_one_worker_each_get_their_own_answer(engine: 
 
 
 async def test_a_call_that_waits_too_long_for_its_turn_fails_because_the_engine_is_busy() -> None:
-    async with WorkerEngine() as engine:
+    async with WorkerEngine(spawn=fork_worker) as engine:
         hanging = asyncio.create_task(engine.judge([program(ENDLESS)], {}, log_id=1, timeout_s=LONG_S))
         await at_work_in_the_long_lane(engine)
         engine._waiting_s = SHORT_S
@@ -225,7 +238,7 @@ async def test_a_call_that_waits_too_long_for_its_turn_fails_because_the_engine_
 
 
 async def test_more_calls_than_may_wait_are_refused_at_once() -> None:
-    async with WorkerEngine(line_calls_max=2) as engine:
+    async with WorkerEngine(line_calls_max=2, spawn=fork_worker) as engine:
         calls = [engine.judge([program("true")], {}, log_id=1, timeout_s=LONG_S) for _ in range(3)]
         *served, refused = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(verdicts, tuple) for verdicts in served)
@@ -279,7 +292,7 @@ async def test_a_worker_that_cannot_start_is_an_unavailable_engine() -> None:
 
 
 async def test_a_closed_engine_answers_nothing() -> None:
-    async with WorkerEngine() as engine:
+    async with WorkerEngine(spawn=fork_worker) as engine:
         assert await outcomes(engine, "true") == [ALLOW]
     with pytest.raises(EngineUnavailableError, match="shut down") as caught:
         await outcomes(engine, "true")
@@ -314,10 +327,12 @@ async def test_variables_that_are_no_json_are_not_judged(engine: WorkerEngine, u
     assert await outcomes(engine, "true") == [ALLOW]
 
 
-async def test_a_worker_sees_nothing_of_our_environment(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_sees_nothing_of_our_environment(
+    spawning_engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LAKEPROOF_SIGNING_KEY", "a secret")
-    await engine.start()
-    (pid,) = in_use(engine)
+    await spawning_engine.start()
+    (pid,) = in_use(spawning_engine)
     environment = proc_bytes(pid, "environ")
     assert b"PYTHONPATH=" in environment
     assert b"secret" not in environment
