@@ -321,8 +321,16 @@ class UpstreamAnswer:
 UPSTREAM_ANSWERS: Final = (
     *(
         UpstreamAnswer(status=status, carried_out=carried_out, told=ClientKnowledge.UNKNOWN, then=(APPROVED, UNKNOWN))
-        for status in (500, 502, 503, 504, 408, 302)
-        for carried_out in (True, False)
+        for status, carried_out in (
+            (500, True),
+            (500, False),
+            (502, True),
+            (503, True),
+            (503, False),
+            (504, False),
+            (408, True),
+            (302, False),
+        )
     ),
     *(
         UpstreamAnswer(

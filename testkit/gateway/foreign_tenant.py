@@ -22,7 +22,8 @@ from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.reconcile.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome, CommitSettled
-from testkit.gateway.log_contents import read_stored, words
+from ledger.store.read import read_head
+from testkit.gateway.log_contents import read_bare, words
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.faulty_wire import FaultyWire, Request
 from testkit.servers.gateways import Gateway, open_gateway
@@ -48,8 +49,13 @@ class ForeignTenant:
     prefix: str
     name: str = "orders"
     """The name of its table."""
+    first: int = 0
+    """The index in the log that the entries about its table are not below."""
     unrecorded: list[Request] = field(default_factory=list)
     """Mutations that reached the upstream without an approved decision in the log."""
+    _approved: int = 0
+    _counted: int = 0
+    """Approved decisions among the entries below index `_counted`."""
 
     @property
     def orders(self) -> str:
@@ -73,7 +79,7 @@ class ForeignTenant:
 
     async def with_new_table(self) -> Self:
         """Return it with a table of its own: what is open on others is none of its business."""
-        far = replace(self, name=f"orders-{next(_tables)}")
+        far = replace(self, name=f"orders-{next(_tables)}", first=await self._size())
         await far.make_table()
         return far
 
@@ -98,9 +104,16 @@ class ForeignTenant:
         if not request.is_mutation:
             return
         reached = sum(seen.is_mutation for seen in self.wire.seen)
-        approved = [word for word in await words(self.services, self.log_id) if word == "approved"]
-        if reached > len(approved):
+        told = await read_bare(self.services, self.log_id, after=self._counted)
+        told = [one for one in told if one.entry.index >= self._counted]  # the others were counted meanwhile
+        self._counted += len(told)
+        self._approved += sum(one.words == "approved" for one in told)
+        if reached > self._approved:
             self.unrecorded.append(request)
+
+    async def _size(self) -> int:
+        async with self.services.gateway.database.as_role(self.services.gateway.roles.projector) as connection:
+            return (await read_head(connection, self.log_id)).size
 
     async def table(self) -> dict[str, Any]:
         """Return the table as the upstream has it: LoadTableResult."""
@@ -147,7 +160,7 @@ class ForeignTenant:
 
     async def words(self) -> list[str]:
         """Return what the log says of the table, in short forms."""
-        return await words(self.services, self.log_id, key=self.key)
+        return await words(self.services, self.log_id, after=self.first, key=self.key)
 
     async def reconcile(self, clock: Callable[[], datetime] | None = None) -> list[Reconciled]:
         """Settle what is past its deadline, as of a time when everything is; other tenants' decisions are left out."""
@@ -190,7 +203,7 @@ class ForeignTenant:
 
     async def _outcomes(self) -> dict[str, tuple[CommitOutcome | None, tuple[str, ...]]]:
         outcomes: dict[str, tuple[CommitOutcome | None, tuple[str, ...]]] = {}
-        for told in await read_stored(self.services, self.log_id, key=self.key):
+        for told in await read_bare(self.services, self.log_id, after=self.first, key=self.key):
             if told.words == "approved":
                 outcomes[str(told.entry.group_id)] = (None, told.decided.snapshots)
             elif told.entry.type == CommitSettled.TYPE:

@@ -70,10 +70,19 @@ async def read_stored(services: Services, log_id: int, *, after: int = 0, key: s
     return [one for one in told if key is None or one.entry.key == key]
 
 
-async def words(services: Services, log_id: int, *, key: str | None = None) -> list[str]:
-    """Return the short forms of the commits in a log."""
+async def read_bare(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[StoredEntry]:
+    """Return what `read_stored` does, without the payload parts."""
+    async with services.gateway.database.as_role(services.gateway.roles.projector) as connection:
+        size = (await read_head(connection, log_id)).size
+        pages = [page async for page in iterate_entries(connection, log_id, from_index=after, to_index=size)]
+    told = [StoredEntry(entry=parse_entry(data), parts={}) for page in pages for data in page]
+    return [one for one in told if key is None or one.entry.key == key]
+
+
+async def words(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[str]:
+    """Return the short forms of the commits in a log from index `after`; with `key`, only those about it."""
     families = ("commit.", "access.")
-    told = await read_stored(services, log_id, key=key)
+    told = await read_bare(services, log_id, after=after, key=key)
     return [one.words for one in told if one.entry.type.startswith(families)]
 
 

@@ -75,6 +75,6 @@ async def test_a_change_of_every_kind_is_found_if_its_answer_is_lost(far: Foreig
 
 
 @on_module_loop
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: ForeignTenant, seed: int) -> None:
     await check_mixture(far, Random(seed))  # noqa: S311 - chosen to be repeatable, not secret

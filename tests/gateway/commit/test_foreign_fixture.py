@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Every fault at every step of a commit to a foreign catalog, against Apache Iceberg's own REST catalog server.
+Faults at every step of a commit to a foreign catalog, against Apache Iceberg's own REST catalog server.
+
+The simulator goes through the whole table (`test_foreign_faults.py`). Here is what it could get wrong: each step once,
+all that happens on the way to the server, one answer of each kind in place of its own, and two deaths.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from testkit.gateway.foreign_faults import (
     UPSTREAM_ANSWERS,
     Case,
     Kill,
+    Step,
     UpstreamAnswer,
     check_kill,
     check_loss,
@@ -61,19 +65,23 @@ async def far(tenant: ForeignTenant) -> ForeignTenant:
 
 
 @on_module_loop
-@pytest.mark.parametrize("case", LOSSES, ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in LOSSES if case.step is Step.FORWARD or case.loss is Loss.ANSWER], ids=str
+)
 async def test_what_is_lost_or_late_leaves_record_and_table_in_agreement(far: ForeignTenant, case: Case) -> None:
     await check_loss(far, case)
 
 
 @on_module_loop
-@pytest.mark.parametrize("saying", [saying for saying in UPSTREAM_ANSWERS if saying.carried_out], ids=str)
+@pytest.mark.parametrize(
+    "saying", [saying for saying in UPSTREAM_ANSWERS if saying.carried_out and saying.status in {200, 500}], ids=str
+)
 async def test_whatever_the_upstream_says_record_and_table_agree(far: ForeignTenant, saying: UpstreamAnswer) -> None:
     await check_saying(far, saying)
 
 
 @on_module_loop
-@pytest.mark.parametrize("kill", KILLS, ids=str)
+@pytest.mark.parametrize("kill", [kill for kill in KILLS if kill.lands and kill.step is not Step.ANSWER], ids=str)
 async def test_a_process_that_is_killed_leaves_record_and_table_in_agreement(far: ForeignTenant, kill: Kill) -> None:
     await check_kill(far, kill)
 
@@ -84,9 +92,8 @@ async def test_a_change_of_every_kind_is_found_if_its_answer_is_lost(far: Foreig
 
 
 @on_module_loop
-@pytest.mark.parametrize("seed", range(2))
-async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: ForeignTenant, seed: int) -> None:
-    await check_mixture(far, Random(seed))  # noqa: S311 - chosen to be repeatable, not secret
+async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: ForeignTenant) -> None:
+    await check_mixture(far, Random(0))  # noqa: S311 - chosen to be repeatable, not secret
 
 
 @on_module_loop
