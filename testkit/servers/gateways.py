@@ -75,11 +75,13 @@ async def start_services(
 
 
 @asynccontextmanager
-async def open_gateway(services: Services, acme: Founded | None = None) -> AsyncIterator[Gateway]:
-    """Yield a gateway over `services`, with a new tenant unless there is one."""
+async def open_gateway(
+    services: Services, acme: Founded | None = None, app: FastAPI | None = None
+) -> AsyncIterator[Gateway]:
+    """Yield a gateway over `services`, with a new tenant and a new application unless there is one."""
     if acme is None:
         acme = await found_tenant(services, name="acme", identity="ada@acme.example", roles=["data-eng"], alias="lake")
-    app = app_of(services.gateway)
+    app = app or app_of(services.gateway)
     async with _client(app, acme.key.secret) as http:
         yield Gateway(services=services, acme=acme, app=app, http=http)
 

@@ -3,7 +3,8 @@
 Gateways for the tests of this folder.
 
 Starting one takes longer than most tests. Where tests leave each other alone because each has its own tenant, a module
-may share the services: `shared_gateway` and `sales`, with `pytest.mark.asyncio(loop_scope="module")`.
+may share the services: `shared_gateway` and `sales`, with `pytest.mark.asyncio(loop_scope="module")`. Tests that change
+nothing, because all they ask for is refused, may share the tenant too: `module_gateway`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,30 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from fastapi import FastAPI
 
 from lakeproof.services import Services
 from testkit.gateway.sales import CREATE, NAMESPACES, TABLES
-from testkit.servers.gateways import Gateway, open_gateway
+from testkit.servers.gateways import Gateway, app_of, open_gateway
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_app(module_services: Services) -> FastAPI:
+    """The application over the services of a module."""
+    return app_of(module_services.gateway)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_gateway(module_services: Services, module_app: FastAPI) -> AsyncIterator[Gateway]:
+    """A gateway whose tenant the tests of a module share."""
+    async with open_gateway(module_services, app=module_app) as gateway:
+        yield gateway
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def shared_gateway(module_services: Services) -> AsyncIterator[Gateway]:
+async def shared_gateway(module_services: Services, module_app: FastAPI) -> AsyncIterator[Gateway]:
     """A gateway whose services the tests of a module share; the tenant is the test's own."""
-    async with open_gateway(module_services) as gateway:
+    async with open_gateway(module_services, app=module_app) as gateway:
         yield gateway
 
 

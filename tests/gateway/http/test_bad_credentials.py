@@ -150,21 +150,21 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("make", BAD.values(), ids=BAD.keys())
 @pytest.mark.parametrize("header", ["Authorization", "X-Api-Key"])
 async def test_bad_credentials_are_401_and_cost_no_slow_hash(
-    shared_gateway: Gateway, slow_hashes: list[str], make: Callable[[str], str | bytes], header: str
+    module_gateway: Gateway, slow_hashes: list[str], make: Callable[[str], str | bytes], header: str
 ) -> None:
-    key = shared_gateway.acme.key.secret
+    key = module_gateway.acme.key.secret
     told = make(key)
     raw = told if isinstance(told, bytes) else told.encode("latin-1")
     if header == "X-Api-Key" and (raw := raw.removeprefix(b"Bearer").strip()) == key.encode():
         return  # without its scheme it is the key
-    anonymous = shared_gateway.client(None)
+    anonymous = module_gateway.client(None)
     answer = await anonymous.get(NAMESPACES, headers=[(header.encode(), raw)])
     assert (answer.status_code, error_of(answer)["type"]) == (401, "NotAuthorizedException"), answer.text
     assert answer.headers["www-authenticate"] == "Bearer"
     assert key[16:] not in answer.text
     assert STRANGER[16:] not in answer.text
     assert slow_hashes == []
-    assert (await shared_gateway.http.get(NAMESPACES)).status_code == 200
+    assert (await module_gateway.http.get(NAMESPACES)).status_code == 200
 
 
 async def test_what_is_refused_is_counted_and_never_kept(shared_gateway: Gateway) -> None:
