@@ -28,7 +28,6 @@ from testkit.gateway.foreign_tenant import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
-from testkit.servers.gateways import app_of
 from testkit.servers.loopback import serve_gateway
 from testkit.system.crashing_gateway import APPEND, serve_until_death
 
@@ -254,7 +253,7 @@ async def _lose_forward(far: ForeignTenant, body: dict[str, Any], loss: Loss) ->
 async def _lose_answer(far: ForeignTenant, body: dict[str, Any], loss: Loss) -> tuple[ClientKnowledge, Deliver]:
     """Put a wire between client and gateway, too."""
     headers = dict(far.gateway.http.headers)
-    async with serve_gateway(app_of(far.services.gateway)) as url, FaultyWire(url) as wire:
+    async with serve_gateway(far.gateway.app) as url, FaultyWire(url) as wire:
         fault = wire.fault = Fault(happens=loss, path=far.path)
         async with httpx.AsyncClient(base_url=wire.url, headers=headers, trust_env=False) as client:
             asking = asyncio.create_task(client.post(far.orders, json=body))

@@ -2,7 +2,7 @@
 """
 Two gateways in a row, over real sockets: the catalog `beyond` of the first is the catalog `lake` of the second.
 
-Both are served from the same services, each to a tenant of its own: neither knows anything of the other but its URL and
+Both are one application, served once, each to a tenant of its own: neither knows anything of the other but its URL and
 a key.
 """
 
@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
+from fastapi import FastAPI
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -21,8 +22,7 @@ from gateway.commit.metrics import Measures
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
 from projections.lake.secrets import SecretDirectory
-from testkit.servers.gateways import Gateway, app_of, open_gateway
-from testkit.servers.loopback import serve_gateway
+from testkit.servers.gateways import Gateway, open_gateway
 
 BEYOND = "beyond"
 TOKEN = "upstream"  # the name of a secret
@@ -69,17 +69,11 @@ async def register(gateway: Gateway, alias: str, uri: str, *, token: str | None 
 
 
 @asynccontextmanager
-async def open_chain(services: Services) -> AsyncIterator[Chained]:
-    """Yield two gateways in a row."""
+async def open_chain(services: Services, app: FastAPI, url: str) -> AsyncIterator[Chained]:
+    """Yield two gateways in a row: the application over `services`, served under `url`, for two new tenants."""
     founded = await found_tenant(
         services, name="far", identity="gateway@acme.example", roles=["data-eng"], alias="lake"
     )
-    async with (
-        open_gateway(services, founded) as far,
-        serve_gateway(far.app) as far_url,
-        open_gateway(services) as near,
-    ):
-        await register(near, BEYOND, far_url, token=far.acme.key.secret, warehouse="lake")
-        measures = Measures()
-        async with serve_gateway(app_of(services.gateway, measures)) as near_url:
-            yield Chained(near=near, far=far, near_url=near_url, far_url=far_url, measures=measures)
+    async with open_gateway(services, founded, app) as far, open_gateway(services, app=app) as near:
+        await register(near, BEYOND, url, token=far.acme.key.secret, warehouse="lake")
+        yield Chained(near=near, far=far, near_url=url, far_url=url, measures=app.state.measures)

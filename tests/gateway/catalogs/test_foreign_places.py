@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import pytest_asyncio
+from fastapi import FastAPI
 
 from gateway.admin.application import OPERATOR
 from gateway.metadata.paths import PATH_PROPERTIES
@@ -28,9 +29,9 @@ ORDERS = f"{TABLES}/orders"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def chained(module_services: Services) -> AsyncIterator[Chained]:
+async def chained(module_services: Services, module_app: FastAPI, module_url: str) -> AsyncIterator[Chained]:
     """Two gateways in a row; the near one knows where the far one's files are."""
-    async with open_chain(module_services) as chained:
+    async with open_chain(module_services, module_app, module_url) as chained:
         lake = f"{chained.far.services.gateway.catalogs.warehouse}/{chained.far.acme.tenant.hex}/lake"
         # As an older version has registered it: both are of one installation here, whose warehouse is nobody's place.
         secrets_of(module_services).write(chained.near.acme.tenant, "located", chained.far.acme.key.secret)

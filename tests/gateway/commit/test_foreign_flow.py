@@ -14,6 +14,7 @@ import httpx
 import orjson
 import pytest
 import pytest_asyncio
+from fastapi import FastAPI
 
 from gateway.admin.application import OPERATOR
 from gateway.catalogs.onward import HOPS_HEADER, HOPS_MAX, format_hop
@@ -39,9 +40,9 @@ ORDERS_KEY = "table:beyond/sales/orders"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def chained(module_services: Services) -> AsyncIterator[Chained]:
+async def chained(module_services: Services, module_app: FastAPI, module_url: str) -> AsyncIterator[Chained]:
     """Two gateways in a row, and `sales.orders` in the far one, made through the near one."""
-    async with open_chain(module_services) as chained:
+    async with open_chain(module_services, module_app, module_url) as chained:
         (await chained.http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
         (await chained.http.post(TABLES, json=CREATE)).raise_for_status()
         yield chained

@@ -48,17 +48,17 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE.values(), ids=list(UNREADABLE))
-async def test_an_unreadable_name_is_not_created(sales: Gateway, name: str) -> None:
+async def test_an_unreadable_name_is_not_created(module_sales: Gateway, name: str) -> None:
     for path, body in (
         (NAMESPACES, {"namespace": [name]}),
         (NAMESPACES, {"namespace": ["sales", name]}),
         (TABLES, {**CREATE, "name": name}),
         (TABLES, {**CREATE, "name": name, "stage-create": True}),
     ):
-        answer = await sales.http.post(path, json=body)
+        answer = await module_sales.http.post(path, json=body)
         assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), body
     create = {"requirements": [{"type": "assert-create"}], "updates": []}
-    assert (await sales.http.post(f"{TABLES}/{quote(name, safe='')}", json=create)).status_code == 400
+    assert (await module_sales.http.post(f"{TABLES}/{quote(name, safe='')}", json=create)).status_code == 400
 
 
 async def make(http: httpx.AsyncClient, kind: str, name: str, alias: str = "lake") -> httpx.Response:
@@ -98,8 +98,11 @@ async def test_the_five_names_of_one_thing_do_not_coexist(sales: Gateway) -> Non
 
 
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-async def test_of_two_names_that_are_alike_one_is_created(sales: Gateway, one: str, other: str) -> None:
-    statuses = [(await make(sales.http, "namespace", name)).status_code for name in (one, other)]
+async def test_of_two_names_that_are_alike_one_is_created(module_sales: Gateway, one: str, other: str) -> None:
+    parent = f"pair{ALIKE.index((one, other))}"
+    assert (await module_sales.http.post(NAMESPACES, json={"namespace": [parent]})).status_code == 200
+    pair = [{"namespace": [parent, name]} for name in (one, other)]
+    statuses = [(await module_sales.http.post(NAMESPACES, json=body)).status_code for body in pair]
     assert statuses in ([200, 400], [400, 400])
 
 

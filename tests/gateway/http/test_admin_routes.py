@@ -143,14 +143,14 @@ BODIES: list[tuple[str, str, object, str]] = [
 
 @pytest.mark.parametrize(("method", "path", "body", "field"), BODIES)
 async def test_a_malformed_edit_is_refused_by_the_name_of_its_field(
-    shared_gateway: Gateway, method: str, path: str, body: object, field: str
+    module_gateway: Gateway, method: str, path: str, body: object, field: str
 ) -> None:
-    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(module_gateway.services, module_gateway.acme.log_id)
     posted: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
-    answer = await shared_gateway.http.request(method, path, **posted)
+    answer = await module_gateway.http.request(method, path, **posted)
     assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
     assert error_of(answer)["message"].startswith(f"{field}: "), answer.text
-    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(module_gateway.services, module_gateway.acme.log_id) == told
 
 
 # Who may edit

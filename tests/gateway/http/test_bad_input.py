@@ -104,28 +104,28 @@ def _posted(body: object) -> dict[str, Any]:
     return {"content": body} if isinstance(body, bytes) else {"json": body}
 
 
-async def test_a_malformed_body_is_refused_by_the_name_of_its_field(sales: Gateway) -> None:
-    told = await read_stored(sales.services, sales.acme.log_id)
+async def test_a_malformed_body_is_refused_by_the_name_of_its_field(module_sales: Gateway) -> None:
+    told = await read_stored(module_sales.services, module_sales.acme.log_id)
     for path, body, field in BODIES:
-        answer = await sales.http.post(path, **_posted(body))
+        answer = await module_sales.http.post(path, **_posted(body))
         assert answer.status_code == 400, (path, body, answer.text)
         assert error_of(answer)["type"] == "BadRequestException", (path, body)
         assert error_of(answer)["message"].startswith(f"{field}: "), (path, body, answer.text)
-    assert await read_stored(sales.services, sales.acme.log_id) == told
-    await check_agreement(sales.services, sales.acme.log_id)
+    assert await read_stored(module_sales.services, module_sales.acme.log_id) == told
+    await check_agreement(module_sales.services, module_sales.acme.log_id)
 
 
-async def test_an_update_that_does_not_fit_the_table_is_refused_in_the_references_words(sales: Gateway) -> None:
+async def test_an_update_that_does_not_fit_the_table_is_refused_in_the_references_words(module_sales: Gateway) -> None:
     body = commit(updates=[{"action": "set-current-schema", "schema-id": 9}])
-    answer = await sales.http.post(ORDERS, json=body)
+    answer = await module_sales.http.post(ORDERS, json=body)
     assert (answer.status_code, error_of(answer)["type"]) == (400, "ValidationException")
     assert error_of(answer)["message"] == "Cannot set current schema to unknown schema: 9"
 
 
-async def test_a_commit_of_too_many_snapshots_is_refused(sales: Gateway) -> None:
+async def test_a_commit_of_too_many_snapshots_is_refused(module_sales: Gateway) -> None:
     snapshot = {"timestamp-ms": 1, "manifest-list": "file:///x", "summary": {"operation": "append"}}
     updates = [{"action": "add-snapshot", "snapshot": {**snapshot, "snapshot-id": n}} for n in range(1, 1_002)]
-    answer = await sales.http.post(ORDERS, json=commit(updates=updates))
+    answer = await module_sales.http.post(ORDERS, json=commit(updates=updates))
     assert answer.status_code == 400
     assert error_of(answer)["message"] == "updates: expected at most 1000 updates beside removals, found more"
 
@@ -139,25 +139,25 @@ PATHS = [
     (f"{NAMESPACES}/{'x' * 256}", "namespace[0]"),
     (f"{NAMESPACES}/" + "%1F".join(["%C3%BC" * 200] * 2), "namespace"),
     (f"{NAMESPACES}/%E2%80%A8", "namespace[0]"),
-    ("/v1/iceberg/a%2Fb/namespaces/sales", "prefix"),
-    ("/v1/iceberg/no.dots/namespaces/sales", "prefix"),
-    (f"/v1/iceberg/{'x' * 65}/namespaces/sales", "prefix"),
+    ("/v1/iceberg/a%2Fb/namespaces/module_sales", "prefix"),
+    ("/v1/iceberg/no.dots/namespaces/module_sales", "prefix"),
+    (f"/v1/iceberg/{'x' * 65}/namespaces/module_sales", "prefix"),
     (f"{TABLES}/%C0%AF", "table"),
     (f"{TABLES}/%7F", "table"),
 ]
 
 
 @pytest.mark.parametrize(("path", "field"), PATHS)
-async def test_a_malformed_identifier_is_refused_by_name(sales: Gateway, path: str, field: str) -> None:
+async def test_a_malformed_identifier_is_refused_by_name(module_sales: Gateway, path: str, field: str) -> None:
     is_table = "/tables/" in path
-    answers = [await sales.http.get(path), await sales.http.delete(path)]
-    answers.append(await sales.http.post(path if is_table else f"{path}/properties", json=commit()))
+    answers = [await module_sales.http.get(path), await module_sales.http.delete(path)]
+    answers.append(await module_sales.http.post(path if is_table else f"{path}/properties", json=commit()))
     for answer in answers:
         assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException")
         assert error_of(answer)["message"].startswith(f"{field}: ")
 
 
-async def test_malformed_queries_are_refused_by_name(sales: Gateway) -> None:
+async def test_malformed_queries_are_refused_by_name(module_sales: Gateway) -> None:
     for query, field in (
         (f"{NAMESPACES}?pageSize=0", "pageSize"),
         (f"{NAMESPACES}?pageSize=-1", "pageSize"),
@@ -171,12 +171,12 @@ async def test_malformed_queries_are_refused_by_name(sales: Gateway) -> None:
         ("/v1/config?warehouse=", "warehouse"),
         ("/v1/config?warehouse=a/b", "warehouse"),
     ):
-        answer = await sales.http.get(query)
+        answer = await module_sales.http.get(query)
         assert (answer.status_code, error_of(answer)["message"].split(":")[0]) == (400, field), query
 
 
-async def test_a_path_beyond_measure_is_refused(sales: Gateway) -> None:
-    assert (await sales.http.get(f"{NAMESPACES}/{'x' * 20_000}")).status_code == 414
+async def test_a_path_beyond_measure_is_refused(module_sales: Gateway) -> None:
+    assert (await module_sales.http.get(f"{NAMESPACES}/{'x' * 20_000}")).status_code == 414
 
 
 # Credentials
@@ -238,13 +238,13 @@ async def test_without_known_credentials_nothing_is_answered_but_401(sales: Gate
 # Bodies over their cap
 
 
-async def test_a_body_over_its_cap_is_413(sales: Gateway) -> None:
+async def test_a_body_over_its_cap_is_413(module_sales: Gateway) -> None:
     for path, cap in ((NAMESPACES, NAMESPACE_BODY_SIZE_BYTES_MAX), (ORDERS, COMMIT_BODY_SIZE_BYTES_MAX)):
-        answer = await sales.http.post(path, content=b" " * (cap + 1))
+        answer = await module_sales.http.post(path, content=b" " * (cap + 1))
         assert (answer.status_code, error_of(answer)["type"]) == (413, "PayloadTooLargeException")
-        fits = await sales.http.post(path, content=b" " * cap)
+        fits = await module_sales.http.post(path, content=b" " * cap)
         assert fits.status_code == 400, "it is read, and no JSON"
-    assert (await sales.http.post("/v1/policies", content=b" " * 70_000)).status_code == 413
+    assert (await module_sales.http.post("/v1/policies", content=b" " * 70_000)).status_code == 413
 
 
 class Wire:
@@ -313,12 +313,13 @@ async def refused_while_feeding(url: str, key: str, *headers: str, chunk: bytes)
         return status, answered["connection"], await feeding
 
 
-async def test_a_declared_length_over_the_cap_is_refused_before_the_body_is_read(sales: Gateway) -> None:
+async def test_a_declared_length_over_the_cap_is_refused_before_the_body_is_read(
+    module_sales: Gateway, module_url: str
+) -> None:
     length = f"Content-Length: {COMMIT_BODY_SIZE_BYTES_MAX + 1}"
-    async with serve_gateway(sales.app) as url:
-        with await asyncio.to_thread(Wire, url, sales.acme.key.secret, length) as wire:
-            status, headers, _ = await asyncio.to_thread(wire.answer)
-            assert (status, headers["connection"]) == (413, "close"), "nothing of the body was sent"
+    with await asyncio.to_thread(Wire, module_url, module_sales.acme.key.secret, length) as wire:
+        status, headers, _ = await asyncio.to_thread(wire.answer)
+        assert (status, headers["connection"]) == (413, "close"), "nothing of the body was sent"
 
 
 def briefly_drained() -> Connections:
@@ -326,17 +327,17 @@ def briefly_drained() -> Connections:
     return Connections(bounds=Bounds(drain_bytes_max=1 << 20))
 
 
-async def test_a_body_without_an_end_is_not_read_to_its_end(sales: Gateway) -> None:
-    async with serve_gateway(sales.app, briefly_drained()) as url:
+async def test_a_body_without_an_end_is_not_read_to_its_end(module_sales: Gateway) -> None:
+    async with serve_gateway(module_sales.app, briefly_drained()) as url:
         status, connection, sent = await refused_while_feeding(
-            url, sales.acme.key.secret, "Transfer-Encoding: chunked", chunk=CHUNK
+            url, module_sales.acme.key.secret, "Transfer-Encoding: chunked", chunk=CHUNK
         )
         assert (status, connection) == (413, "close")
         assert sent < 3 * COMMIT_BODY_SIZE_BYTES_MAX
 
 
-async def test_a_stranger_cannot_make_the_gateway_read_on(sales: Gateway) -> None:
-    async with serve_gateway(sales.app, briefly_drained()) as url:
+async def test_a_stranger_cannot_make_the_gateway_read_on(module_sales: Gateway) -> None:
+    async with serve_gateway(module_sales.app, briefly_drained()) as url:
         status, connection, sent = await refused_while_feeding(url, "nobody", "Transfer-Encoding: chunked", chunk=CHUNK)
         assert (status, connection) == (401, "close")
         assert sent < COMMIT_BODY_SIZE_BYTES_MAX
@@ -355,13 +356,12 @@ async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales
     assert await read_stored(sales.services, sales.acme.log_id) == told
 
 
-async def test_more_than_was_declared_is_no_part_of_the_request(sales: Gateway) -> None:
+async def test_more_than_was_declared_is_no_part_of_the_request(sales: Gateway, module_url: str) -> None:
     body = json.dumps(properties(a="b")).encode()
-    async with serve_gateway(sales.app) as url:
-        with await asyncio.to_thread(Wire, url, sales.acme.key.secret, f"Content-Length: {len(body)}") as wire:
-            wire.send(body + b"and more")
-            status, _, answered = await asyncio.to_thread(wire.answer)
-            assert (status, json.loads(answered)["metadata"]["properties"]["a"]) == (200, "b")
+    with await asyncio.to_thread(Wire, module_url, sales.acme.key.secret, f"Content-Length: {len(body)}") as wire:
+        wire.send(body + b"and more")
+        status, _, answered = await asyncio.to_thread(wire.answer)
+        assert (status, json.loads(answered)["metadata"]["properties"]["a"]) == (200, "b")
     answer = await sales.http.post(ORDERS, content=body, headers={"Content-Length": str(len(body) - 1)})
     assert answer.status_code == 400, "no server in between has cut it"
     odd = await sales.http.post(ORDERS, content=body, headers={"Content-Length": "9" * 6_000})

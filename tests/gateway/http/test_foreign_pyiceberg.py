@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from fastapi import FastAPI
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -63,8 +64,8 @@ async def open_decisions(chained: Chained) -> int:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def chained(module_services: Services) -> AsyncIterator[Chained]:
-    async with open_chain(module_services) as chained:
+async def chained(module_services: Services, module_app: FastAPI, module_url: str) -> AsyncIterator[Chained]:
+    async with open_chain(module_services, module_app, module_url) as chained:
         yield chained
 
 
@@ -262,7 +263,15 @@ async def test_a_commit_that_lost_by_what_the_gateway_required_alone_is_judged_a
 
 
 async def test_upstream_requests_are_counted(chained: Chained) -> None:
+    requests = "lakeproof_upstream_requests_total"
+    names = [f'{requests}{{method="POST",outcome="2xx"}} ', f'{requests}{{method="GET",outcome="4xx"}} ']
+
+    def counts() -> list[float]:
+        lines = chained.measures.text().splitlines()
+        return [sum(float(line.split()[-1]) for line in lines if name in line) for name in names]
+
+    before = counts()
     await asyncio.to_thread(lambda: make_orders(chained.connect()))
-    text = chained.measures.text()
-    assert 'lakeproof_upstream_requests_total{method="POST",outcome="2xx"} 2.0' in text
-    assert 'lakeproof_upstream_requests_total{method="GET",outcome="4xx"}' in text
+    after = counts()
+    assert after[0] == before[0] + 2
+    assert after[1] > before[1]

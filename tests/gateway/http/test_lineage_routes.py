@@ -207,18 +207,18 @@ async def test_what_spark_sent_is_taken(projected: Gateway, shared_data: Path) -
     ],
 )
 async def test_what_is_wrong_is_refused_with_its_field_and_nothing_is_kept(
-    projected: Gateway, body: bytes, status: int, field: str
+    module_gateway: Gateway, body: bytes, status: int, field: str
 ) -> None:
-    answer = await projected.http.post(LINEAGE, content=body)
+    answer = await module_gateway.http.post(LINEAGE, content=body)
     assert answer.status_code == status
     if field:
         assert error_of(answer)["message"].startswith(f"{field}: ")
-    assert await stored_entries(projected) == []
+    assert await stored_entries(module_gateway) == []
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
-async def test_only_post_is_allowed(projected: Gateway, method: str) -> None:
-    assert (await projected.http.request(method, LINEAGE)).status_code == 405
+async def test_only_post_is_allowed(module_gateway: Gateway, method: str) -> None:
+    assert (await module_gateway.http.request(method, LINEAGE)).status_code == 405
 
 
 async def test_unknown_and_unpermitted_callers_cannot_send_lineage(projected: Gateway) -> None:

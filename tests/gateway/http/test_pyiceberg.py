@@ -6,7 +6,6 @@ A real engine against the real server: PyIceberg, in threads, over HTTP, with Pa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from threading import Barrier
 
@@ -36,7 +35,6 @@ from gateway.admin.application import OPERATOR
 from testkit.gateway.log_contents import check_agreement, path_of, read_stored, words
 from testkit.gateway.sales import another_guest, another_key
 from testkit.servers.gateways import Gateway
-from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -73,9 +71,8 @@ class Served:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def served(shared_gateway: Gateway) -> AsyncIterator[Served]:
-    async with serve_gateway(shared_gateway.app) as url:
-        yield Served(gateway=shared_gateway, url=url)
+async def served(shared_gateway: Gateway, module_url: str) -> Served:
+    return Served(gateway=shared_gateway, url=module_url)
 
 
 def make_orders(catalog: Catalog) -> Table:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -104,15 +105,29 @@ def sign(body: bytes, secret: str = SECRET) -> str:
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
+@asynccontextmanager
+async def taking_callbacks(gateway: Gateway) -> AsyncIterator[Callbacks]:
+    """Let the tenant of `gateway` take callbacks."""
+    kept = Kept()
+    kept.looked = []
+    async with gateway.through(webhook_secrets=kept) as http:
+        del http.headers["Authorization"]
+        callbacks = Callbacks(gateway, http, kept)
+        await callbacks.add_catalog("polaris", SECRET)
+        yield callbacks
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def callbacks(shared_gateway: Gateway) -> AsyncIterator[Callbacks]:
     """A tenant of the test's own that takes callbacks."""
-    kept = Kept()
-    kept.looked = []
-    async with shared_gateway.through(webhook_secrets=kept) as http:
-        del http.headers["Authorization"]
-        callbacks = Callbacks(shared_gateway, http, kept)
-        await callbacks.add_catalog("polaris", SECRET)
+    async with taking_callbacks(shared_gateway) as callbacks:
+        yield callbacks
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_callbacks(module_gateway: Gateway) -> AsyncIterator[Callbacks]:
+    """A tenant that takes callbacks, for the tests of those that are refused."""
+    async with taking_callbacks(module_gateway) as callbacks:
         yield callbacks
 
 
@@ -183,28 +198,28 @@ async def test_the_tenant_is_named_as_tenants_add_prints_it(callbacks: Callbacks
     assert (await callbacks.send(callbacks.body(tenant_id=uuid4().hex))).status_code == 401
 
 
-async def test_every_flipped_bit_of_a_signature_is_refused(callbacks: Callbacks) -> None:
-    body, right = callbacks.body(), bytes.fromhex(sign(callbacks.body()))
-    wrong = [(int.from_bytes(right) ^ (1 << bit)).to_bytes(32).hex() for bit in range(256)]
-    answers = await asyncio.gather(*(callbacks.send(body, signature) for signature in wrong))
+async def test_a_flipped_bit_of_a_signature_is_refused_wherever_it_is(module_callbacks: Callbacks) -> None:
+    body, right = module_callbacks.body(), bytes.fromhex(sign(module_callbacks.body()))
+    wrong = [(int.from_bytes(right) ^ (1 << bit)).to_bytes(32).hex() for bit in range(0, 256, 9)]
+    answers = await asyncio.gather(*(module_callbacks.send(body, signature) for signature in wrong))
     assert {answer.status_code for answer in answers} == {401}
-    assert await callbacks.triggers() == []
+    assert await module_callbacks.triggers() == []
 
 
-async def test_every_changed_byte_of_a_body_is_refused(callbacks: Callbacks) -> None:
-    body = callbacks.body()
+async def test_a_changed_byte_of_a_body_is_refused_wherever_it_is(module_callbacks: Callbacks) -> None:
+    body = module_callbacks.body()
     signature = sign(body)
-    changed = [body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] for at in range(len(body))]
-    answers = await asyncio.gather(*(callbacks.send(other, signature) for other in changed))
+    changed = [body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] for at in range(0, len(body), 5)]
+    answers = await asyncio.gather(*(module_callbacks.send(other, signature) for other in changed))
     assert {answer.status_code for answer in answers} <= {400, 401}
-    assert await callbacks.triggers() == []
+    assert await module_callbacks.triggers() == []
 
 
 @pytest.mark.parametrize("signature", ["x", "0" * 63, "0" * 65, "0" * 64, "g" * 64, "sha256=" + "0" * 64, "é" * 32])
-async def test_what_is_no_signature_is_a_wrong_one(callbacks: Callbacks, signature: str) -> None:
-    body = callbacks.body()
+async def test_what_is_no_signature_is_a_wrong_one(module_callbacks: Callbacks, signature: str) -> None:
+    body = module_callbacks.body()
     headers = {b"X-Polaris-Signature": signature.encode("latin-1")}
-    answer = await callbacks.http.post(PATH, content=body, headers=headers)
+    answer = await module_callbacks.http.post(PATH, content=body, headers=headers)
     assert answer.status_code == 401
 
 
@@ -224,23 +239,23 @@ async def test_senders_without_a_secret_do_not_learn_whether_a_tenant_exists(cal
     assert looks == [SECRETS_MAX] * 4
 
 
-async def test_a_refusal_is_counted_like_any_without_credentials(callbacks: Callbacks) -> None:
+async def test_a_refusal_is_counted_like_any_without_credentials(module_callbacks: Callbacks) -> None:
     counted: list[str] = []
 
     class Refusals:
         async def unauthenticated(self, operation: str) -> None:
             counted.append(operation)
 
-    async with callbacks.gateway.through(webhook_secrets=callbacks.kept, refusals=Refusals()) as http:
-        await http.post(PATH, content=callbacks.body(), headers={"X-Polaris-Signature": "0" * 64})
+    async with module_callbacks.gateway.through(webhook_secrets=module_callbacks.kept, refusals=Refusals()) as http:
+        await http.post(PATH, content=module_callbacks.body(), headers={"X-Polaris-Signature": "0" * 64})
         await http.post(PATH, content=b"{}", headers={"X-Polaris-Signature": "0" * 64})
     assert counted == [f"POST {PATH}"]
 
 
-async def test_another_tenants_secret_signs_nothing(callbacks: Callbacks) -> None:
-    callbacks.kept[uuid4(), "polaris-hook"] = "theirs"
-    body = callbacks.body()
-    assert (await callbacks.send(body, sign(body, "theirs"))).status_code == 401
+async def test_another_tenants_secret_signs_nothing(module_callbacks: Callbacks) -> None:
+    module_callbacks.kept[uuid4(), "polaris-hook"] = "theirs"
+    body = module_callbacks.body()
+    assert (await module_callbacks.send(body, sign(body, "theirs"))).status_code == 401
 
 
 async def test_of_several_catalogs_the_one_whose_secret_signed_is_meant(callbacks: Callbacks) -> None:
@@ -307,23 +322,23 @@ async def test_so_many_secrets_are_tried_and_no_more(callbacks: Callbacks) -> No
     ],
 )
 async def test_what_is_malformed_is_refused_before_anything_is_looked_up(
-    callbacks: Callbacks, body: bytes | dict[str, Any], field: str
+    module_callbacks: Callbacks, body: bytes | dict[str, Any], field: str
 ) -> None:
-    sent = callbacks.body(**body) if isinstance(body, dict) else body
-    answer = await callbacks.send(sent)
+    sent, before = module_callbacks.body(**body) if isinstance(body, dict) else body, list(module_callbacks.kept.looked)
+    answer = await module_callbacks.send(sent)
     assert answer.status_code == 400
     assert error_of(answer)["message"].startswith(field)
-    assert callbacks.kept.looked == []
+    assert module_callbacks.kept.looked == before
 
 
-async def test_a_header_that_is_missing_empty_or_twice_there_is_refused(callbacks: Callbacks) -> None:
-    body, right = callbacks.body(), sign(callbacks.body())
+async def test_a_header_that_is_missing_empty_or_twice_there_is_refused(module_callbacks: Callbacks) -> None:
+    body, right = module_callbacks.body(), sign(module_callbacks.body())
     name = "X-Polaris-Signature"
     for headers in ([], [(name, "")], [(name, "  ")], [(name, right), (name, right)]):
-        answer = await callbacks.http.post(PATH, content=body, headers=headers)
+        answer = await module_callbacks.http.post(PATH, content=body, headers=headers)
         assert answer.status_code == 400
         assert error_of(answer)["message"].startswith("x-polaris-signature")
-    assert (await callbacks.send(body, X_Polaris_Tenant="acme")).status_code == 400
+    assert (await module_callbacks.send(body, X_Polaris_Tenant="acme")).status_code == 400
 
 
 async def test_a_body_is_capped_at_256_kib(callbacks: Callbacks) -> None:
@@ -342,8 +357,8 @@ async def test_a_body_is_capped_at_256_kib(callbacks: Callbacks) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "HEAD"])
-async def test_any_other_method_is_refused(callbacks: Callbacks, method: str) -> None:
-    assert (await callbacks.http.request(method, PATH)).status_code == 405
+async def test_any_other_method_is_refused(module_callbacks: Callbacks, method: str) -> None:
+    assert (await module_callbacks.http.request(method, PATH)).status_code == 405
 
 
 async def test_callbacks_that_are_switched_off_are_gone_for_every_sender(callbacks: Callbacks) -> None:

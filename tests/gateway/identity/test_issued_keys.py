@@ -149,12 +149,12 @@ async def test_the_end_of_a_key_is_shown_and_in_the_log(shared_gateway: Gateway)
         True,
     ],
 )
-async def test_an_end_that_is_none_or_has_passed_or_is_absurd_is_refused(shared_gateway: Gateway, end: object) -> None:
-    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
-    answer = await shared_gateway.http.post("/v1/keys", json={"identity": BOB, "expires_at": end})
+async def test_an_end_that_is_none_or_has_passed_or_is_absurd_is_refused(module_gateway: Gateway, end: object) -> None:
+    told = await read_stored(module_gateway.services, module_gateway.acme.log_id)
+    answer = await module_gateway.http.post("/v1/keys", json={"identity": BOB, "expires_at": end})
     assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
     assert error_of(answer)["message"].startswith("expires_at: ")
-    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(module_gateway.services, module_gateway.acme.log_id) == told
 
 
 async def test_an_expired_key_can_be_revoked_like_any_other(shared_gateway: Gateway) -> None:
