@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from gateway.admin import limits
 from gateway.admin.application import OPERATOR, Admin, Editor, StaleEditError
@@ -30,7 +31,7 @@ from gateway.errors import (
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import open_key_macs
 from gateway.policy.engine import PolicyNotCompiledError
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import create_tenant_log
 from lakeproof.services import KEY_SECRET, Services, new_group_id, now
 from lakeproof.tenants import Founded, found_tenant
 from ledger.errors import LogUnavailableError, NoSuchLogError, OutcomeUnknownError, QueueFullError
@@ -48,7 +49,16 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 EDITOR = "0123456789abcdef" * 2
 
 
+on_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest.fixture
+def services(module_services: Services) -> Services:
+    """The services that the tests of this module share; each has tenants of its own."""
+    return module_services
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def acme(services: Services) -> Founded:
     return await found_tenant(services, name="acme", identity="ada@acme.example", roles=["data-eng"])
 
@@ -90,6 +100,7 @@ async def entries(services: Services, log_id: int) -> list[Entry]:
 # Founding a tenant
 
 
+@on_module_loop
 async def test_a_tenants_first_group_is_the_rule_that_permits_its_first_key(services: Services, acme: Founded) -> None:
     rule, key = await entries(services, acme.log_id)
     assert (rule.index, rule.type, rule.key) == (0, "access_rule.created", "access_rule:first-key")
@@ -100,15 +111,19 @@ async def test_a_tenants_first_group_is_the_rule_that_permits_its_first_key(serv
     assert (rule.version, rule.data["expression"]) == (2, permits)
     assert key.data["actor"] == acme.key.actor
     assert key.data["roles"] == ["data-eng"]
-    (tenant,) = [entry for entry in await entries(services, services.system.log_id) if entry.type == "tenant.created"]
+    system = await entries(services, services.system.log_id)
+    (tenant,) = [entry for entry in system if entry.key == f"tenant:{acme.tenant.hex}"]
+    assert tenant.type == "tenant.created"
     assert tenant.data == {"id": acme.tenant.hex, "name": "acme", "version": 1}
 
 
+@on_module_loop
 async def test_the_first_rule_compiles_as_an_access_rule(services: Services, acme: Founded) -> None:
     (rule,) = await services.gateway.admin.list_access_rules(acme.log_id)
     await services.gateway.judge.engine.check(rule.expression, log_id=acme.log_id, timeout_s=10, kind=rule.KIND)
 
 
+@on_module_loop
 async def test_a_tenant_is_founded_once(services: Services, acme: Founded, admin: Admin) -> None:
     again = partial(admin.found_tenant, acme.log_id, system_log_id=services.system.log_id, identity="eve")
     with pytest.raises(ConflictError, match="founded already"):
@@ -121,22 +136,22 @@ async def test_a_tenant_is_founded_once(services: Services, acme: Founded, admin
     ]
 
 
-async def test_founding_goes_on_where_a_crash_has_stopped_it(
-    services: Services, admin: Admin, database: str, installation: Provisioned
-) -> None:
+@on_module_loop
+async def test_founding_goes_on_where_a_crash_has_stopped_it(services: Services, admin: Admin) -> None:
     tenant = uuid4()
-    log_id = create_tenant_log(database, installation, tenant)
+    log_id = create_tenant_log(services.installation.admin_dsn, services.installation, tenant)
     with pytest.raises(NoSuchLogError):  # the system log is told, then the tenant's log is not there
         await admin.found_tenant(4711, system_log_id=services.system.log_id, tenant=tenant, name="t", identity="ada")
     await admin.found_tenant(log_id, system_log_id=services.system.log_id, tenant=tenant, name="t", identity="ada")
-    told = [entry for entry in await entries(services, services.system.log_id) if entry.type == "tenant.created"]
-    assert [entry.key for entry in told] == [f"tenant:{tenant.hex}"]
+    told = await entries(services, services.system.log_id)
+    assert [entry.type for entry in told if entry.key == f"tenant:{tenant.hex}"] == ["tenant.created"]
     assert len(await entries(services, log_id)) == 2
 
 
 # Editing
 
 
+@on_module_loop
 async def test_aggregates_rebuilt_from_the_log_are_what_the_operations_returned(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
@@ -169,6 +184,7 @@ async def test_aggregates_rebuilt_from_the_log_are_what_the_operations_returned(
     assert {entry.actor for entry in (await entries(services, log_id))[2:]} == {EDITOR}
 
 
+@on_module_loop
 async def test_what_is_retired_is_no_longer_in_force_and_never_comes_back(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
@@ -193,6 +209,7 @@ async def test_what_is_retired_is_no_longer_in_force_and_never_comes_back(
         await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="true", message="no")
 
 
+@on_module_loop
 async def test_what_does_not_exist_cannot_be_changed(acme: Founded, admin: Admin) -> None:
     with pytest.raises(NotFoundError, match="policy:p"):
         await admin.change_policy(acme.log_id, OPERATOR, policy_id="p", expression="true", message="no")
@@ -200,6 +217,7 @@ async def test_what_does_not_exist_cannot_be_changed(acme: Founded, admin: Admin
         await admin.revoke_key(acme.log_id, OPERATOR, key_id="k")
 
 
+@on_module_loop
 async def test_a_policy_that_does_not_compile_is_refused_with_its_place(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
@@ -215,6 +233,7 @@ async def test_a_policy_that_does_not_compile_is_refused_with_its_place(
     assert len(await entries(services, acme.log_id)) == 2
 
 
+@on_module_loop
 async def test_of_two_concurrent_edits_of_one_object_one_conflicts(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
@@ -231,6 +250,7 @@ async def test_of_two_concurrent_edits_of_one_object_one_conflicts(
     assert await admin.list_policies(acme.log_id) == (won,)
 
 
+@on_module_loop
 async def test_of_two_concurrent_creates_of_one_object_one_conflicts(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
@@ -245,6 +265,7 @@ async def test_of_two_concurrent_creates_of_one_object_one_conflicts(
     assert len(await admin.list_catalogs(acme.log_id)) == 1
 
 
+@on_module_loop
 async def test_an_edit_that_was_permitted_by_older_rules_is_stale(
     acme: Founded, services: Services, admin: Admin
 ) -> None:
@@ -260,6 +281,7 @@ async def test_an_edit_that_was_permitted_by_older_rules_is_stale(
     assert [catalog.id for catalog in await admin.list_catalogs(acme.log_id)] == ["a", "b"]
 
 
+@on_module_loop
 async def test_an_event_of_a_newer_process_stops_edits_too(services: Services, acme: Founded, admin: Admin) -> None:
     await admin.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="builtin", options={})
     event = Event(
@@ -275,6 +297,7 @@ async def test_an_event_of_a_newer_process_stops_edits_too(services: Services, a
         await admin.retire_catalog(acme.log_id, OPERATOR, alias="lake")
 
 
+@on_module_loop
 async def test_nothing_stored_names_a_class_a_secret_or_a_person(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
@@ -306,6 +329,7 @@ class FailingAppender:
         (OutcomeUnknownError("perhaps"), CommitStateUnknownError),
     ],
 )
+@on_module_loop
 async def test_a_log_that_cannot_be_written_is_answered_as_for_commits(
     services: Services, acme: Founded, error: Exception, answer: type[Exception]
 ) -> None:
@@ -320,6 +344,7 @@ async def test_a_log_that_cannot_be_written_is_answered_as_for_commits(
 
 
 @pytest.mark.parametrize("found", ["", "-a", "_a", "A", "a b", "a/b", "ä", "a" * 64, "a\n", None, 7])
+@on_module_loop
 async def test_an_id_is_a_slug(found: Any, acme: Founded, admin: Admin) -> None:
     with pytest.raises(BadRequestError, match=r"^id: "):
         await admin.create_policy(acme.log_id, OPERATOR, policy_id=found, expression="true", message="no")
@@ -332,6 +357,7 @@ def test_ids_up_to_63_characters_are_taken() -> None:
         assert limits.check_id(text) == text
 
 
+@on_module_loop
 async def test_each_field_is_refused_by_name(acme: Founded, admin: Admin) -> None:
     log_id = acme.log_id
     good: dict[str, Any] = {"policy_id": "p", "expression": "true", "message": "no"}
@@ -377,6 +403,7 @@ def test_options_are_bounded() -> None:
             limits.check_options(options)
 
 
+@on_module_loop
 async def test_the_largest_catalog_that_is_accepted_fits_an_event(acme: Founded, admin: Admin) -> None:
     face = "\N{FACE WITH TEARS OF JOY}"
     options = {

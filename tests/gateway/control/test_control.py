@@ -18,6 +18,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import AsyncConnection
@@ -263,7 +264,16 @@ def test_the_digest_is_the_one_of_what_is_in_force(history: list[Entry]) -> None
 # The control plane over a real log
 
 
+on_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest.fixture
+def services(module_services: Services) -> Services:
+    """The services that the tests of this module share; each has tenants of its own."""
+    return module_services
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def acme(services: Services) -> Founded:
     return await found_tenant(services, name="acme", identity="ada@acme.example")
 
@@ -288,6 +298,7 @@ async def append_foreign(services: Services, log_id: int) -> None:
     await services.appender.append(log_id, Group(id=new_group_id(), then=(prepare(event),)))
 
 
+@on_module_loop
 async def test_a_change_is_in_force_everywhere_as_soon_as_it_is_durable(services: Services, acme: Founded) -> None:
     elsewhere = ControlPlane(CountedLend(services))
     before = await elsewhere.current(acme.log_id)
@@ -301,6 +312,7 @@ async def test_a_change_is_in_force_everywhere_as_soon_as_it_is_durable(services
     assert after == await services.gateway.control.current(acme.log_id)
 
 
+@on_module_loop
 async def test_concurrent_callers_share_one_catching_up(services: Services, acme: Founded) -> None:
     lend = CountedLend(services)
     plane = ControlPlane(lend)
@@ -311,6 +323,7 @@ async def test_concurrent_callers_share_one_catching_up(services: Services, acme
     assert lend.lent == 22
 
 
+@on_module_loop
 async def test_pages_are_read_to_the_end(services: Services, acme: Founded, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         alias = f"lake-{number}"
@@ -321,6 +334,7 @@ async def test_pages_are_read_to_the_end(services: Services, acme: Founded, monk
         assert await ControlPlane(CountedLend(services)).current(acme.log_id) == whole
 
 
+@on_module_loop
 async def test_states_are_bounded_and_a_dropped_one_is_folded_again(services: Services, acme: Founded) -> None:
     other = await found_tenant(services, name="other", identity="bob@other.example", alias="theirs")
     lend = CountedLend(services)
@@ -332,6 +346,7 @@ async def test_states_are_bounded_and_a_dropped_one_is_folded_again(services: Se
     assert lend.lent == 6
 
 
+@on_module_loop
 async def test_an_old_process_refuses_to_judge_what_a_newer_one_wrote(services: Services, acme: Founded) -> None:
     await services.gateway.control.current(acme.log_id)
     await append_foreign(services, acme.log_id)
@@ -340,10 +355,11 @@ async def test_an_old_process_refuses_to_judge_what_a_newer_one_wrote(services: 
             await services.gateway.control.current(acme.log_id)
 
 
+@on_module_loop
 async def test_a_head_that_names_a_control_entry_which_is_not_there_is_corruption(
-    services: Services, acme: Founded, database: str
+    services: Services, acme: Founded, module_database: str
 ) -> None:
-    with psycopg.connect(database) as connection:
+    with psycopg.connect(module_database) as connection:
         connection.execute(
             "UPDATE ledger.entries SET is_control = false WHERE log_id = %s AND type = 'key.created'", (acme.log_id,)
         )
@@ -351,11 +367,13 @@ async def test_a_head_that_names_a_control_entry_which_is_not_there_is_corruptio
         await ControlPlane(CountedLend(services)).current(acme.log_id)
 
 
+@on_module_loop
 async def test_a_log_that_is_not_there_has_no_state(services: Services) -> None:
     with pytest.raises(NoSuchLogError):
         await services.gateway.control.current(4711)
 
 
+@on_module_loop
 async def test_nothing_is_in_force_while_the_database_cannot_be_reached() -> None:
     @asynccontextmanager
     async def lend() -> AsyncIterator[Connection]:
@@ -366,6 +384,7 @@ async def test_nothing_is_in_force_while_the_database_cannot_be_reached() -> Non
         await ControlPlane(lend).current(1)
 
 
+@on_module_loop
 async def test_the_gateways_role_reads_control_entries_and_no_others(services: Services, acme: Founded) -> None:
     event = Event(type="commit.observed", version=1, key="table:lake/t", actor="system", occurred_at=NOON, data={})
     await services.appender.append(acme.log_id, Group(id=new_group_id(), then=(prepare(event),)))

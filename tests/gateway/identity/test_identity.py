@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import AsyncConnection
@@ -37,6 +38,7 @@ from ledger.format.entry import Branch, parse_entry
 from ledger.format.event import Event, prepare
 from ledger.format.sequence import Appended, Group
 from ledger.store.session import Connection
+from testkit.servers.gateways import QUICK_HASHES
 
 KEY = ApiKeyText(prefix="abcdefghij27", secret=bytes(range(32)))
 # The base64url of 00 01 … 1f without padding.
@@ -86,12 +88,21 @@ class Instance:
         return await self.authenticator.authenticate(f"Bearer {secret}")
 
 
+on_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest.fixture
+def services(module_services: Services) -> Services:
+    """The services that the tests of this module share; each has tenants of its own."""
+    return module_services
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def acme(services: Services) -> Founded:
     return await found_tenant(services, name="acme", identity="ada@acme.example", roles=["data-eng"])
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def other(services: Services) -> Founded:
     return await found_tenant(services, name="other", identity="ada@acme.example")
 
@@ -186,6 +197,7 @@ def test_a_malformed_header_is_refused_in_words_that_repeat_no_secret(header: st
 # Who a key stands for
 
 
+@on_module_loop
 async def test_a_key_stands_for_its_identity_in_its_tenant(acme: Founded, instance: Instance) -> None:
     principal = await instance(acme.key.secret)
     assert principal == Principal(
@@ -209,6 +221,7 @@ async def test_a_key_stands_for_its_identity_in_its_tenant(acme: Founded, instan
     }
 
 
+@on_module_loop
 async def test_a_wrong_secret_and_an_unknown_prefix_are_answered_and_cost_the_same(
     acme: Founded, instance: Instance
 ) -> None:
@@ -225,12 +238,14 @@ async def test_a_wrong_secret_and_an_unknown_prefix_are_answered_and_cost_the_sa
     assert instance.hasher.checked == []
 
 
+@on_module_loop
 async def test_a_key_is_looked_up_once_and_then_known(acme: Founded, instance: Instance) -> None:
     first = await instance(acme.key.secret)
     assert [await instance(acme.key.secret) for _ in range(5)] == [first] * 5
     assert (instance.looked_up, instance.hasher.checked) == (1, [])
 
 
+@on_module_loop
 async def test_a_wrong_secret_is_not_remembered(acme: Founded, instance: Instance) -> None:
     await instance(acme.key.secret)
     wrong = ApiKeyText(prefix=parse_key(acme.key.secret).prefix, secret=bytes(32)).format()
@@ -240,6 +255,7 @@ async def test_a_wrong_secret_is_not_remembered(acme: Founded, instance: Instanc
     assert instance.looked_up == 3
 
 
+@on_module_loop
 async def test_what_is_known_is_bounded(services: Services, acme: Founded) -> None:
     instance = Instance(services, known_max=1)
     second = await services.gateway.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
@@ -248,6 +264,7 @@ async def test_what_is_known_is_bounded(services: Services, acme: Founded) -> No
     assert instance.looked_up == 3
 
 
+@on_module_loop
 async def test_requests_that_arrive_during_a_look_up_share_the_next_one(acme: Founded, instance: Instance) -> None:
     unknown = [mint_key(_random.randbytes).format() for _ in range(50)]
     results = await asyncio.gather(*map(instance, [*unknown, acme.key.secret]), return_exceptions=True)
@@ -255,6 +272,7 @@ async def test_requests_that_arrive_during_a_look_up_share_the_next_one(acme: Fo
     assert instance.looked_up <= 2
 
 
+@on_module_loop
 async def test_no_more_requests_wait_for_a_look_up_than_may(
     acme: Founded, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,12 +286,13 @@ async def test_no_more_requests_wait_for_a_look_up_than_may(
 
 
 @pytest.fixture
-def old_keys(acme: Founded, database: str) -> None:
-    with psycopg.connect(database) as connection:
-        connection.execute("DELETE FROM gateway.key_macs")
+def old_keys(acme: Founded, module_database: str) -> None:
+    with psycopg.connect(module_database) as connection:
+        connection.execute("DELETE FROM gateway.key_macs WHERE log_id = %s", (acme.log_id,))
 
 
 @pytest.mark.usefixtures("old_keys")
+@on_module_loop
 async def test_an_old_key_is_checked_slowly_once_by_whichever_process(services: Services, acme: Founded) -> None:
     first, second = Instance(services), Instance(services)
     principals = await asyncio.gather(*(first(acme.key.secret) for _ in range(20)))
@@ -284,6 +303,7 @@ async def test_an_old_key_is_checked_slowly_once_by_whichever_process(services: 
 
 
 @pytest.mark.usefixtures("old_keys")
+@on_module_loop
 async def test_wrong_secrets_of_an_old_key_are_bounded_and_then_neither_checked_nor_called_unknown(
     services: Services, acme: Founded, instance: Instance
 ) -> None:
@@ -303,17 +323,23 @@ async def test_wrong_secrets_of_an_old_key_are_bounded_and_then_neither_checked_
 
 
 @pytest.mark.usefixtures("old_keys")
+@on_module_loop
 async def test_a_revoked_old_key_leaves_no_keyed_hash_behind(
-    services: Services, acme: Founded, instance: Instance, database: str
+    services: Services, acme: Founded, instance: Instance, module_database: str
 ) -> None:
     await instance(acme.key.secret)
-    with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT count(*) FROM gateway.key_macs").fetchone() == (1,)
+    with psycopg.connect(module_database) as connection:
+        assert connection.execute(
+            "SELECT count(*) FROM gateway.key_macs WHERE log_id = %s", (acme.log_id,)
+        ).fetchone() == (1,)
     await services.gateway.admin.revoke_key(acme.log_id, OPERATOR, key_id=acme.key.id)
-    with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT count(*) FROM gateway.key_macs").fetchone() == (0,)
+    with psycopg.connect(module_database) as connection:
+        assert connection.execute(
+            "SELECT count(*) FROM gateway.key_macs WHERE log_id = %s", (acme.log_id,)
+        ).fetchone() == (0,)
 
 
+@on_module_loop
 async def test_another_secret_of_the_installation_costs_one_slow_check_and_all_keys_still_work(
     services: Services, acme: Founded, instance: Instance
 ) -> None:
@@ -357,8 +383,9 @@ def test_a_damaged_secret_is_refused_and_not_repeated(tmp_path: Path, content: b
 # The end of a key
 
 
+@on_module_loop
 async def test_a_revoked_key_is_refused_at_once_by_every_instance(
-    services: Services, acme: Founded, instance: Instance, database: str
+    services: Services, acme: Founded, instance: Instance, module_database: str
 ) -> None:
     elsewhere = Instance(services)
     principal = await instance(acme.key.secret)
@@ -374,32 +401,37 @@ async def test_a_revoked_key_is_refused_at_once_by_every_instance(
                 await each(acme.key.secret)
     with pytest.raises(NotInForceError):
         principal.check_in_force(await services.gateway.control.current(acme.log_id), now=now())
-    with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT count(*) FROM gateway.api_keys").fetchone() == (0,)
+    with psycopg.connect(module_database) as connection:
+        assert connection.execute(
+            "SELECT count(*) FROM gateway.api_keys WHERE log_id = %s", (acme.log_id,)
+        ).fetchone() == (0,)
 
 
+@on_module_loop
 async def test_a_key_whose_row_outlived_its_revocation_is_refused(
-    services: Services, acme: Founded, instance: Instance, database: str
+    services: Services, acme: Founded, instance: Instance, module_database: str
 ) -> None:
-    with psycopg.connect(database) as connection:
-        rows = connection.execute("SELECT * FROM gateway.api_keys").fetchall()
+    with psycopg.connect(module_database) as connection:
+        rows = connection.execute("SELECT * FROM gateway.api_keys WHERE log_id = %s", (acme.log_id,)).fetchall()
     await services.gateway.admin.revoke_key(acme.log_id, OPERATOR, key_id=acme.key.id)
-    with psycopg.connect(database) as connection:
+    with psycopg.connect(module_database) as connection:
         connection.execute("INSERT INTO gateway.api_keys VALUES (%s, %s, %s, %s, %s)", rows[0])
     with pytest.raises(NotInForceError):
         await instance(acme.key.secret)
 
 
+@on_module_loop
 async def test_the_key_of_an_erased_identity_is_refused_by_the_next_request(
-    acme: Founded, instance: Instance, database: str
+    acme: Founded, instance: Instance, module_database: str
 ) -> None:
     await instance(acme.key.secret)
-    with psycopg.connect(database) as connection:
+    with psycopg.connect(module_database) as connection:
         connection.execute("DELETE FROM ledger.subjects WHERE actor = %s", (acme.key.actor,))
     with pytest.raises(NotInForceError):
         await instance(acme.key.secret)
 
 
+@on_module_loop
 async def test_a_key_is_of_one_tenant_alone(
     services: Services, acme: Founded, other: Founded, instance: Instance
 ) -> None:
@@ -414,10 +446,11 @@ async def test_a_key_is_of_one_tenant_alone(
         await instance(crossed.format())
 
 
+@on_module_loop
 async def test_a_prefix_is_of_one_tenant_alone(services: Services, acme: Founded, other: Founded) -> None:
     taken = parse_key(acme.key.secret)
     stolen = ApiKeyText(prefix=taken.prefix, secret=bytes(32))
-    guard = create_guard("key-x", stolen, stored_hash=KeyHasher().hash(stolen), actor="0" * 32)
+    guard = create_guard("key-x", stolen, stored_hash=QUICK_HASHES.hash(stolen), actor="0" * 32)
     event = Event(
         type="commit.observed", version=1, key="table:t", actor="system", occurred_at=services.gateway.clock(), data={}
     )
@@ -428,6 +461,7 @@ async def test_a_prefix_is_of_one_tenant_alone(services: Services, acme: Founded
     assert (await Instance(services)(acme.key.secret)).tenant == acme.tenant
 
 
+@on_module_loop
 async def test_an_identity_has_one_actor_even_if_two_callers_make_it_at_once(services: Services, acme: Founded) -> None:
     async def mint(identity: str) -> str:
         async with services.gateway.database.as_role(services.gateway.roles.appender) as connection:
@@ -445,14 +479,15 @@ async def test_an_identity_has_one_actor_even_if_two_callers_make_it_at_once(ser
     assert first.id != second.id
 
 
+@on_module_loop
 async def test_the_rows_of_keys_are_a_function_of_the_log_but_for_their_hashes(
-    services: Services, acme: Founded, database: str
+    services: Services, acme: Founded, module_database: str
 ) -> None:
     admin = services.gateway.admin
     issued = [await admin.create_key(acme.log_id, OPERATOR, identity=name, roles=[]) for name in ("b", "c", "b")]
     await admin.revoke_key(acme.log_id, OPERATOR, key_id=issued[1].id)
     replayed: dict[str, Mapping[str, object]] = {}
-    with psycopg.connect(database) as connection:
+    with psycopg.connect(module_database) as connection:
         for (data,) in connection.execute(
             "SELECT entry FROM ledger.entries WHERE log_id = %s ORDER BY index", (acme.log_id,)
         ):
@@ -461,7 +496,9 @@ async def test_the_rows_of_keys_are_a_function_of_the_log_but_for_their_hashes(
                 replayed[str(entry.data["id"])] = entry.data
             elif entry.type == "key.revoked":
                 del replayed[str(entry.data["id"])]
-        rows = connection.execute("SELECT key_id, prefix, actor, hash FROM gateway.api_keys").fetchall()
+        rows = connection.execute(
+            "SELECT key_id, prefix, actor, hash FROM gateway.api_keys WHERE log_id = %s", (acme.log_id,)
+        ).fetchall()
     assert {(key_id, prefix, actor) for key_id, prefix, actor, _ in rows} == {
         (key_id, data["prefix"], data["actor"]) for key_id, data in replayed.items()
     }
@@ -488,6 +525,7 @@ async def test_the_rows_of_keys_are_a_function_of_the_log_but_for_their_hashes(
         ("gateway", "INSERT INTO ledger.subjects VALUES (1, 'a', 'b')"),
     ],
 )
+@on_module_loop
 async def test_no_role_reads_or_writes_more_of_a_key_than_its_duty(
     duty: str, statement: str, services: Services, acme: Founded
 ) -> None:
@@ -499,6 +537,7 @@ async def test_no_role_reads_or_writes_more_of_a_key_than_its_duty(
                 await connection.execute(statement)
 
 
+@on_module_loop
 async def test_credentials_cannot_be_checked_while_the_database_cannot_be_reached() -> None:
     @asynccontextmanager
     async def lend() -> AsyncIterator[Connection]:
