@@ -28,7 +28,7 @@ from lakeproof.installation import Installation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
-from lakeproof.signing import confirm_signed_logs
+from lakeproof.signing import confirm_logs_with_existing_key
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.erase import Eraser, ErasureRequest
 from ledger.erasing.execution import reclaim
@@ -57,7 +57,7 @@ async def open_eraser(installation: Installation, auditor: Connection) -> AsyncI
     Raises:
         SubjectKeysError: if the keys of sealed parts cannot be used.
     """
-    await confirm_signed_logs(installation, say_aside)
+    await confirm_logs_with_existing_key(installation, say_aside)
     appender_dsn = installation.as_role(installation.roles.appender)
     async with (
         installation.connect(installation.roles.eraser) as connection,

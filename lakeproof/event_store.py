@@ -34,7 +34,7 @@ from lakeproof.schema_record import check_before_serving
 from lakeproof.services import new_group_id
 from lakeproof.setting_kinds import PREFIX
 from lakeproof.settings import load_settings
-from lakeproof.signing import confirm_signed_logs
+from lakeproof.signing import confirm_logs_with_existing_key
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import NoSuchLogError
 from ledger.format.guards import GuardRegistry
@@ -137,7 +137,7 @@ class _RunningStore:
     async def _serve(self, installation: Installation, started: Future[tuple[LogStore, Log]]) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         log, reader = await _find_log(installation, self._name)
-        await confirm_signed_logs(installation, say_aside)
+        await confirm_logs_with_existing_key(installation, say_aside)
         async with _open_store(installation, reader) as store:
             started.set_result((store, log))
             await self._ended.wait()

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The signer of this installation: its keys and last notes lie in the home directory, outside the database.
+The signer of this installation: its keys and last notes are in the home directory, outside the database.
 
-A server that has just started takes no entries: after a restart, a restore or a failover a signer first compares every
-log with the last note it has signed of it, and carries out again what was erased. `lakeproof up` has a signer that does
-so; a command that is alone on its server runs one round of it (`confirm_logs`).
+A server that has just started takes no entries. After a restart, a restore or a failover, a signer first compares every
+log with the last note that it signed of it, and repeats erasures. `lakeproof up` has a signer that does so; a command
+that is alone on its server runs one round of signing (`confirm_logs`).
 
-The first key is made, or taken from an SSH agent, on the first start alone. A database that holds signed checkpoints
-beside a home without a key is refused: signing on with another key would look, to every auditor, like a forged log.
+The first key is made, or taken from an SSH agent, only on the first start. If the database holds signed checkpoints and
+the home has no key, the start is refused: to an auditor, checkpoints signed by another key look like a forged log.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
 from psycopg import sql
@@ -40,35 +40,26 @@ from ledger.store.session import Connection
 
 async def confirm_logs(installation: Installation, say: Callable[[str], None]) -> None:
     """
-    Run one round of the signer, so that a server that has just started takes entries; where another process signs, or
-    the key is elsewhere, do nothing.
+    Run one round of signing, so that a server that has just started takes entries; make the first key if there is none.
 
-    What keeps a log from being confirmed is passed to `say`, and the command goes on: appends to that log are refused.
+    Does nothing if another process signs. Each reason why a log cannot be confirmed is passed to `say`, and the command
+    continues: appends to that log are refused.
     """
     if installation.settings.dsn is not None and not holds_keys(installation.keys):
-        return  # a server of the user's, perhaps seen from a machine where no signer has ever run
-    try:
-        signer = await open_signer(installation)
-        await signer.sign_once()
-    except (KeyDirectoryError, KeyUnavailableError, ServerError) as error:
-        say(f"the logs cannot be confirmed: {error}")
-        return
-    _say_refused(signer, say)
+        return  # the user's own server, perhaps seen from a machine where no signer has ever run
+    with _saying_why_not(say):
+        await _sign_once(await open_signer(installation), say)
 
 
-async def confirm_signed_logs(installation: Installation, say: Callable[[str], None]) -> None:
+async def confirm_logs_with_existing_key(installation: Installation, say: Callable[[str], None]) -> None:
     """
-    Do the same with the key that is there, if there is one: where none was ever made, no log can be set back.
+    Run one round of signing as `confirm_logs` does, but without a key do nothing: a log that was never signed cannot
+    have been set back.
     """
     if not holds_keys(installation.keys):
         return
-    try:
-        signer = make_signer(installation, installation.open_keys())
-        await signer.sign_once()
-    except (KeyDirectoryError, KeyUnavailableError) as error:
-        say(f"the logs cannot be confirmed: {error}")
-        return
-    _say_refused(signer, say)
+    with _saying_why_not(say):
+        await _sign_once(make_signer(installation, installation.open_keys()), say)
 
 
 async def open_signer(installation: Installation) -> CheckpointSigner:
@@ -77,8 +68,8 @@ async def open_signer(installation: Installation) -> CheckpointSigner:
 
     Raises:
         KeyDirectoryError: if a key cannot be used, or others can read it.
-        KeyUnavailableError: if an agent is to hold the key, and does not.
-        ServerError: if checkpoints were signed by a key that is not here, or the settings name another key.
+        KeyUnavailableError: if the settings name a key of an agent that the agent does not have.
+        ServerError: if checkpoints were signed and no key is here, or if the settings name a key that does not sign.
     """
     if not holds_keys(installation.keys):
         async with installation.connect(installation.roles.signer) as connection:
@@ -96,9 +87,10 @@ async def open_signer(installation: Installation) -> CheckpointSigner:
 
 def make_signer(installation: Installation, keys: KeyDirectory) -> CheckpointSigner:
     """
-    Return a signer of this installation with the keys of its directory; it must be made here and nowhere else.
+    Return a signer of this installation with these keys. Always make signers here.
 
-    Before it confirms logs, it carries out again what was erased of them: no restored database gets past that.
+    This signer repeats the erasures of a log before it confirms the log, so a restored database never brings erased
+    content back.
     """
     dsn = installation.as_role(installation.roles.signer)
     return CheckpointSigner(dsn, keys, before_confirming=erase_first(installation))
@@ -106,9 +98,9 @@ def make_signer(installation: Installation, keys: KeyDirectory) -> CheckpointSig
 
 def erase_first(installation: Installation) -> BeforeConfirming:
     """
-    Return what carries erasures out again over the signer's connection, as the eraser.
+    Return the function that repeats erasures over the signer's connection, in the role of the eraser.
 
-    Without the right keys no log is confirmed: nobody could tell what is erased.
+    Without the right keys no log is confirmed, because it is unknown which content is erased.
     """
 
     async def erase(connection: Connection, log_ids: Collection[int]) -> Mapping[int, LedgerError]:
@@ -120,14 +112,14 @@ def erase_first(installation: Installation) -> BeforeConfirming:
             return dict.fromkeys(log_ids, error)
         finally:
             if not connection.closed:
-                await connection.execute("RESET ROLE")  # to the one that it was opened with
+                await connection.execute("RESET ROLE")  # to the role that it was opened with
 
     return erase
 
 
 @asynccontextmanager
 async def open_key_rotation(installation: Installation, system: Log, keys: KeyDirectory) -> AsyncIterator[KeyRotation]:
-    """Yield what changes the signer's keys and tells the log `system` of it."""
+    """Yield a `KeyRotation`, which changes the signer's keys and records each change in the log `system`."""
     appender_dsn = installation.as_role(installation.roles.appender)
     async with Appender(appender_dsn, GuardRegistry(CORE_GUARDS)) as appender:
 
@@ -159,7 +151,7 @@ def _make_first_key(installation: Installation) -> None:
 
 
 def _check_named(keys: KeyDirectory, named: str | None) -> None:
-    """Check that the key which the settings name is one that signs: a setting is never silently without effect."""
+    """Check that the key that the settings name signs: no setting may be ignored silently."""
     ring = keys.keys.ring
     signing = [record.key_id for record in ring.records if record.life is not KeyLife.RETIRED]
     if named is not None and named not in signing:
@@ -169,7 +161,16 @@ def _check_named(keys: KeyDirectory, named: str | None) -> None:
         )
 
 
-def _say_refused(signer: CheckpointSigner, say: Callable[[str], None]) -> None:
+@contextmanager
+def _saying_why_not(say: Callable[[str], None]) -> Iterator[None]:
+    try:
+        yield
+    except (KeyDirectoryError, KeyUnavailableError, ServerError) as error:
+        say(f"the logs cannot be confirmed: {error}")
+
+
+async def _sign_once(signer: CheckpointSigner, say: Callable[[str], None]) -> None:
+    await signer.sign_once()
     for refusal in signer.refused.values():
         say(str(refusal))
     for origin, error in signer.unconfirmed.items():

@@ -25,6 +25,9 @@ from lakeproof.commands.options import (
     NOT_PINNED,
     TIMES,
     AsJson,
+    OutFile,
+    PolicyFile,
+    StampRoots,
     TrustedKeys,
     parsed_keys,
     pinned_keys,
@@ -61,19 +64,18 @@ if TYPE_CHECKING:
     from ledger.store.session import Connection
 
 
-Out = Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)]
 Decision = Annotated[
     str | None,
     typer.Option("--decision", metavar="ID", help="A decision: its group's id, or its index.", show_default=False),
 ]
-Table = Annotated[
+TableName = Annotated[
     str | None,
     typer.Option("--table", metavar="NAME", help="alias.namespace.table, or an event key.", show_default=False),
 ]
-Since = Annotated[
+FromTime = Annotated[
     datetime | None, typer.Option("--from", formats=TIMES, help="Recorded then or later, UTC.", show_default=False)
 ]
-Until = Annotated[
+ToTime = Annotated[
     datetime | None, typer.Option("--to", formats=TIMES, help="Recorded before that, UTC.", show_default=False)
 ]
 Parts = Annotated[
@@ -96,11 +98,11 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     def bundle(
         log: Annotated[str | None, typer.Argument(help="Origin, tenant's name or id, or 'system'.")] = None,
         *,
-        out: Out,
+        out: OutFile,
         decision: Decision = None,
-        table: Table = None,
-        since: Since = None,
-        until: Until = None,
+        table: TableName = None,
+        since: FromTime = None,
+        until: ToTime = None,
         part: Parts = None,
         all_parts: AllParts = False,
         with_policies: WithPolicies = False,
@@ -126,12 +128,8 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         file: Annotated[Path, typer.Argument(help="Evidence, as `bundle` writes it.", show_default=False)],
         *,
         key: TrustedKeys = None,
-        policy: Annotated[
-            Path | None, typer.Option("--policy", help="Witnesses you trust (C2SP tlog-policy).", show_default=False)
-        ] = None,
-        tsa_root: Annotated[
-            Path | None, typer.Option("--tsa-root", help="Roots of time stamps you trust, PEM.", show_default=False)
-        ] = None,
+        policy: PolicyFile = None,
+        tsa_root: StampRoots = None,
         as_json: AsJson = False,
     ) -> None:
         """Check evidence and say what it proves. Exit code 0: proven, 1: broken, 2: could not tell."""

@@ -14,7 +14,7 @@ import typer
 from lakeproof.anchor_settings import load_policy
 from lakeproof.commands.exits import failure, progress
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
-from lakeproof.commands.options import LogKeys, LogName, parsed_keys
+from lakeproof.commands.options import LogKeys, LogName, OutFile, parsed_keys
 from lakeproof.log_names import find_named_log
 from ledger.anchoring.published import signing_key
 from ledger.errors import LedgerError
@@ -60,7 +60,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         log: LogName,
         index: Annotated[int, typer.Argument(help="The entry's index, from 0.", min=0, show_default=False)],
         *,
-        out: Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)],
+        out: OutFile,
         key: LogKeys = None,
     ) -> None:
         """Write the proof of one entry, the entry included, as one file for `check-proof`."""

@@ -26,13 +26,14 @@ from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Lineage, LineageEdge
 from projections.lineage.runs import Omitted
 from projections.processing.runner import connect
 
-Table = Annotated[
+TableOrDataSet = Annotated[
     str, typer.Argument(help="alias.namespace.table, or a key such as dataset:…", metavar="TABLE", show_default=False)
 ]
-Tenant = Annotated[
-    str | None, typer.Option("--tenant", help="Whose: name or id; needed if there are several.", show_default=False)
+Owner = Annotated[
+    str | None,
+    typer.Option("--tenant", help="Its tenant, by name or id; needed if there are several.", show_default=False),
 ]
-Hops = Annotated[int, typer.Option("--hops", min=1, max=HOPS_MAX, help="How far to look.")]
+Hops = Annotated[int, typer.Option("--hops", min=1, max=HOPS_MAX, help="How many steps to follow.")]
 
 KINDS: Final = ("table", "view", "dataset")
 LEVELS_MIN: Final = 3
@@ -56,7 +57,7 @@ def lineage_app(open_services: OpenServices = open_home_services) -> typer.Typer
         """See what was made from what."""
 
     @app.command()
-    def show(table: Table, *, tenant: Tenant = None, hops: Hops = HOPS, as_json: AsJson = False) -> None:
+    def show(table: TableOrDataSet, *, tenant: Owner = None, hops: Hops = HOPS, as_json: AsJson = False) -> None:
         """Show what a table was made from, what was made from it, by which jobs, and what was refused as a cycle."""
         key = parse_table(table)
 

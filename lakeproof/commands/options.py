@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The arguments and options that several commands have, and how what they name is read.
+The arguments and options that several commands share, and how their values are read.
 
-An option that means the same is called the same everywhere, and a file that one names is read here, bounded: of one
-that is too large, only so much is read that it is refused as too large.
+An option with one meaning has one name in all commands. Files that options name are read here with a limit: of a file
+that is too large, only as much is read as it takes to refuse it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,15 @@ TrustedKeys = Annotated[
     list[str] | None,
     typer.Option("--key", metavar="VKEY", help="A verifier key you trust. May be repeated.", show_default=False),
 ]
+OutFile = Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="Witnesses you trust (C2SP tlog-policy).", show_default=False),
+]
+StampRoots = Annotated[
+    Path | None,
+    typer.Option("--tsa-root", metavar="PEM", help="Roots of time-stamping authorities you trust.", show_default=False),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 OneTenant = Annotated[str, typer.Option("--tenant", help="The tenant: its name or id.", show_default=False)]
 SomeTenant = Annotated[
@@ -51,18 +60,21 @@ RoleNames = Annotated[
 
 def parsed_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
     """
-    Return the keys that `TrustedKeys` or `LogKeys` names, perhaps none. Raises FormatError if one is no key.
+    Return the keys that `TrustedKeys` or `LogKeys` names, perhaps none.
+
+    Raises:
+        FormatError: if one is not a verifier key.
     """
     return [VerifierKey.parse(text) for text in keys or ()]
 
 
 def pinned_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
     """
-    Return the keys that `TrustedKeys` names, where nothing can be verified without one.
+    Return the keys that `TrustedKeys` names, for commands that verify nothing without a key.
 
     Raises:
         LedgerError: if there is none.
-        FormatError: if one is no key.
+        FormatError: if one is not a verifier key.
     """
     if not keys:
         raise LedgerError(NOT_PINNED)
@@ -71,14 +83,20 @@ def pinned_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
 
 def read_note(path: Path) -> bytes:
     """
-    Return a proof, a note, or what else of that size stands in a file. Raises LedgerError if it cannot be read.
+    Return the content of a file of the size of a proof or a note.
+
+    Raises:
+        LedgerError: if it cannot be read.
     """
     return read_bounded(path, size_bytes_max=PROOF_SIZE_BYTES_MAX)
 
 
 def read_bounded(path: Path, *, size_bytes_max: int) -> bytes:
     """
-    Return what stands in a file, of a larger one a byte more than the bound. Raises LedgerError if it cannot be read.
+    Return the content of a file; of a larger one, the first `size_bytes_max` + 1 bytes.
+
+    Raises:
+        LedgerError: if it cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -89,6 +107,6 @@ def read_bounded(path: Path, *, size_bytes_max: int) -> bytes:
 
 def utc(time: datetime | None) -> datetime | None:
     """
-    Return a time that was named in one of `TIMES`, all of which are UTC, as an aware one.
+    Return a time that was parsed by one of `TIMES`, which are all in UTC, as an aware time.
     """
     return None if time is None else time.replace(tzinfo=UTC)

@@ -3,8 +3,8 @@
 The commands `lakeproof projections …`: how far the read models are, rebuilding them from the log, and
 querying the graph.
 
-They work on the database of the home, also beside a running `lakeproof up`: rebuilds take their locks in the database.
-Queries of the graph run as the tenant's reader, who sees nothing else.
+They work on the database of the home, also while `lakeproof up` runs: rebuilds take their locks in the database.
+Queries of the graph run as the tenant's reader, which can read nothing else.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ProjectionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
-    """Which logs a command is for; without either, all that are projected."""
+class LogSelection:
+    """The logs that a command is for: of a tenant, of an origin, or without either all that are projected."""
 
     tenant: str | None
     origin: str | None
@@ -63,7 +63,7 @@ class Which:
 
 Name = Annotated[str, typer.Argument(help="The projection: graph, commits, lineage, …", show_default=False)]
 Origin = Annotated[str | None, typer.Option("--log", help="Only of the log with this origin.", show_default=False)]
-Table = Annotated[
+TableArgument = Annotated[
     str,
     typer.Argument(help="The table: <catalog>.<namespace>.<table>, or its key table:…/…", show_default=False),
 ]
@@ -95,26 +95,26 @@ def projections_app(
     @app.command("rebuild")
     def rebuild_(name: Name, *, tenant: SomeTenant = None, log: Origin = None) -> None:
         """Build a projection again from the log, compare, and switch to it if it is the same."""
-        asyncio.run(_build(open_services, projections, rebuild, name, Which(tenant=tenant, origin=log)))
+        asyncio.run(_build(open_services, projections, rebuild, name, LogSelection(tenant=tenant, origin=log)))
 
     @app.command("replace")
     def replace_(name: Name, *, tenant: SomeTenant = None, log: Origin = None) -> None:
         """Build a projection again and switch to it, whatever the live one says: that is outdated, or wrong."""
-        asyncio.run(_build(open_services, projections, replace, name, Which(tenant=tenant, origin=log)))
+        asyncio.run(_build(open_services, projections, replace, name, LogSelection(tenant=tenant, origin=log)))
 
     @app.command("prune")
     def prune_(*, tenant: SomeTenant = None, log: Origin = None) -> None:
         """Drop the generations that are not live; readers that still hold the name of one lose it."""
 
-        asyncio.run(_prune(open_services, projections, Which(tenant=tenant, origin=log)))
+        asyncio.run(_prune(open_services, projections, LogSelection(tenant=tenant, origin=log)))
 
     @app.command("graph")
     def graph_(
-        table: Table, *, svg: Svg = None, as_json: AsJson = False, tenant: SomeTenant = None, log: Origin = None
+        table: TableArgument, *, svg: Svg = None, as_json: AsJson = False, tenant: SomeTenant = None, log: Origin = None
     ) -> None:
         """Answer for a table: who wrote it, made from what, allowed by which policy, what was found, who reads it."""
-        which, key = Which(tenant=tenant, origin=log), key_of_table(table)
-        answers, lag = asyncio.run(_query(open_services, projections, which, lambda graph: graph.answers(key)))
+        selected, key = LogSelection(tenant=tenant, origin=log), key_of_table(table)
+        answers, lag = asyncio.run(_query(open_services, projections, selected, lambda graph: graph.answers(key)))
         if svg is not None:
             _write_picture(svg, draw_answers(answers))
         _show(answers, format_answers(answers), lag=lag, as_json=as_json)
@@ -122,7 +122,7 @@ def projections_app(
     @app.command()
     def traverse(
         preset: Annotated[Traversal, typer.Argument(help="What to follow.", show_default=False)],
-        table: Table,
+        table: TableArgument,
         *,
         hops: Annotated[int, typer.Option("--hops", help="How far, at most 5.")] = HOPS,
         as_json: AsJson = False,
@@ -130,16 +130,16 @@ def projections_app(
         log: Origin = None,
     ) -> None:
         """Follow lineage downstream of a table: what a change touches, or where personal data may have gone."""
-        which, key = Which(tenant=tenant, origin=log), key_of_table(table)
+        selected, key = LogSelection(tenant=tenant, origin=log), key_of_table(table)
         match preset:
             case Traversal.IMPACT_ANALYSIS:
                 impact, lag = asyncio.run(
-                    _query(open_services, projections, which, lambda graph: impact_analysis(graph, key, hops=hops))
+                    _query(open_services, projections, selected, lambda graph: impact_analysis(graph, key, hops=hops))
                 )
                 _show(impact, format_impact(impact), lag=lag, as_json=as_json)
             case Traversal.PII_PROPAGATION:
                 gone, lag = asyncio.run(
-                    _query(open_services, projections, which, lambda graph: pii_propagation(graph, key, hops=hops))
+                    _query(open_services, projections, selected, lambda graph: pii_propagation(graph, key, hops=hops))
                 )
                 _show(gone, format_propagation(gone), lag=lag, as_json=as_json)
 
@@ -163,11 +163,11 @@ class _Builds(Protocol):
 
 
 async def _build(
-    open_services: OpenServices, projections: Sequence[Projection], build: _Builds, name: str, which: Which
+    open_services: OpenServices, projections: Sequence[Projection], build: _Builds, name: str, selected: LogSelection
 ) -> None:
     async with open_services() as services:
         projection = _projection(projections, name)
-        logs = await _logs(services, [projection], which)
+        logs = await _logs(services, [projection], selected)
         if not logs:
             console.say(f"no log has the projection {name} yet: `lakeproof up` makes it")
         for log in logs:
@@ -184,10 +184,10 @@ async def _build(
             console.say(_sentence(rebuilt, log))
 
 
-async def _prune(open_services: OpenServices, projections: Sequence[Projection], which: Which) -> None:
+async def _prune(open_services: OpenServices, projections: Sequence[Projection], selected: LogSelection) -> None:
     dropped = 0
     async with open_services() as services:
-        for log in await _logs(services, projections, which):
+        for log in await _logs(services, projections, selected):
             for projection in projections:
                 for generation in await prune(_dsn(services), projection, log):
                     console.say(f"{projection.name} of {log.origin}: generation {generation} dropped")
@@ -198,17 +198,17 @@ async def _prune(open_services: OpenServices, projections: Sequence[Projection],
 async def _query(
     open_services: OpenServices,
     projections: Sequence[Projection],
-    which: Which,
+    selected: LogSelection,
     question: Callable[[Graph], Coroutine[Any, Any, A]],
 ) -> tuple[A, int]:
     """
-    Ask the graph of the one log that is meant, as its tenant's reader; return also how many entries it is behind.
+    Query the graph of the selected log as its tenant's reader; return the answer, and how many entries the graph lags.
 
     Raises:
-        ProjectionError: if it is not one, or the question cannot be answered.
+        ProjectionError: if the selection is not exactly one log, or the query fails.
     """
     async with open_services() as services:
-        logs = await _logs(services, [_projection(projections, GRAPH)], which)
+        logs = await _logs(services, [_projection(projections, GRAPH)], selected)
         if len(logs) != 1:
             raise ProjectionError(f"expected one log with a graph, found {len(logs)}: name it by --tenant or --log")
         progress = await ProjectionRunner(_dsn(services), projections).progress()
@@ -275,24 +275,24 @@ def _dsn(services: Services) -> str:
     return services.installation.as_role(services.installation.roles.projector)
 
 
-async def _logs(services: Services, projections: Sequence[Projection], which: Which) -> list[Log]:
+async def _logs(services: Services, projections: Sequence[Projection], selected: LogSelection) -> list[Log]:
     """
-    Return the logs that `which` names; of those that it does not name, the ones that have a live generation.
+    Return the selected logs; if none is named, all that have a live generation.
 
     Raises:
-        ProjectionError: if it names one that is not there.
+        ProjectionError: if the named one does not exist.
     """
     progress = await ProjectionRunner(_dsn(services), projections).progress()
-    if which.tenant is None and which.origin is None:
+    if selected.tenant is None and selected.origin is None:
         return list({each.log.log_id: each.log for each in progress if each.generation is not None}.values())
-    tenant = None if which.tenant is None else (await find_tenant(services, which.tenant))[0]
+    tenant = None if selected.tenant is None else (await find_tenant(services, selected.tenant))[0]
     chosen = {
         each.log.log_id: each.log
         for each in progress
-        if (tenant is None or each.log.tenant == tenant) and which.origin in {None, each.log.origin}
+        if (tenant is None or each.log.tenant == tenant) and selected.origin in {None, each.log.origin}
     }
     if not chosen:
-        raise ProjectionError(f"log {which.origin}: expected the origin of a tenant's log, found none of that name")
+        raise ProjectionError(f"log {selected.origin}: expected the origin of a tenant's log, found none of that name")
     return list(chosen.values())
 
 

@@ -11,6 +11,7 @@ import typer
 
 from lakeproof import console
 from lakeproof.commands.opening import home_settings
+from lakeproof.commands.options import AsJson
 from lakeproof.postgres.directories import FolderState, list_folders, remove_folder
 
 COLUMNS = ("name", "state", "size_mib", "home")
@@ -33,7 +34,7 @@ def server_app() -> typer.Typer:
             str | None, typer.Option(metavar="NAME", help="Remove the database of an installation that has ended.")
         ] = None,
         yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """List the databases' folders and whose they are; remove one whose home is gone, by its name."""
         folder = home_settings().server_folder

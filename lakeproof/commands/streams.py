@@ -2,7 +2,7 @@
 """
 The commands `lakeproof streams …`: run the streams in a process of their own, see how far they are, replay what died.
 
-They work on the database of the home, also beside a running `lakeproof up`: leases keep them out of each other's way.
+They work on the database of the home, also while `lakeproof up` runs: leases keep them out of each other's way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streams.state.outbox import read_backlog
 
 
 class StreamState(StrEnum):
-    """What an operator does about a row: nothing, wait, look at what is away, or `replay`."""
+    """What an operator does about a row: nothing, wait, check a host that does not answer, or `replay`."""
 
     CURRENT = "current"
     BEHIND = "behind"
@@ -41,7 +41,9 @@ class StreamState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Which:
+class _LetterFilter:
+    """Which dead letters a command is for; a member that is None matches all."""
+
     tenant: str | None
     source: str | None
     letter: str | None
@@ -108,15 +110,15 @@ def streams_app(open_streams: OpenStreams = open_home_streams) -> typer.Typer:
         *, tenant: SomeTenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False
     ) -> None:
         """List dead letters: what was given up, since when, after how many attempts and why."""
-        which = _Which(tenant=tenant, source=source, letter=letter)
-        console.show_rows(_LETTERS, asyncio.run(_letters(open_streams, which)), as_json=as_json)
+        selected = _LetterFilter(tenant=tenant, source=source, letter=letter)
+        console.show_rows(_LETTERS, asyncio.run(_letters(open_streams, selected)), as_json=as_json)
 
     @app.command("replay")
     def replay_(
         *, tenant: SomeTenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False
     ) -> None:
         """Handle dead letters again; those that succeed are removed. Ends with 1 if one is left."""
-        rows = asyncio.run(_replay(open_streams, _Which(tenant=tenant, source=source, letter=letter)))
+        rows = asyncio.run(_replay(open_streams, _LetterFilter(tenant=tenant, source=source, letter=letter)))
         console.show_rows(_REPLAYS, rows, as_json=as_json)
         left = [
             row for row in rows if row["result"] in {ReplayResult.DEAD, ReplayResult.POSTPONED, ReplayResult.UNKNOWN}
@@ -191,13 +193,13 @@ def _host_row(progress: HostProgress) -> dict[str, object]:
     }
 
 
-async def _letters(open_streams: OpenStreams, which: _Which) -> list[dict[str, object]]:
+async def _letters(open_streams: OpenStreams, selected: _LetterFilter) -> list[dict[str, object]]:
     async with open_streams() as streams, connect_reading(streams.dsn) as connection:
-        log_id = None if which.tenant is None else await find_tenant_log(streams.services, which.tenant)
+        log_id = None if selected.tenant is None else await find_tenant_log(streams.services, selected.tenant)
         rows: list[dict[str, object]] = []
         last: StoredLetter | None = None
         while letters := await read_letters(
-            connection, log_id=log_id, source=which.source, id=which.letter, after=last
+            connection, log_id=log_id, source=selected.source, id=selected.letter, after=last
         ):
             rows += [
                 {
@@ -214,9 +216,9 @@ async def _letters(open_streams: OpenStreams, which: _Which) -> list[dict[str, o
         return rows
 
 
-async def _replay(open_streams: OpenStreams, which: _Which) -> list[dict[str, object]]:
+async def _replay(open_streams: OpenStreams, selected: _LetterFilter) -> list[dict[str, object]]:
     async with open_streams() as streams:
-        log_id = None if which.tenant is None else await find_tenant_log(streams.services, which.tenant)
+        log_id = None if selected.tenant is None else await find_tenant_log(streams.services, selected.tenant)
         return [
             {
                 "log": each.letter.log.origin,
@@ -230,7 +232,7 @@ async def _replay(open_streams: OpenStreams, which: _Which) -> list[dict[str, ob
                 streams.replayed_by,
                 streams.services.gateway.append,
                 log_id=log_id,
-                source=which.source,
-                id=which.letter,
+                source=selected.source,
+                id=selected.letter,
             )
         ]

@@ -2,9 +2,9 @@
 """
 The commands that verify: `verify` a log, `check-proof` of one entry.
 
-`verify <directory>` and `check-proof` need nothing but files and keys, and import nothing but what that takes: no
-database driver, no gateway. A log is never verified with the key that lies beside it: whoever changed the log could
-have put it there. Without a key from elsewhere nothing is verified, and that is "could not tell".
+`verify <directory>` and `check-proof` need only files and keys, and import neither the database driver nor the gateway.
+A log is never verified with the key that is stored next to it: whoever changed the log could have put it there. Without
+a key from elsewhere nothing is verified, and the result is "could not tell".
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ import typer
 from lakeproof.commands.evidence import show_evidence
 from lakeproof.commands.exits import progress, verdict
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
-from lakeproof.commands.options import NOT_PINNED, AsJson, TrustedKeys, parsed_keys, pinned_keys, read_note
+from lakeproof.commands.options import (
+    NOT_PINNED,
+    AsJson,
+    PolicyFile,
+    StampRoots,
+    TrustedKeys,
+    parsed_keys,
+    pinned_keys,
+    read_note,
+)
 from lakeproof.commands.reports import NOT_WITNESSED, show_report, show_verdicts
 from lakeproof.commands.verify_options import VerifyOptions, pinned_anchors, read_tile_leaves
 from lakeproof.console import one_line, show_json
@@ -43,17 +52,17 @@ from ledger.verify.workers import Effort
 
 PROCESSES_MAX: Final = 256
 
-Held = Annotated[
+KeptCheckpoints = Annotated[
     list[str] | None,
     typer.Option(
         "--checkpoint",
         metavar="FILE|PLACE",
-        help="One that is kept outside: the log must go on from it. A file, or a place where the system log's are "
+        help="One that is kept outside: the log must extend it. A file, or a place where the system log's are "
         f"published: {ARCHIVE_FORMS}. May be repeated.",
         show_default=False,
     ),
 ]
-Since = Annotated[
+SinceCheckpoint = Annotated[
     Path | None,
     typer.Option(
         "--since", metavar="FILE", help="A checkpoint you verified up to: read only what is new.", show_default=False
@@ -61,12 +70,12 @@ Since = Annotated[
 ]
 Resume = Annotated[
     Path | None,
-    typer.Option("--resume", metavar="FILE", help="Keep in it how far the work is, and go on.", show_default=False),
+    typer.Option("--resume", metavar="FILE", help="Save progress in it, and resume from it.", show_default=False),
 ]
 Processes = Annotated[
     int | None,
     typer.Option(
-        "--processes", min=1, max=PROCESSES_MAX, help="Of a large log; one a core if not said.", show_default=False
+        "--processes", min=1, max=PROCESSES_MAX, help="For a large log; default: one per core.", show_default=False
     ),
 ]
 AnchoredIn = Annotated[
@@ -75,14 +84,6 @@ AnchoredIn = Annotated[
         "--anchored-in", metavar="DIRECTORY", help="An export of the system log, verified too.", show_default=False
     ),
 ]
-PolicyFile = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="FILE", help="A witness policy you trust.", show_default=False),
-]
-StampRoots = Annotated[
-    Path | None,
-    typer.Option("--tsa-root", metavar="PEM", help="Roots of time-stamping authorities you trust.", show_default=False),
-]
 StampFile = Annotated[
     Path | None,
     typer.Option("--stamp", metavar="FILE", help="A time stamp over the checkpoint.", show_default=False),
@@ -90,7 +91,7 @@ StampFile = Annotated[
 SecondOpinion = Annotated[
     bool, typer.Option("--second-opinion", help="Let pymerkle compute roots and inclusion proofs too.")
 ]
-Deep = Annotated[bool, typer.Option("--deep", help="Also compare what the installation keeps beside the log.")]
+Deep = Annotated[bool, typer.Option("--deep", help="Also compare what the installation derives from the log.")]
 
 
 def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
@@ -108,8 +109,8 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
             str | None, typer.Option("--log", help="Instead: one log in the database.", show_default=False)
         ] = None,
         key: TrustedKeys = None,
-        checkpoint: Held = None,
-        since: Since = None,
+        checkpoint: KeptCheckpoints = None,
+        since: SinceCheckpoint = None,
         resume: Resume = None,
         processes: Processes = None,
         anchored_in: AnchoredIn = None,
@@ -143,8 +144,8 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
                 from ledger.verify import second_opinion as other  # an extra: it may not be there
 
                 options = replace(options, opinion=other.second_opinion)
-            beside = (checkpoint, since, resume, processes, anchored_in, stamp)
-            if path is not None and path.is_file() and not (log or deep or second_opinion or any(beside)):
+            for_logs_only = (log, deep, second_opinion, checkpoint, since, resume, processes, anchored_in, stamp)
+            if path is not None and path.is_file() and not any(for_logs_only):
                 show_evidence(path, pinned_keys(key), options.pinned, as_json=as_json)
                 return
             if path is not None and log is None and not deep:
@@ -249,7 +250,7 @@ def _verify_offline(
 def _kept_outside(
     directory: Path, options: VerifyOptions
 ) -> tuple[Sequence[ArchivedNotes], Sequence[tuple[str, bytes]], Sequence[tuple[str, bytes]]]:
-    """Return what is kept outside; of that, with where, the notes for the log in a directory and for its system log."""
+    """Return what is kept outside, and of that (place, note) for the log in a directory and for its system log."""
     if not options.kept and not options.places:
         return (), (), ()
     try:

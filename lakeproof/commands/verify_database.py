@@ -61,13 +61,22 @@ LOGS: Final = "ledger.logs"
 _PAGE: Final = 65_536
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of `verify`: the installation, a connection as its auditor, and the options."""
+
+    installation: Installation
+    auditor: Connection
+    options: VerifyOptions
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _References:
     """
-    What logs are compared with, read before any of them: a log that grows meanwhile still extends it.
+    What logs are compared with, read before any log: a log that grows meanwhile still extends it.
 
-    `notes` are those that the signer keeps outside the database, by origin; `kept` lie outside the installation.
-    `system_size` is that of the system log: an anchor behind it may be of what a log became after it was read.
+    `notes` are those that the signer keeps outside the database, by origin; `kept` are from outside the installation.
+    `system_size` is the size of the system log: an anchor behind it may be of a log that was read before it grew.
     """
 
     system: Log
@@ -77,12 +86,12 @@ class _References:
     unread: tuple[str, ...]
 
     def held(self, origin: str) -> list[bytes]:
-        """Return the notes of a log, the signer's and those that are kept."""
+        """Return the notes of a log: the signer's, and those from outside the installation."""
         own = [self.notes[origin]] if origin in self.notes else []
         return [*own, *(note for kept in self.kept for note in kept.notes if claimed_origin(note) == origin)]
 
     def kept_of(self, *origins: str) -> list[tuple[str, Checkpoint]]:
-        """Return the checkpoints of these logs that are kept, with where; they were opened when the log was read."""
+        """Return (place, checkpoint) for each note of these logs from outside; signatures were checked with the log."""
         return [
             (kept.where, parse_checkpoint(parse_note(note)[0]))
             for kept in self.kept
@@ -93,7 +102,7 @@ class _References:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SystemView:
-    """The system log, verified: whom it was verified with, its anchors by origin, and what of it is published."""
+    """The verified system log: the keys it was verified with, its anchors by origin, and its published checkpoint."""
 
     report: VerificationReport
     trusted: Trusted
@@ -108,29 +117,29 @@ async def verify_log(
     """
     Verify a log in the database and its payload parts; without pinned keys, with those of this installation.
 
-    Unless only its newest entries are verified, the system log is too, and that the log is what anchors in it say.
+    Unless only its newest entries are verified, the system log is verified, too, and the log is compared with its
+    anchors there.
 
     Raises:
         BrokenError: at the first fault.
-        LedgerError: if there is no such log, or no key, or a place that was named cannot be read.
+        LedgerError: if there is no such log, or no key, or if a named place cannot be read.
     """
-    return await _verify_alone(
-        installation, auditor, await find_named_log(installation, auditor, name), options, progress
-    )
+    log = await find_named_log(installation, auditor, name)
+    return await _verify_alone(_Run(installation, auditor, options), log, progress)
 
 
 async def verify_log_deeply(
     installation: Installation, auditor: Connection, name: str, options: VerifyOptions, *, progress: ProgressCallback
 ) -> VerificationReport:
     """
-    Verify a log as `verify_log` does, and that what the installation keeps beside it is what the log says.
+    Verify a log as `verify_log` does, and check that what the installation derives from it agrees with the log.
 
     Raises:
-        BrokenError: at the first fault; of what lies beside the log (`Fault.DERIVED`), with its table and key.
+        BrokenError: at the first fault; a fault in derived data (`Fault.DERIVED`) names the table and the key.
         LedgerError: as `verify_log`.
     """
     log = await find_named_log(installation, auditor, name)
-    report = await _verify_alone(installation, auditor, log, options, progress)
+    report = await _verify_alone(_Run(installation, auditor, options), log, progress)
     return replace(report, checked=(*report.checked, *await check_log_deeply(installation, auditor, log)))
 
 
@@ -138,37 +147,36 @@ async def verify_every_log(
     installation: Installation, auditor: Connection, options: VerifyOptions, *, progress: ProgressCallback
 ) -> Sequence[LogVerdict]:
     """
-    Verify every log of the installation as `verify_log` does, the system log first, and that none is missing.
+    Verify every log of the installation as `verify_log` does, the system log first, and check that none is missing.
 
-    A fault in one keeps the others from nothing: each has its verdict, and so has a log that is known and not there.
+    Each log has its own verdict, whatever is wrong with the others; so has each log that is known but missing.
 
     Raises:
         BrokenError: if the logs cannot be listed.
         LedgerError: as `verify_log`.
     """
-    return await _verify_every(installation, auditor, options, progress, _nothing_deeper)
+    return await _verify_every(_Run(installation, auditor, options), progress, _nothing_deeper)
 
 
 async def verify_every_log_deeply(
     installation: Installation, auditor: Connection, options: VerifyOptions, *, progress: ProgressCallback
 ) -> Sequence[LogVerdict]:
     """
-    Verify every log as `verify_every_log` does, and that what the installation keeps beside each is what it says.
+    Verify every log as `verify_every_log` does, and check what the installation derives from each.
 
     Raises:
         BrokenError, LedgerError: as `verify_every_log`.
     """
-    return await _verify_every(
-        installation, auditor, options, progress, partial(check_log_deeply, installation, auditor)
-    )
+    deeply = partial(check_log_deeply, installation, auditor)
+    return await _verify_every(_Run(installation, auditor, options), progress, deeply)
 
 
 async def check_log_deeply(installation: Installation, auditor: Connection, log: Log) -> Sequence[str]:
     """
-    Check that what the installation keeps beside a verified log is what the log says; return what was checked.
+    Check that what the installation derives from a verified log agrees with it; return what was checked.
 
     Raises:
-        BrokenError: (`Fault.DERIVED`) if something is not; names the table and the key.
+        BrokenError: (`Fault.DERIVED`) if something does not agree; names the table and the key.
     """
     from gateway.metadata.files import MetadataFiles  # gateway and projections: nothing else here needs them
     from lakeproof.deep_verification.checks import check_deeply
@@ -189,78 +197,66 @@ async def _nothing_deeper(_log: Log) -> Sequence[str]:
     return ()
 
 
-async def _verify_alone(
-    installation: Installation, auditor: Connection, log: Log, options: VerifyOptions, progress: ProgressCallback
-) -> VerificationReport:
-    references = await _read_references(installation, auditor, await _system_log_of(auditor, log), options)
+async def _verify_alone(run: _Run, log: Log, progress: ProgressCallback) -> VerificationReport:
+    references = await _read_references(run, await _system_log_of(run.auditor, log))
     foreign = [note for kept in references.kept for note in kept.notes]
     foreign = [note for note in foreign if claimed_origin(note) not in {log.origin, references.system.origin}]
-    # Notes of other logs are refused there.
-    report = await _verify(installation, auditor, log, options, references, progress, also_held=foreign)
+    # `foreign` are notes of other logs: verification refuses them.
+    report = await _verify(run, log, references, progress, also_held=foreign)
     if report.since is not None:
-        if options.keys:  # the system log says whom to trust with the new entries: all of it must be sound
-            await _verify_system(installation, auditor, options, references)
+        if run.options.keys:  # the keys for the new entries are from the system log, so all of it must be sound
+            await _verify_system(run, references)
         return replace(report, unchecked=(*report.unchecked, "anchors in the system log"))
     if log == references.system:
-        view = await _view_of_all(installation, auditor, log, report, options)
-        report = replace(report, checked=(*report.checked, await _all_present(auditor, view)))
+        view = await _view_of_all(run, log, report)
+        report = replace(report, checked=(*report.checked, await _all_present(run.auditor, view)))
     else:
-        verified, trusted = await _verify_system(installation, auditor, options, references)
-        view = await _view_of(installation, auditor, verified, trusted, options, size=references.system_size)
-    return _with_kept(await _with_anchors(auditor, log, report, view, references), references)
+        verified, trusted = await _verify_system(run, references)
+        view = await _view_of(run, verified, trusted, size=references.system_size)
+    return _with_kept(await _with_anchors(run.auditor, log, report, view, references), references)
 
 
 async def _verify_every(
-    installation: Installation,
-    auditor: Connection,
-    options: VerifyOptions,
-    progress: ProgressCallback,
-    check_deeply: Callable[[Log], Awaitable[Sequence[str]]],
+    run: _Run, progress: ProgressCallback, check_deeply: Callable[[Log], Awaitable[Sequence[str]]]
 ) -> Sequence[LogVerdict]:
-    system = await _system_of(installation, auditor)
-    logs = sorted(await read_logs(auditor), key=lambda log: (log != system, log.origin))
-    references = await _read_references(installation, auditor, system, options)
+    system = await _system_of(run)
+    logs = sorted(await read_logs(run.auditor), key=lambda log: (log != system, log.origin))
+    references = await _read_references(run, system)
     view: _SystemView | None = None
     verdicts = []
     for log in logs:
         try:
-            await _system_log_of(auditor, log)
-            report = await _verify(installation, auditor, log, options, references, progress)
+            await _system_log_of(run.auditor, log)
+            report = await _verify(run, log, references, progress)
             if log == system:
-                view = await _view_of_all(installation, auditor, log, report, options)
+                view = await _view_of_all(run, log, report)
                 report = _with_kept(report, references)
             if view is None:
                 lost = "anchors in the system log, which is broken itself"
                 report = replace(report, unchecked=(*report.unchecked, lost))
             else:
-                report = await _with_anchors(auditor, log, report, view, references)
+                report = await _with_anchors(run.auditor, log, report, view, references)
             report = replace(report, checked=(*report.checked, *await check_deeply(log)))
             verdicts.append(LogVerdict(origin=log.origin, result=report))
         except BrokenError as error:
             verdicts.append(LogVerdict(origin=log.origin, result=error))
     there = {log.origin for log in logs}
-    return [*verdicts, *await _missing(installation, auditor, options, references, view, there=there)]
+    return [*verdicts, *await _missing(run, references, view, there=there)]
 
 
-async def _system_of(installation: Installation, auditor: Connection) -> Log:
+async def _system_of(run: _Run) -> Log:
     try:
-        return await find_named_log(installation, auditor, "system")
+        return await find_named_log(run.installation, run.auditor, "system")
     except NoSuchLogError as error:
         raise BrokenError(Fault.ANCHOR, where=LOGS, expected="the system log", found="no such log") from error
 
 
 async def _missing(
-    installation: Installation,
-    auditor: Connection,
-    options: VerifyOptions,
-    references: _References,
-    view: _SystemView | None,
-    *,
-    there: Collection[str],
+    run: _Run, references: _References, view: _SystemView | None, *, there: Collection[str]
 ) -> Sequence[LogVerdict]:
-    """Return a fault for each log that is known from elsewhere and not in the database."""
+    """Return a verdict for each log that notes or anchors name and that is not in the database."""
     errors: dict[str, BrokenError] = {}
-    trusted = await _trusted(installation, auditor, references.system, options) if view is None else view.trusted
+    trusted = await _trusted(run, references.system) if view is None else view.trusted
     outside = [("note that the signer keeps", note) for note in references.notes.values()]
     outside += [(f"checkpoint in {kept.where}", note) for kept in references.kept for note in kept.notes]
     for where, note in outside:
@@ -284,17 +280,17 @@ async def _missing(
     return [LogVerdict(origin=origin, result=errors[origin]) for origin in sorted(errors)]
 
 
-async def _read_references(
-    installation: Installation, auditor: Connection, system: Log, options: VerifyOptions
-) -> _References:
+async def _read_references(run: _Run, system: Log) -> _References:
     """
-    Read what logs are held against; of places that this installation publishes to, those that can be read.
+    Read what logs are compared with.
+
+    Places to which this installation publishes are optional: those that cannot be read are listed as unread.
 
     Raises:
-        ArchiveError: if a place that was named cannot be read.
+        ArchiveError: if a place that the options name cannot be read.
     """
-    kept, unread = [*options.kept, *await asyncio.to_thread(read_archives, options.places, system.origin)], []
-    for place in load_places(installation.settings) if options.since is None else ():
+    kept, unread = [*run.options.kept, *await asyncio.to_thread(read_archives, run.options.places, system.origin)], []
+    for place in load_places(run.installation.settings) if run.options.since is None else ():
         try:
             kept.append(await asyncio.to_thread(place.read, system.origin))
         except ArchiveError as error:
@@ -302,34 +298,28 @@ async def _read_references(
     unread += unread_notes(kept)
     return _References(
         system=system,
-        system_size=(await read_sound_head(auditor, system.log_id)).head.size,
-        notes=installation.signed_notes(),
+        system_size=(await read_sound_head(run.auditor, system.log_id)).head.size,
+        notes=run.installation.signed_notes(),
         kept=kept,
         unread=tuple(unread),
     )
 
 
 def _with_kept(report: VerificationReport, references: _References) -> VerificationReport:
-    """Say what was read outside, and what could not be."""
+    """Add to a report which checkpoints from outside were compared, and which could not be read."""
     read = tuple(f"{len(kept.notes):,} checkpoints kept in {kept.where}" for kept in references.kept)
     return replace(report, checked=(*report.checked, *read), unchecked=(*report.unchecked, *references.unread))
 
 
 async def _verify(
-    installation: Installation,
-    auditor: Connection,
-    log: Log,
-    options: VerifyOptions,
-    references: _References,
-    progress: ProgressCallback,
-    *,
-    also_held: Sequence[bytes] = (),
+    run: _Run, log: Log, references: _References, progress: ProgressCallback, *, also_held: Sequence[bytes] = ()
 ) -> VerificationReport:
-    """Verify one log, and all that can be verified of it without another, but for whom it trusts."""
+    """Verify one log by itself; of the system log, only the history of keys is used."""
+    installation, auditor, options = run.installation, run.auditor, run.options
     report = await verify_database(
         auditor,
         log,
-        await _trusted(installation, auditor, references.system, options),
+        await _trusted(run, references.system),
         held=[*references.held(log.origin), *also_held],
         since=options.since,
         keeper=options.keeper,
@@ -337,7 +327,7 @@ async def _verify(
         workers_dsn=installation.as_role(installation.roles.auditor) if options.effort.processes > 1 else None,
         progress=progress,
     )
-    report = await _with_ml_dsa(installation, auditor, log, report, options)
+    report = await _with_ml_dsa(run, log, report)
     if log.origin in references.notes:
         report = replace(report, checked=(*report.checked, "the note that the signer keeps outside the database"))
     else:
@@ -352,7 +342,7 @@ async def _verify(
         report = replace(report, unchecked=(*report.unchecked, unread))
     else:
         async with as_reader(auditor, log):
-            # Of work that is taken up again only entries are done: parts are read behind the last of them.
+            # A resumed verification skips entries that it has verified, but not their parts.
             first = report.first if report.since is not None else 0
             parts = await verify_parts(auditor, log, opener=installation.opener, first=first)
         sealed = (f"{parts.sealed:,} sealed payload parts whose keys are not here",) if parts.sealed else ()
@@ -366,10 +356,10 @@ async def _verify(
 
 async def _system_log_of(connection: Connection, log: Log) -> Log:
     """
-    Return the system log of the installation that has this log, by its name.
+    Return the system log that belongs to a log, found by the log's origin.
 
     Raises:
-        BrokenError: if it is not there, if two logs have one name, or if a log is not its tenant's.
+        BrokenError: if there is none, if two logs have one origin, or if `tenant` of the log contradicts its origin.
     """
     logs = await read_logs(connection)
     named = {one.origin: one for one in logs}
@@ -386,42 +376,39 @@ async def _system_log_of(connection: Connection, log: Log) -> Log:
     return named[origin]
 
 
-async def _trusted(installation: Installation, auditor: Connection, system: Log, options: VerifyOptions) -> Trusted:
+async def _trusted(run: _Run, system: Log) -> Trusted:
     """
-    Return whom to trust with a log that is read next: keys may change while a log is verified, so they are read again.
+    Return the keys to trust with the log that is read next; they may change while a log is verified, so read again.
 
-    Of a key that joins between here and the log's snapshot nothing is known, and need not be: the older one signs too.
+    A key that is added between this and the log's snapshot is not among them. That is enough: the older one signs, too.
     """
-    if not options.keys:
-        return installation.open_keys().keys.history
+    if not run.options.keys:
+        return run.installation.open_keys().keys.history
     key_events: list[bytes] = []
-    size = (await read_sound_head(auditor, system.log_id)).head.size
-    async for entries in iterate_entries(auditor, system.log_id, from_index=0, to_index=size):
+    size = (await read_sound_head(run.auditor, system.log_id)).head.size
+    async for entries in iterate_entries(run.auditor, system.log_id, from_index=0, to_index=size):
         key_events += filter(is_key_event, entries)
-    return follow_recorded_keys(key_events, options.keys, origin=system.origin)
+    return follow_recorded_keys(key_events, run.options.keys, origin=system.origin)
 
 
-async def _verify_system(
-    installation: Installation, auditor: Connection, options: VerifyOptions, references: _References
-) -> tuple[VerificationReport, Trusted]:
-    """Verify the system log, and return with the report whom it was verified with."""
+async def _verify_system(run: _Run, references: _References) -> tuple[VerificationReport, Trusted]:
+    """Verify the system log; return the report and the keys that it was verified with."""
     system = references.system
-    trusted = await _trusted(installation, auditor, system, options)
-    if not isinstance(trusted, KeyHistory):  # it tells of no keys, and those that are pinned may be of another log
-        trusted = [*installation.open_keys().verifier_keys(system.origin), *trusted]
+    trusted = await _trusted(run, system)
+    if not isinstance(trusted, KeyHistory):  # the log records no keys, and the pinned ones may be of another log
+        trusted = [*run.installation.open_keys().verifier_keys(system.origin), *trusted]
     held = references.held(system.origin)
-    return await verify_database(auditor, system, trusted, held=held, effort=options.effort), trusted
+    return await verify_database(run.auditor, system, trusted, held=held, effort=run.options.effort), trusted
 
 
-async def _with_ml_dsa(
-    installation: Installation, auditor: Connection, log: Log, report: VerificationReport, options: VerifyOptions
-) -> VerificationReport:
-    """Say which ML-DSA-44 keys have signed the newest checkpoint: of those that are pinned, or else of ours."""
+async def _with_ml_dsa(run: _Run, log: Log, report: VerificationReport) -> VerificationReport:
+    """Add which ML-DSA-44 keys have signed the newest checkpoint: of the pinned ones, or else of ours."""
     query, bounds = QUERIES["latest_checkpoint_within"], {"log_id": log.log_id, "size": report.signed_size}
-    row = await (await auditor.execute(query, bounds)).fetchone()
+    row = await (await run.auditor.execute(query, bounds)).fetchone()
     if row is None:
         return report
-    return with_ml_dsa(report, bytes(row[1]), options.keys or installation.open_keys().ml_dsa_verifier_keys(log.origin))
+    keys = run.options.keys or run.installation.open_keys().ml_dsa_verifier_keys(log.origin)
+    return with_ml_dsa(report, bytes(row[1]), keys)
 
 
 async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
@@ -432,34 +419,24 @@ async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
     return bytes(leaves)
 
 
-async def _view_of_all(
-    installation: Installation, auditor: Connection, system: Log, report: VerificationReport, options: VerifyOptions
-) -> _SystemView:
-    """Return what the whole system log says of the others, where that log is what was verified last."""
-    trusted = await _trusted(installation, auditor, system, options)
-    return await _view_of(installation, auditor, report, trusted, options, size=report.size)
+async def _view_of_all(run: _Run, system: Log, report: VerificationReport) -> _SystemView:
+    """Return the view of the whole system log, which was just verified with this report."""
+    trusted = await _trusted(run, system)
+    return await _view_of(run, report, trusted, size=report.size)
 
 
-async def _view_of(
-    installation: Installation,
-    auditor: Connection,
-    report: VerificationReport,
-    trusted: Trusted,
-    options: VerifyOptions,
-    *,
-    size: int,
-) -> _SystemView:
-    """Return what the verified system log says of the others in its first `size` entries, and who has witnessed it."""
-    system = await find_log(auditor, report.origin)
-    pinned = options.pinned
+async def _view_of(run: _Run, report: VerificationReport, trusted: Trusted, *, size: int) -> _SystemView:
+    """Return the view of a verified system log: its published checkpoint, and anchors in its first `size` entries."""
+    system = await find_log(run.auditor, report.origin)
+    pinned = run.options.pinned
     if pinned.policy is None and not pinned.stamp_roots:
-        pinned = Pinned(policy=load_policy(installation.settings))
+        pinned = Pinned(policy=load_policy(run.installation.settings))
     anchors: dict[str, list[Anchor]] = {}
-    async for entries in iterate_entries(auditor, system.log_id, from_index=0, to_index=size):
+    async for entries in iterate_entries(run.auditor, system.log_id, from_index=0, to_index=size):
         for origin, found in anchors_of(entries).items():
             anchors.setdefault(origin, []).extend(found)
     keys = every_key(trusted, system.origin)
-    published = await read_published_checkpoint(auditor, system, keys=keys, policy=pinned.policy)
+    published = await read_published_checkpoint(run.auditor, system, keys=keys, policy=pinned.policy)
     if published is not None and published.checkpoint.size > report.size:
         published = None
     return _SystemView(report=report, trusted=trusted, anchors=anchors, published=published, pinned=pinned)
@@ -468,13 +445,13 @@ async def _view_of(
 async def _with_anchors(
     connection: Connection, log: Log, report: VerificationReport, view: _SystemView, references: _References
 ) -> VerificationReport:
-    """Check what the system log says of a log, and judge who has witnessed that."""
+    """Compare a log with its anchors in the system log, and add who has witnessed them."""
     system, anchors = references.system, view.anchors.get(log.origin, ())
     if log != system:
         if not view.report.is_signed:
             unsigned = f"who wrote {system.origin}, whose anchors were compared: nothing of it is signed"
             report = replace(report, unchecked=(*report.unchecked, unsigned))
-        # Before any root is asked for, `check_anchors` refuses an anchor of a larger log.
+        # `check_anchors` refuses an anchor of a larger log before it needs any root.
         sizes = [anchor.size for anchor in anchors if anchor.size <= report.size]
         roots = {at: (await read_frontier(connection, log.log_id, at)).root() for at in sizes}
         newest = check_anchors(anchors, origin=log.origin, size=report.size, root_at=roots.__getitem__)
@@ -495,6 +472,6 @@ async def _with_anchors(
 
 
 async def _all_present(connection: Connection, view: _SystemView) -> str:
-    """Check that every log that the system log has anchored is there: one that was removed is not compared."""
+    """Check that every anchored log exists: comparing each log with its anchors does not find a removed one."""
     check_all_present(view.anchors, origins={log.origin for log in await read_logs(connection)})
     return f"{len(view.anchors):,} anchored logs are there"
