@@ -13,7 +13,7 @@ What is checked, in the order of this file:
 1. Signatures: the checkpoint (origin, size, root hash) is signed by your key of the log, and by each witness you name.
 2. Tree: the Merkle tree over the entries has the signed root, so no bit of any of them differs from what was signed.
 3. Entries: each is canonical JSON, names this log and its index, and holds the leaf hash of the entry before it.
-4. Directory: no file is missing, payloads beside entries are those committed to, and a log `…/2` continues the log `…`.
+4. Directory: no file is missing, payloads of entries are those committed to, and a log `…/2` continues the log `…`.
 5. Bundle: it holds what its `scope` line says, and you are told what of that is complete and what was selected.
 
 NOT CHECKED, and named: time stamps, and signatures that are not of Ed25519 or for which you gave no key. Unless
@@ -389,7 +389,7 @@ class Directory:
             need(at == len(data), "index", f"{path} goes on behind its last entry", end)
 
     def check_parts(self, entry):
-        """Check the payload parts that lie beside an entry, if any do."""
+        """Check the payload parts that the export has of an entry, if any."""
         index = entry["index"]
         path = path_of("parts", index)
         if path not in self.unread:

@@ -95,7 +95,7 @@ async def time_of_steps(dsn: str, log_id: int, event: PreparedEvent, *, groups: 
     await transaction.admit([log_id])
     for _ in range(BATCHES):
         batch = {log_id: new_groups(event, groups)}
-        with _clock(took, "lock and look-up"):
+        with _clock(took, "lock and lookup"):
             transaction.open(batch, wait=False)
             await transaction.begin()
         with _clock(took, "sequencing, and building statements"):

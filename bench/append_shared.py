@@ -80,9 +80,9 @@ async def _counters(admin_dsn: str) -> dict[str, float]:
 
 def idempotency(admin_dsn: str, *, callers: Sequence[int], seconds: float, rounds: int) -> list[dict[str, object]]:
     """
-    Return what it costs to append an id once: the Appender against itself without look-up and without unique index.
+    Return what it costs to append an id once: the Appender against itself without lookup and without unique index.
 
-    Each has a database of its own. Without: the index of group ids is dropped, and the look-up is a statement that
+    Each has a database of its own. Without: the index of group ids is dropped, and the lookup is a statement that
     looks at nothing.
     """
     logs = {name: _database(admin_dsn, name) for name in ("idempotent", "not_idempotent")}

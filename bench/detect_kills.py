@@ -141,7 +141,7 @@ async def settle(writers: list[Writer], dsn: str) -> dict[str, Any]:
     counts: dict[str, Any] = {}
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
 
-        async def look() -> dict[str, Any] | None:
+        async def poll() -> dict[str, Any] | None:
             lost = repeated = failed = findings_wrong = 0
             for writer in writers:
                 table = await asyncio.to_thread(writer.table.refresh)
@@ -163,7 +163,7 @@ async def settle(writers: list[Writer], dsn: str) -> dict[str, Any]:
             return None if lost else counts
 
         with suppress(NotSeenError):  # then what is lost stands in the figures
-            await wait_for(look, "a scan of every snapshot", timeout_s=END_TIMEOUT_S, pause_s=0.5)
+            await wait_for(poll, "a scan of every snapshot", timeout_s=END_TIMEOUT_S, pause_s=0.5)
     return counts
 
 

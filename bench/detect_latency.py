@@ -126,7 +126,7 @@ async def _found(connection: Connection, log_id: int, before: int, timeout_s: fl
     """Return the commit's settled entry and its first finding's, and how many milliseconds after it that was seen."""
     query = "SELECT entry FROM ledger.entries WHERE log_id = %s AND index >= %s AND type = ANY(%s) ORDER BY index"
 
-    async def look() -> tuple[Entry, Entry, float] | None:
+    async def poll() -> tuple[Entry, Entry, float] | None:
         rows = await (
             await connection.execute(query, (log_id, before, ["commit.settled", "detection.found"]))
         ).fetchall()
@@ -137,7 +137,7 @@ async def _found(connection: Connection, log_id: int, before: int, timeout_s: fl
         settled = next(entry for entry in entries if entry.type == "commit.settled")
         return settled, found[0], 1_000 * (datetime.now(UTC) - settled.recorded_at).total_seconds()
 
-    return await wait_for(look, "a finding", timeout_s=timeout_s, pause_s=0.002)
+    return await wait_for(poll, "a finding", timeout_s=timeout_s, pause_s=0.002)
 
 
 def _bare(lake: Lake, tenant: UUID, origin: str, file: str) -> list[float]:

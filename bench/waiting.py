@@ -17,16 +17,16 @@ class NotSeenError(Exception):
     """What was waited for did not come in time."""
 
 
-async def wait_for(look: Callable[[], Awaitable[T | None]], what: str, *, timeout_s: float, pause_s: float) -> T:
+async def wait_for(poll: Callable[[], Awaitable[T | None]], what: str, *, timeout_s: float, pause_s: float) -> T:
     """
-    Return what `look` returns as soon as that is not None; it is called every `pause_s` seconds.
+    Return what `poll` returns as soon as that is not None; it is called every `pause_s` seconds.
 
     Raises:
         NotSeenError: if it is still None after `timeout_s` seconds; names `what` was waited for.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
-        seen = await look()
+        seen = await poll()
         if seen is not None:
             return seen
         if time.monotonic() > deadline_s:

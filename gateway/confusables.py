@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Confusable names: two names that a reader cannot tell apart, or that differ by case alone, have a look in common. Pure.
+Confusable names: two names that a reader cannot tell apart, or that differ only by case, share a skeleton. Pure.
 
-A look is a skeleton (UTS 39, section 4, data in `unicode/confusables.txt`) of the name with its case folded. A name has
-up to three, since shape and case cannot be folded in one order: a capital I looks like a small l, and is the capital of
-a small i.
+A skeleton of a name is the one that UTS 39 defines (section 4, data in `unicode/confusables.txt`), with the case
+folded, too. A name has up to three, because shape and case cannot be folded in one order: a capital I looks like a
+small l, and is the capital of a small i. The database calls them looks.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Final
 
 import orjson
 
-LOOKS_VERSION: Final = "1/18.0.0"
-"""Version of these rules and of Unicode's data. Looks that are stored under another version are computed again."""
-LOOK_SIZE_BYTES: Final = 16
+SKELETONS_VERSION: Final = "1/18.0.0"
+"""Version of these rules and of Unicode's data. Skeletons that are stored with another version are computed again."""
+DIGEST_SIZE_BYTES: Final = 16
 
 _SPACES: Final = re.compile(r"\s+")
 # Default_Ignorable_Code_Point: characters that are not shown.
@@ -48,9 +48,9 @@ def skeleton(text: str) -> str:
 
 
 @lru_cache(maxsize=4_096)
-def looks(name: str) -> frozenset[str]:
+def skeletons(name: str) -> frozenset[str]:
     """
-    Return the looks of `name`; two names are confusable if they have one in common.
+    Return the case-folded skeletons of `name`; two names are confusable if they share one.
     """
     text = _SPACES.sub(" ", unicodedata.normalize("NFKC", _IGNORABLE.sub("", name))).strip()
     readings = (
@@ -61,23 +61,23 @@ def looks(name: str) -> frozenset[str]:
     return frozenset(skeleton(unicodedata.normalize("NFKC", reading).casefold()) for reading in readings)
 
 
-def look_of(*path: str) -> dict[str, object]:
+def skeleton_columns(*path: str) -> dict[str, object]:
     """
-    Return the columns of the row of the table or namespace at `path` that hold its looks.
+    Return the columns `looks` and `looks_version` of the row of the table or namespace at `path`.
 
-    Each look is stored as the first 16 bytes of the SHA-256 of a JSON list: the parent levels and the look. Tables and
-    namespaces of one parent share these values, since a path names one object.
+    Each skeleton is stored as the first 16 bytes of the SHA-256 of a JSON list: the parent levels and the skeleton.
+    Tables and namespaces of one parent share one set of values, because a path names at most one object.
     """
     *parent, name = path
-    digests = (hashlib.sha256(orjson.dumps([*parent, look])).digest() for look in looks(name))
-    return {"looks": sorted(digest[:LOOK_SIZE_BYTES] for digest in digests), "looks_version": LOOKS_VERSION}
+    digests = (hashlib.sha256(orjson.dumps([*parent, each])).digest() for each in skeletons(name))
+    return {"looks": sorted(digest[:DIGEST_SIZE_BYTES] for digest in digests), "looks_version": SKELETONS_VERSION}
 
 
 def are_alike(one: str, other: str) -> bool:
     """
     Return whether two names are confusable.
     """
-    return not looks(one).isdisjoint(looks(other))
+    return not skeletons(one).isdisjoint(skeletons(other))
 
 
 def _spelled(text: str) -> str:

@@ -22,7 +22,7 @@ from gateway.admin.edits import PRINCIPAL
 from gateway.catalogs.catalog_places import GRANTED, LOCATION, replayed_claim, replayed_release
 from gateway.catalogs.table_places import PLACES, expected_places, parse_places, place_digests
 from gateway.commit.open_decisions import FORWARD, close_guard, doubt_guard
-from gateway.confusables import look_of
+from gateway.confusables import skeleton_columns
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_rows import revoke_guard
 from gateway.mutations import Operation
@@ -153,7 +153,7 @@ def _changed(replayed: EntryWithParts, decided: CommitDecided, settled: CommitSe
     match Operation(decided.operation):
         case Operation.NAMESPACE_CREATE:
             properties = {"properties": _json(_body(replayed).get("properties") or {})}
-            yield GuardCall("namespace.create", names | look_of(*identifier.namespace) | properties)
+            yield GuardCall("namespace.create", names | skeleton_columns(*identifier.namespace) | properties)
         case Operation.NAMESPACE_UPDATE:
             body = _body(replayed)
             changes = {"removals": body.get("removals") or [], "updates": _json(body.get("updates") or {})}
@@ -167,8 +167,8 @@ def _changed(replayed: EntryWithParts, decided: CommitDecided, settled: CommitSe
                 yield GuardCall("table.drop", names)
                 return
             if operation is Operation.TABLE_CREATE:
-                look = look_of(*identifier.namespace, str(identifier.name))
-                yield GuardCall("table.create", names | pointer | look | {"table_uuid": settled.table_uuid})
+                columns = skeleton_columns(*identifier.namespace, str(identifier.name))
+                yield GuardCall("table.create", names | pointer | columns | {"table_uuid": settled.table_uuid})
             else:
                 yield GuardCall("table.swap", names | pointer)
             yield _placed(replayed, names, str(settled.metadata_location))

@@ -2,7 +2,7 @@
 """
 Detection in this installation: what its process is given, how it is kept running, how a scan is requested.
 
-`keep_detecting` runs it beside the gateway in `lakeproof up`, `detect_until_signal` alone in `lakeproof detect run`.
+`keep_detecting` runs it next to the gateway in `lakeproof up`, `detect_until_signal` alone in `lakeproof detect run`.
 Several may run at once: one works, the others wait for its turn to end.
 """
 
@@ -44,7 +44,7 @@ _SNAPSHOT = re.compile(r"[0-9]{1,19}")
 
 async def keep_detecting(services: Services, stop: asyncio.Event, say: Say, condition: DetectionState) -> None:
     """
-    Run detection until `stop` is set. Without Spark, or a Java that it runs on, say so and return: the rest goes on.
+    Run detection until `stop` is set. Without Spark, or a Java that it runs on, say so and return: other parts keep on.
 
     Raises:
         DetectionError: if the home cannot be written.

@@ -2,7 +2,7 @@
 """
 Erases people and payload parts, and repeats erasures that were interrupted or that a restored database has lost.
 
-Works beside a running `lakeproof up`, or alone: then it confirms the logs first, as `lakeproof up` does.
+Works while `lakeproof up` runs, or alone: then it confirms the logs first, as `lakeproof up` does.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """
 What recovers logs that the signer refuses: how their groups become rows again, and the steps that need more than a log.
 
-It works beside a running `lakeproof up`, which takes no entries for such a log, or alone.
+It works alone, or while `lakeproof up` runs, which takes no entries for such a log.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def erase_again(installation: Installation, subject_keys: KeyFolder) -> Re
 
 async def found_successor(installation: Installation, log: Log, successor: Log, identity: str) -> str:
     """
-    Make the tenant of a log that goes on from another, of the same name, which means it from now on.
+    Make the tenant of a log that continues another. It takes over the tenant's name, which refers to it from now on.
 
     Returns the text of its first API key, which is for `identity`.
 

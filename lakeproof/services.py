@@ -59,7 +59,7 @@ from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SC
 from spark_detect.marks import GUARDS as SCAN_GUARDS
 
 KEY_SECRET = "api-key-secret"  # noqa: S105  (the name of a file)
-"""The file, beside the signer's keys, under whose secret API keys are known."""
+"""The file, next to the signer's keys, with the secret for MACs of API keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 """
 The streams of this installation: which handlers run, where the outbox leads, which queues are read.
 
-`open_streams` wires them from services and settings; `Streams.run` runs them in whichever process: beside the gateway
+`open_streams` wires them from services and settings; `Streams.run` runs them in whichever process: next to the gateway
 in `lakeproof up`, or alone in `lakeproof streams run`. Leases keep several such processes out of each other's way.
 """
 

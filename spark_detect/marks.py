@@ -32,7 +32,7 @@ def scan_guard(scan: Scan) -> GuardCall:
 
 def scan_group_id(scan: Scan) -> UUID:
     """
-    Return the id of the group that tells of a scan.
+    Return the id of the group that records a scan.
     """
     content = {
         "request": scan.request,

@@ -25,7 +25,7 @@ from gateway.catalogs.page_tokens import (
 )
 from gateway.catalogs.places import StoragePlace, location_path, parse_place
 from gateway.catalogs.table_places import added_places, place_digests, table_places
-from gateway.confusables import look_of
+from gateway.confusables import skeleton_columns
 from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
 from gateway.identifiers import Target
@@ -247,7 +247,7 @@ class BuiltinCatalog:
                 raise BadRequestError(f"expected a file of the table, found {text!r:.200}", field=field)
 
     async def _check_name(self, target: Target) -> None:
-        parameters = {"alias": self._alias, "looks": look_of(*target.levels)["looks"]}
+        parameters = {"alias": self._alias, "looks": skeleton_columns(*target.levels)["looks"]}
         async with self._database.as_role(self._reader) as connection:
             row = await (await connection.execute(_QUERIES["name_taken"], parameters)).fetchone()
         if row is not None and row[0]:
@@ -319,18 +319,18 @@ class BuiltinCatalog:
         self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
     ) -> tuple[GuardCall, ...]:
         """Return the guard that replaces the state in `loaded` by the one in `change`."""
-        names, look = _names(self._alias, mutation.target), look_of(*mutation.target.levels)
-        free = (GuardCall("name.free", {"alias": self._alias, "looks": look["looks"]}),)
+        names, columns = _names(self._alias, mutation.target), skeleton_columns(*mutation.target.levels)
+        free = (GuardCall("name.free", {"alias": self._alias, "looks": columns["looks"]}),)
         alone = free if mutation.creates and not self._allows_look_alikes else ()
         if mutation.target.name is None:
-            return (*alone, self._namespace_guard(mutation, loaded, change, names | look))
+            return (*alone, self._namespace_guard(mutation, loaded, change, names | columns))
         names |= {"base": loaded.metadata_location}
         if written is None or change.metadata is None:
             return (GuardCall("table.drop", names),)
         pointer = {"metadata_location": written.location, "metadata_sha256": written.sha256}
         place = self._place_guards(names, loaded, change)
         if loaded.metadata_location is None:
-            created = {**names, **look, **pointer, "table_uuid": change.metadata["table-uuid"]}
+            created = {**names, **columns, **pointer, "table_uuid": change.metadata["table-uuid"]}
             return (*alone, GuardCall("table.create", created), *place)
         return (GuardCall("table.swap", names | pointer), *place)
 

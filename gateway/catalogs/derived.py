@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Fills columns and rows that older versions did not write: looks of names, places of tables, places of catalogs.
+Fills columns and rows that older versions did not write: skeletons of names, places of tables, places of catalogs.
 
 All three follow from the rows and the log, so filling them twice changes nothing. A process does this when it starts,
 before it serves. Looks are computed again when their rules or Unicode's data have changed.
@@ -15,7 +15,7 @@ import psycopg
 
 from gateway.catalogs.catalog_places import LOCATION, LOCK, place_parameters
 from gateway.catalogs.table_places import expected_places, place_digests
-from gateway.confusables import LOOKS_VERSION, look_of
+from gateway.confusables import SKELETONS_VERSION, skeleton_columns
 from gateway.errors import BadRequestError
 from ledger.format.entry import parse_entry
 from ledger.format.events import CatalogCreated, from_data
@@ -30,7 +30,7 @@ _Row: TypeAlias = tuple[Any, ...]
 
 def fill_derived_rows(connection: psycopg.Connection) -> None:
     """
-    Fill in looks and places where they are missing or out of date. `connection` is the owner's, in autocommit mode.
+    Fill in skeletons and places where they are missing or out of date. `connection` is the owner's, in autocommit mode.
     """
     _fill(connection, "namespaces_without_looks", "fill_namespace_looks", _namespace_look)
     _fill(connection, "tables_without_looks", "fill_table_looks", _table_look)
@@ -42,7 +42,7 @@ def _fill(connection: psycopg.Connection, find: str, fill: str, derive: Callable
     """Fill the rows that `find` returns, one transaction per batch; rows that an append locks come later."""
     while True:
         with connection.transaction():
-            bounds = {"version": LOOKS_VERSION, "limit": BATCH_ROWS}
+            bounds = {"version": SKELETONS_VERSION, "limit": BATCH_ROWS}
             rows = connection.execute(_QUERIES[find], bounds).fetchall()
             if rows:
                 connection.cursor().executemany(_QUERIES[fill], [derive(row) for row in rows])
@@ -52,12 +52,18 @@ def _fill(connection: psycopg.Connection, find: str, fill: str, derive: Callable
 
 def _namespace_look(row: _Row) -> dict[str, object]:
     log_id, alias, namespace = row
-    return {"log_id": log_id, "alias": alias, "namespace": namespace, **look_of(*namespace)}
+    return {"log_id": log_id, "alias": alias, "namespace": namespace, **skeleton_columns(*namespace)}
 
 
 def _table_look(row: _Row) -> dict[str, object]:
     log_id, alias, namespace, name = row
-    return {"log_id": log_id, "alias": alias, "namespace": namespace, "name": name, **look_of(*namespace, name)}
+    return {
+        "log_id": log_id,
+        "alias": alias,
+        "namespace": namespace,
+        "name": name,
+        **skeleton_columns(*namespace, name),
+    }
 
 
 def _expected(row: _Row) -> dict[str, object]:

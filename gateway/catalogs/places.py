@@ -22,7 +22,7 @@ from gateway.errors import BadRequestError
 
 PLACE_LENGTH_MAX: Final = 4_096
 FOLDERS_MAX: Final = 64
-"""Folders in one place; each of them is a look-up in an index."""
+"""Folders in one place; each of them is a lookup in an index."""
 DIGEST_SIZE_BYTES: Final = 16
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)

@@ -7,8 +7,8 @@ other log, `system` included, is answered as not found. To access rules this is 
 (`op == "READ_ENTITY_VALUE" && contentType == "LOG"`).
 
 `GET /log/{origin}/receipt/{index}` answers with an entry's proof (C2SP tlog-proof) once a signed checkpoint covers it.
-The signer is asked for a checkpoint, which takes tens of milliseconds. If it takes too long, the answer is 503, and the
-client can repeat the request.
+A checkpoint is requested from the signer, which takes tens of milliseconds. If it takes too long, the answer is 503,
+and the client can repeat the request.
 
 Caching: tiles and bundles never change, so they may be cached for a year, but only by the caller's own cache
 (`private`): the answer is for one tenant. A checkpoint is outdated within a second.

@@ -4,7 +4,7 @@ Authentication: credentials in, a verified principal of one tenant out.
 
 Read `authenticator.py` first; `principal.py` is its result. `api_keys.py` has the text of a key and its slow hash,
 `key_macs.py` its keyed hash, `key_rows.py` the rows of keys and the actors of identities. Three modules bound a flood
-of wrong keys: `key_lookups.py` (batched look-ups), `slow_checks.py` (few slow hashes), `refusal_pace.py` (delayed
+of wrong keys: `key_lookups.py` (batched lookups), `slow_checks.py` (few slow hashes), `refusal_pace.py` (delayed
 answers).
 """
 

@@ -4,7 +4,7 @@ From an Authorization header to a verified principal.
 
  1  the header has one bearer token with the form of an API key
  2  the process has the key's keyed hash in its cache; or the prefix finds a row, which has the tenant and this keyed
-    hash. An unknown prefix and a wrong secret cost the same: one look-up, which many requests share
+    hash. An unknown prefix and a wrong secret cost the same: one lookup, which many requests share
  3  a key without a keyed hash is older than these: its argon2id hash is checked, once
  4  the key is in force in the tenant's control plane, its identity is not erased, and it has not expired, all as of now
 

@@ -2,9 +2,9 @@
 """
 Looks up the rows of API keys that are not in the cache: many at a time, over one connection.
 
-Unknown keys cause look-ups, and anyone can send them. However many come at once, they use one connection: requests that
-arrive during a look-up are collected, and the next look-up is for all of them. So a new key waits for at most one
-look-up before its own, and requests with cached keys find the other connections free.
+Unknown keys cause lookups, and anyone can send them. However many come at once, they use one connection: requests that
+arrive during a lookup are collected, and the next lookup is for all of them. So a new key waits for at most one
+lookup before its own, and requests with cached keys find the other connections free.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ledger.store.log_store import LendConnection
 PREFIXES_MAX: Final = 256
 """Prefixes in one statement."""
 WAITING_MAX: Final = 4_096
-"""Requests that may wait for a look-up; further ones are answered 503."""
+"""Requests that may wait for a lookup; further ones are answered 503."""
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Prefixes that are looked up together; `rows` is the look-up. Event loop only."""
+    """Prefixes that are looked up together; `rows` is the lookup. Event loop only."""
 
     rows: asyncio.Task[Mapping[str, KeyRow]] | None = None
     prefixes: set[str] = field(default_factory=set)
@@ -38,7 +38,7 @@ class KeyLookups:
     Looks up rows by prefix. One per process; `lend` lends connections of the gateway's role.
 
     Event loop only: `_gathering` is the batch that still takes prefixes, `_waiting` counts requests. `_turn` is held
-    during a look-up.
+    during a lookup.
     """
 
     def __init__(self, lend: LendConnection, *, secret_id: str) -> None:
@@ -60,7 +60,7 @@ class KeyLookups:
         batch = self._gathering
         if batch is None or len(batch.prefixes) >= PREFIXES_MAX:
             batch = self._gathering = _Batch()
-            batch.rows = asyncio.create_task(self._look_up(batch), name="look-up of API keys")
+            batch.rows = asyncio.create_task(self._look_up(batch), name="lookup of API keys")
             batch.rows.add_done_callback(_seen)
         batch.prefixes.add(prefix)
         assert batch.rows is not None  # noqa: S101  (for the type checker: it was made above)
@@ -80,6 +80,6 @@ class KeyLookups:
 
 
 def _seen(task: asyncio.Task[Mapping[str, KeyRow]]) -> None:
-    """Retrieve the exception of a look-up, in case all requests that waited for it were cancelled."""
+    """Retrieve the exception of a lookup, in case all requests that waited for it were cancelled."""
     if not task.cancelled():
         task.exception()

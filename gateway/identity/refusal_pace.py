@@ -24,7 +24,7 @@ DELAY_MAX_S: Final = 5.0
 HELD_MAX: Final = 320
 """
 Answers delayed at a time; further ones are sent at once. A connection with an unanswered request cannot be closed to
-make room for another one.
+make space for another one.
 """
 
 

@@ -195,7 +195,7 @@ class Reconciler:
         async with self._schedule.reading(held.log) as connection:
             decisions = await read_open(connection, log_id, held.key)
             indices = await read_decided(connection, log_id, decisions)
-            new = [each for each in decisions if held.looked_at is None or each.deadline >= held.looked_at]
+            new = [each for each in decisions if held.checked_at is None or each.deadline >= held.checked_at]
             from_index = min([indices[each.decision] - MARGIN_ENTRIES for each in new] or [held.read_to])
             claims = await read_claims(connection, log_id, held.key, from_index=from_index)
         location = None if found is None else found.metadata_location

@@ -40,8 +40,8 @@ class HeldKey:
 
     log: Log
     key: str
-    looks: int
-    looked_at: datetime | None
+    checks: int
+    checked_at: datetime | None
     read_to: int
     explained: str | None
 
@@ -90,12 +90,12 @@ class Schedule:
             HeldKey(
                 log=await self._log_of(log_id),
                 key=key,
-                looks=looks,
-                looked_at=looked_at,
+                checks=checks,
+                checked_at=checked_at,
                 read_to=read_to,
                 explained=explained,
             )
-            for log_id, key, looks, looked_at, read_to, explained in rows
+            for log_id, key, checks, checked_at, read_to, explained in rows
         ]
 
     async def end(self, held: HeldKey) -> None:
@@ -110,7 +110,7 @@ class Schedule:
         Release a key until its next check is due, and store the results of this one. Raises as `hold`.
         """
         now = self._clock()
-        next_look_at = now + self._pauses[min(held.looks, len(self._pauses) - 1)]
+        next_look_at = now + self._pauses[min(held.checks, len(self._pauses) - 1)]
         learned = {"now": now, "next_look_at": next_look_at, "read_to": read_to, "explained": explained}
         async with self._working() as connection:
             await connection.execute(_QUERIES["release_unknown"], _where(held) | learned)

@@ -25,7 +25,7 @@ SELECT
     )
 
 -- name: name_taken
--- Whether a table or a namespace could be taken for a new name, as its looks have it.
+-- Whether a table or a namespace could be taken for a new name, by their skeletons.
 SELECT EXISTS (SELECT FROM gateway.tables WHERE alias = %(alias)s AND looks && %(looks)s::bytea[])
     OR EXISTS (SELECT FROM gateway.namespaces WHERE alias = %(alias)s AND looks && %(looks)s::bytea[])
 

@@ -1,25 +1,25 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- name: namespaces_without_looks
--- Namespaces whose looks are missing, or were made by other rules.
+-- Namespaces whose skeletons are missing, or were made by other rules.
 SELECT log_id, alias, namespace FROM gateway.namespaces
 WHERE looks_version IS DISTINCT FROM %(version)s
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
 -- name: fill_namespace_looks
--- The looks of one namespace.
+-- The skeletons of one namespace.
 UPDATE gateway.namespaces SET looks = %(looks)s::bytea[], looks_version = %(looks_version)s
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[]
 
 -- name: tables_without_looks
--- Tables whose looks are missing, or were made by other rules.
+-- Tables whose skeletons are missing, or were made by other rules.
 SELECT log_id, alias, namespace, name FROM gateway.tables
 WHERE looks_version IS DISTINCT FROM %(version)s
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
 -- name: fill_table_looks
--- The looks of one table.
+-- The skeletons of one table.
 UPDATE gateway.tables SET looks = %(looks)s::bytea[], looks_version = %(looks_version)s
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
 

@@ -56,7 +56,7 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
   AND metadata_location = %(base)s
 
 -- name: name_free
--- Holds if no table and no namespace beside it could be taken for it. Asked before it is created.
+-- Holds if no table and no namespace of the same parent has a confusable name. Used before one is created.
 SELECT WHERE NOT EXISTS (
     SELECT FROM gateway.tables
     WHERE log_id = %(log_id)s AND alias = %(alias)s AND looks && %(looks)s::bytea[]
@@ -78,12 +78,12 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
   )
 
 -- name: place_lock
--- Holds when it is this transaction's turn: whether a place is free is asked by one transaction at a time, of any log.
+-- Holds when it is this transaction's turn: one transaction at a time, of any log, checks whether a place is free.
 SELECT pg_advisory_xact_lock(%(lock)s) WHERE %(log_id)s::integer IS NOT NULL
 
 -- name: place_claim
 -- Holds if no other tenant holds a place that overlaps this one, and this one was not granted already.
--- It looks at other logs' rows, so it needs place_lock before it.
+-- It reads rows of other logs, so it needs place_lock before it.
 INSERT INTO gateway.catalog_places (log_id, alias, place, digest, folders, held)
 SELECT %(log_id)s, %(alias)s, %(place)s, %(digest)s, %(folders)s::bytea[], true
 WHERE NOT EXISTS (
@@ -119,6 +119,6 @@ ON CONFLICT DO NOTHING
 DELETE FROM gateway.open_decisions WHERE log_id = %(log_id)s AND decision = %(decision)s AND key = %(key)s
 
 -- name: decision_doubt
--- Holds if the decision is still open: it stays so, and is marked as one whose outcome was asked for in vain.
+-- Holds if the decision is still open: it stays so, and is marked as one whose outcome could not be found out.
 UPDATE gateway.open_decisions SET is_unknown = true
 WHERE log_id = %(log_id)s AND decision = %(decision)s AND key = %(key)s

@@ -15,18 +15,18 @@ ON CONFLICT (log_id, key) DO UPDATE SET held_until = excluded.held_until
 RETURNING log_id, key, looks, looked_at, read_to, explained
 
 -- name: release_unknown
--- Look again later: some decision on the key is open still.
+-- Check again later: a decision on the key is still open.
 UPDATE gateway.reconcile_looks
 SET looks = looks + 1, looked_at = %(now)s, next_look_at = %(next_look_at)s, held_until = NULL,
     read_to = %(read_to)s, explained = %(explained)s
 WHERE log_id = %(log_id)s AND key = %(key)s
 
 -- name: release_settled
--- Nothing is left to look at.
+-- Nothing is left to check.
 DELETE FROM gateway.reconcile_looks WHERE log_id = %(log_id)s AND key = %(key)s
 
 -- name: let_go
--- Whoever held the key could not look.
+-- Whoever held the key could not check it.
 UPDATE gateway.reconcile_looks SET held_until = NULL WHERE log_id = %(log_id)s AND key = %(key)s
 
 -- name: look_again
@@ -56,7 +56,7 @@ WHERE log_id = %(log_id)s AND index >= %(from_index)s AND type = 'commit.settled
 ORDER BY index
 
 -- name: inputs
--- What was asked for: the part `inputs` of a decision.
+-- The request: the part `inputs` of a decision.
 SELECT subject, key_id, sealed FROM ledger.parts AS p
 WHERE log_id = %(log_id)s AND index = %(index)s AND name = 'inputs'
   AND NOT EXISTS (SELECT FROM ledger.erased_subjects AS e WHERE e.log_id = p.log_id AND e.subject = p.subject)

@@ -10,7 +10,7 @@ UPDATE gateway.tables SET places = %(places)s::bytea[], folders = %(folders)s::b
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
 
 -- name: table_expect
--- Holds always: a table is where its metadata's location lets expect, unless the log has told where it is.
+-- Always holds: a table is where its metadata's location suggests, unless the log says where it is.
 WITH expected AS (
     UPDATE gateway.tables SET places = %(places)s::bytea[], folders = %(folders)s::bytea[]
     WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s

@@ -51,7 +51,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
 
         def agree(shown: str) -> bool:
             typer.echo(shown)
-            return yes or typer.confirm("Let the signer go on from this?", err=True)
+            return yes or typer.confirm("Let the signer continue from this?", err=True)
 
         with failure(), progress("entries verified") as show_progress:
             adopting = partial(adopt_log, name=log, agree=agree, progress=show_progress)
@@ -114,7 +114,7 @@ async def adopt_log(
         raise LedgerError("nothing was adopted")
     adopt(keys, adoptable)
     await make_signer(installation, keys).sign_once()
-    return f"adopted: the signer goes on from {adoptable.checkpoint.size:,} entries of {log.origin}"
+    return f"adopted: the signer continues from {adoptable.checkpoint.size:,} entries of {log.origin}"
 
 
 async def recover_from_export(
@@ -193,7 +193,7 @@ async def recover_under_new_origin(installation: Installation, auditor: Connecti
     return (
         f"{log.origin} is closed: signed were {continuation.signed.size:,} entries, "
         f"{continuation.size:,} are in the database\n"
-        f"{successor.origin} goes on from it, as its first entry says\n"
+        f"{successor.origin} continues it, as its first entry says\n"
         f"first API key, shown once: {key}\n"
         "policies, access rules, catalogs and tables are not carried over: make them again in the new log"
     )

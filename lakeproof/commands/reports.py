@@ -93,7 +93,7 @@ def _show_text(report: VerificationReport) -> None:
         typer.echo(f"checked    {one_line(what)}")
     if report.since is not None:
         typer.echo(
-            f"PREFIX NOT RE-READ: entries below {report.first:,} were not read; the log goes on from the checkpoint of "
+            f"PREFIX NOT RE-READ: entries below {report.first:,} were not read; the log extends the checkpoint of "
             f"size {report.since:,} that you hold"
         )
     if report.resumed_at is not None:

@@ -2,7 +2,7 @@
 """
 The commands `lakeproof policies …` and `lakeproof access-rules …`: what judges commits, and who may do what.
 
-They work beside a running server or without one, and are judged by nobody: here an operator takes out of force what
+They work with or without a running server, and no rule judges them: here an operator takes out of force what
 nobody can over HTTP any more. What they change is in the log under the actor `system`.
 """
 

@@ -62,7 +62,7 @@ After = Annotated[
 Before = Annotated[
     datetime | None, typer.Option("--before", formats=TIMES, help="Recorded before that, UTC.", show_default=False)
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows, until Ctrl-C.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue as the log grows, until Ctrl-C.")]
 Count = Annotated[int, typer.Option("--number", "-n", help="At most so many, the newest.", min=0, max=COUNT_MAX)]
 
 

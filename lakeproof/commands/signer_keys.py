@@ -3,7 +3,7 @@
 The commands on the life of the signer's keys: `keys show`, `rotate`, `retire`, `generate`, `follow`, and for its
 ML-DSA-44 keys `add-ml-dsa` and `retire-ml-dsa`.
 
-They work beside a running `lakeproof up`, which takes the change up in its next round of signing. `follow` is for those
+They work while `lakeproof up` runs, which takes up the change in its next round of signing. `follow` is for those
 who verify: it needs files and a key alone.
 """
 
@@ -120,7 +120,7 @@ def _add_life(keys: typer.Typer, open_installation: OpenInstallation) -> None:
             ),
         ] = None,
     ) -> None:
-        """Let a new key sign beside the one in use; without an option it is made now, in a file."""
+        """Let a new key sign together with the one in use; without an option it is made now, in a file."""
         with failure():
             if brought is not None and agent_key is not None:
                 raise typer.BadParameter("name --from or --agent-key, not both")
@@ -142,7 +142,7 @@ def _add_life(keys: typer.Typer, open_installation: OpenInstallation) -> None:
 def _add_ml_dsa(keys: typer.Typer, open_installation: OpenInstallation) -> None:
     @keys.command("add-ml-dsa")
     def add() -> None:
-        """Make an ML-DSA-44 key, in a file, that signs every checkpoint beside Ed25519; beside one it is to replace."""
+        """Make an ML-DSA-44 key, in a file. It signs every checkpoint, together with the keys that do already."""
         with failure():
             typer.echo(run_with_auditor(open_installation, add_ml_dsa_key))
 
@@ -217,7 +217,7 @@ async def retire_key(installation: Installation, auditor: Connection) -> str:
 
     keys, system = installation.open_keys(), await find_named_log(installation, auditor, SYSTEM)
     async with open_key_rotation(installation, system, keys) as rotation:
-        await make_signer(installation, keys).sign_once()  # stands by beside an `up`, confirms the logs without one
+        await make_signer(installation, keys).sign_once()  # stands by if `up` runs, else confirms the logs
         retired = await rotation.retire()
     active = keys.keys.ring.active
     left = (
@@ -238,7 +238,7 @@ async def add_ml_dsa_key(installation: Installation, _auditor: Connection) -> st
     added = await asyncio.to_thread(rotation.add_ml_dsa_key, installation.open_keys())
     key = ml_dsa_verifier_key(installation.system_origin, added.public).format()
     return (
-        f"{added.key_id} signs every new checkpoint beside Ed25519\n"
+        f"{added.key_id} signs every new checkpoint in addition to Ed25519\n"
         f"{key}\n"
         "Back up the key directory now. Hand the new verifier keys to those who verify (lakeproof ledger key <log> "
         "--ml-dsa)"
@@ -278,11 +278,11 @@ async def _rotate(installation: Installation, auditor: Connection, make: Callabl
     keys, system = installation.open_keys(), await find_named_log(installation, auditor, SYSTEM)
     signer = make_signer(installation, keys)
     async with open_key_rotation(installation, system, keys) as rotation:
-        await signer.sign_once()  # stands by beside an `up`, confirms the logs without one
+        await signer.sign_once()  # stands by if `up` runs, else confirms the logs
         joined = await rotation.rotate(lambda: make(keys))
         await signer.sign_once()
     return (
-        f"{joined.key_id} signs beside the key before it\n"
+        f"{joined.key_id} signs together with the previous key\n"
         f"{_verifier_key(system.origin, joined)}\n"
         "Back up the key directory now. Hand the new verifier keys to those who verify (lakeproof ledger key <log>); "
         "when they have them: lakeproof ledger keys retire"

@@ -28,8 +28,8 @@ class VerifyOptions:
     """
     See `verify_database` and `verify_directory`; `opinion` checks again after them.
 
-    `kept` are checkpoints that lie outside, of whichever log: each log must go on from its own. `places` are read for
-    those of the system log before any log is.
+    `kept` are checkpoints from outside, of any logs: each log must extend its own. `places` are read for checkpoints of
+    the system log, before any log is read.
     """
 
     keys: Sequence[VerifierKey] = ()

@@ -27,7 +27,7 @@ import orjson
 from psycopg.sql import SQL, Identifier
 
 from gateway.commit.request_hash import request_hash
-from gateway.confusables import LOOKS_VERSION, look_of
+from gateway.confusables import SKELETONS_VERSION, skeleton_columns
 from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.deep_verification.guarded_rows import (
     INPUTS,
@@ -251,7 +251,7 @@ class _Pass:
         for alias, namespace, properties, looks, version in await self._rows("namespaces"):
             key = (alias, *namespace)
             namespaces[key] = {"properties": properties}
-            _check_looks(f"gateway.namespaces {_name('namespace', key)}", namespace, looks, version)
+            _check_skeletons(f"gateway.namespaces {_name('namespace', key)}", namespace, looks, version)
         _compare("gateway.namespaces", self._expected.namespaces, namespaces, kind="namespace")
         tables: Table = {}
         for (
@@ -276,7 +276,7 @@ class _Pass:
                 "places": places,
                 "folders": folders,
             }
-            _check_looks(f"gateway.tables {_name('table', key)}", (*namespace, name), looks, version)
+            _check_skeletons(f"gateway.tables {_name('table', key)}", (*namespace, name), looks, version)
             if places is None and not is_recorded and key in self._expected.tables:
                 # A row from before places were kept: the next start fills them in.
                 tables[key] |= {name: self._expected.tables[key].get(name) for name in ("places", "folders")}
@@ -394,9 +394,9 @@ class _Pass:
         return rows
 
 
-def _check_looks(where: str, path: Sequence[str], looks: object, version: str | None) -> None:
-    """Check the looks by which confusable names are refused; those of an older version are replaced at a start."""
-    if version == LOOKS_VERSION and looks != look_of(*path)["looks"]:
+def _check_skeletons(where: str, path: Sequence[str], looks: object, version: str | None) -> None:
+    """Check the skeletons by which confusable names are refused; those of an older version are replaced at a start."""
+    if version == SKELETONS_VERSION and looks != skeleton_columns(*path)["looks"]:
         raise BrokenError(Fault.DERIVED, where=where, expected="the looks of its name", found="others")
 
 

@@ -157,7 +157,7 @@ async def _await_entry(run: SceneRun, first: int, event_type: str, count: int, *
     """
     found: list[Entry] = []
 
-    async def look() -> list[Entry] | None:
+    async def poll() -> list[Entry] | None:
         nonlocal found
         found = [
             entry
@@ -169,4 +169,4 @@ async def _await_entry(run: SceneRun, first: int, event_type: str, count: int, *
     async def expected() -> str:
         return f"expected {count} entries {event_type}, found {len(found)}; {await run.streams_progress()}"
 
-    return await run.until(look, expected=expected)
+    return await run.until(poll, expected=expected)

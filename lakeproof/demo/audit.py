@@ -102,7 +102,7 @@ class Auditor:
         self._show(Ran(code=checked.code, output=verdict))
 
     async def _evident(self, folder: Path, log: Log, key: str, index: int) -> None:
-        """Hand the refusal over with who asked for it, which no export holds, and let two programs check it."""
+        """Hand over the refusal and who requested it, which no export holds, and let two programs check both."""
         file = folder / "refusal.evidence"
         chosen = ("--decision", str(index), "--part", "principal", "--out", str(file), "--key", key)
         await self._run("ledger", "bundle", log.origin, *chosen, expect=VERIFIED)
@@ -123,13 +123,13 @@ class Auditor:
             async with services.gateway.database.as_role(role) as connection:
                 return await latest_checkpoint_size(connection, log.log_id)
 
-        async def look() -> bool | None:
+        async def poll() -> bool | None:
             return True if await signed() >= size else None
 
         async def expected() -> str:
             return f"expected a checkpoint of {size} entries of {log.origin}, found one of {await signed()}"
 
-        await until(look, signed, expected=expected)
+        await until(poll, signed, expected=expected)
 
     async def _offline(self, *arguments: str, expect: int) -> Ran:
         """Run a command that can reach no database and no home."""

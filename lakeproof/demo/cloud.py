@@ -166,7 +166,7 @@ def _wait_until_ready(endpoint: str, process: subprocess.Popen[bytes]) -> None:
             if process.poll() is not None:
                 raise ServerError("moto does not start: install lakeproof with its extra `demo`") from None
             time.sleep(POLL_S)
-    raise ServerError(f"moto has not answered in {READY_TIMEOUT_S:g} s: look at what else this machine does")
+    raise ServerError(f"moto has not answered in {READY_TIMEOUT_S:g} s: check what else this machine does")
 
 
 def _serve(descriptor: int) -> None:

@@ -70,7 +70,7 @@ async def _scanned(run: SceneRun, key: str, count: int) -> None:
     """
     done = 0
 
-    async def look() -> bool | None:
+    async def poll() -> bool | None:
         nonlocal done
         entries = [entry for entry in await run.entries() if entry.key == key]
         if failed := [entry.data for entry in entries if entry.type == "scan.failed"]:
@@ -81,7 +81,7 @@ async def _scanned(run: SceneRun, key: str, count: int) -> None:
     async def expected() -> str:
         return f"expected {count} scans of {key}, found {done}"
 
-    await run.until(look, expected=expected, scanned=True)
+    await run.until(poll, expected=expected, scanned=True)
 
 
 async def _alerts_delivered(run: SceneRun) -> None:
@@ -89,7 +89,7 @@ async def _alerts_delivered(run: SceneRun) -> None:
     expected = 2 * len(personal_data.PERSONAL)
     raised: list[Entry] = []
 
-    async def look() -> bool | None:
+    async def poll() -> bool | None:
         nonlocal raised
         entries = await run.entries()
         raised = [entry for entry in entries if entry.type == "alert.raised"]
@@ -99,7 +99,7 @@ async def _alerts_delivered(run: SceneRun) -> None:
     async def missing() -> str:
         return f"expected {expected} alerts raised and delivered, found {len(raised)}; {await run.streams_progress()}"
 
-    await run.until(look, expected=missing)
+    await run.until(poll, expected=missing)
     if len(raised) != expected or len(run.channel.messages) != expected:
         raise AssertionError(
             f"expected {expected} alerts raised and delivered once, found {len(raised)} and {len(run.channel.messages)}"

@@ -129,7 +129,7 @@ async def _settled(run: SceneRun) -> Write:
     """Return the last write to the catalog once its outcome is known."""
     target = f"table:{ALIAS}/{'/'.join(CUSTOMERS)}"
 
-    async def look() -> Write | None:
+    async def poll() -> Write | None:
         await run.projected()
         last = next(write for write in await run.writes() if write.target == target)
         return None if last.outcome in {None, "unknown"} else last
@@ -137,4 +137,4 @@ async def _settled(run: SceneRun) -> Write:
     async def expected() -> str:
         return f"expected the reconciler to find out what became of the last write to {target}"
 
-    return await run.until(look, expected=expected)
+    return await run.until(poll, expected=expected)

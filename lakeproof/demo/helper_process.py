@@ -80,7 +80,7 @@ async def _first_line(module: str, process: asyncio.subprocess.Process) -> Mappi
 async def _while_it_computes(process: asyncio.subprocess.Process, task: asyncio.Task[T], *, expected: str) -> T:
     """Return what `task` returns, however long that takes, as long as the process computes."""
 
-    async def look() -> asyncio.Task[T] | None:
+    async def poll() -> asyncio.Task[T] | None:
         return task if task.done() else None
 
     async def moved() -> int:
@@ -90,7 +90,7 @@ async def _while_it_computes(process: asyncio.subprocess.Process, task: asyncio.
         return expected
 
     try:
-        return (await until(look, moved, expected=say)).result()
+        return (await until(poll, moved, expected=say)).result()
     finally:
         task.cancel()
 

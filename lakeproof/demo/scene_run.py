@@ -125,10 +125,10 @@ class SceneRun:
         )
 
     async def until(
-        self, look: Callable[[], Awaitable[T | None]], *, expected: Callable[[], Awaitable[str]], scanned: bool = False
+        self, poll: Callable[[], Awaitable[T | None]], *, expected: Callable[[], Awaitable[str]], scanned: bool = False
     ) -> T:
         """
-        Return what `look` returns once that is not None; wait as long as the log, a stream or detection makes progress.
+        Return what `poll` returns once that is not None; wait as long as the log, a stream or detection makes progress.
 
         Raises:
             AssertionError: if nothing makes progress any more; with `scanned`, the cause if detection cannot run.
@@ -147,7 +147,7 @@ class SceneRun:
             worked = 0 if detection.process is None else computed_s(detection.process) // DETECTION_WORK_S
             return await self.head(), await self._cursors(), detection.lines, detection.ended, worked
 
-        return await until(look, moved, expected=expected)
+        return await until(poll, moved, expected=expected)
 
     async def _cursors(self) -> tuple[int, ...]:
         """Return how far every stream is in every log."""

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 STANDSTILL_S: Final = 180.0
 """Longer than a queue hides a message whose receipt was lost (`streams.sources.sqs.VISIBILITY_S`)."""
 POLL_S: Final = 0.05
-LOOK_S: Final = 1.0
-"""How often progress is looked for."""
+PROGRESS_S: Final = 1.0
+"""How often progress is checked."""
 
 _SESSION, _TIMES, _TICKS_PER_S = 3, slice(11, 15), 100
 """Of the fields of /proc/<pid>/stat behind the name (proc(5)): the session, and the times, those of children too."""
@@ -28,28 +28,28 @@ Moved = Callable[[], Awaitable[object]]
 
 
 async def until(
-    look: Callable[[], Awaitable[T | None]],
+    poll: Callable[[], Awaitable[T | None]],
     moved: Moved,
     *,
     expected: Callable[[], Awaitable[str]],
     standstill_s: float = STANDSTILL_S,
 ) -> T:
     """
-    Return what `look` returns as soon as that is not None.
+    Return what `poll` returns as soon as that is not None.
 
-    `moved` returns something else whenever something has moved; `expected` says what is waited for, and what is there.
+    `moved` returns another value whenever there was progress; `expected` describes what is awaited, and what there is.
 
     Raises:
-        AssertionError: if nothing has moved for `standstill_s`; and what `look` and `moved` raise.
+        AssertionError: if nothing has moved for `standstill_s`; and what `poll` and `moved` raise.
     """
     loop = asyncio.get_running_loop()
     mark, since = await moved(), loop.time()
-    looked = since
-    while (found := await look()) is None:
+    checked = since
+    while (found := await poll()) is None:
         await asyncio.sleep(POLL_S)
-        if (now := loop.time()) - looked < LOOK_S:
+        if (now := loop.time()) - checked < PROGRESS_S:
             continue
-        looked = now
+        checked = now
         if (current := await moved()) != mark:
             mark, since = current, now
         elif now - since > standstill_s:

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- name: entries_that_make_rows
--- The entries that rows beside the log are made of, or that say what must stand there.
+-- The entries that rows outside the log are made from, or that say what those rows must be.
 SELECT index, entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND index < %(size)s AND (is_control OR type = ANY(%(types)s))
 ORDER BY index
@@ -49,7 +49,7 @@ SELECT p.alias, p.place, p.digest, p.folders, p.held, EXISTS (
 FROM gateway.catalog_places AS p WHERE p.log_id = %(log_id)s
 
 -- name: open_decisions
--- What was asked of catalogs elsewhere and has no known outcome.
+-- Requests to catalogs elsewhere whose outcome is not known.
 SELECT decision, key, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline, requirements,
        result, is_unknown
 FROM gateway.open_decisions WHERE log_id = %(log_id)s

@@ -98,7 +98,7 @@ class FileArchive:
             # Its name is not forced: some network file systems refuse that, and the next round would add it again.
             replace_file(self.path, note, mode=SHARED, forced=Forced.CONTENTS, temporary=own_temporary(self.path))
         except OSError as error:
-            raise ArchiveError(f"{self.where} cannot be written ({error.strerror}): look at its folder") from error
+            raise ArchiveError(f"{self.where} cannot be written ({error.strerror}): check its folder") from error
 
     def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:  # noqa: ARG002 - there is one, of one log
         """

@@ -8,7 +8,7 @@ row is the sequencer, so any number of Appenders in any number of processes may 
 
 Guarantee: an answer is true. `Appended` is durable. An error other than `OutcomeUnknownError` means that this call
 appended nothing of that group and will not. If the answer to a COMMIT is lost, the same groups are submitted again.
-Under the head lock their ids tell whether they are in the log, so a retry is the look-up.
+Under the head lock their ids tell whether they are in the log, so a retry is the lookup.
 
 Nothing is appended to a server that would lose what it has acknowledged (`UnsafeServerError`), nor to a log that the
 signer has not confirmed since the server started (`UnconfirmedLogError`). So a restored database accepts no entries

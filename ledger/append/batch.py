@@ -3,13 +3,13 @@
 One transaction of the Appender, statement by statement.
 
 The order is the protocol. `open` and `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look up the
-group ids. The look-up is a statement of its own, so it sees what was committed before the lock was taken. `sequence`:
+group ids. The lookup is a statement of its own, so it sees what was committed before the lock was taken. `sequence`:
 the pure rules, with guards one by one in between. `commit` and `committed`: insert, move the heads, COMMIT. Statements
 that need no answer in between share a round trip. The next transaction may be opened right behind a COMMIT whose answer
 is still to come.
 
 The head of one log can be locked before it is known what will be appended to it (`open_early`). Then its first entries
-are made while the ids are looked up, as if none were in the log. Nothing is sent before the look-up is answered. If a
+are made while the ids are looked up, as if none were in the log. Nothing is sent before the lookup is answered. If a
 group was found, the entries are made again.
 """
 
@@ -109,9 +109,9 @@ class AppendTransaction:
         """The log whose head was requested early."""
         self._opened: asyncio.Future[list[StatementResult]] | None = None
         self._looks_up_apart = False
-        """Whether `_opened` has nothing but the look-up."""
+        """Whether `_opened` has nothing but the lookup."""
         self._looking_up: asyncio.Future[list[StatementResult]] | None = None
-        """The look-up, while entries are made at the same time."""
+        """The lookup, while entries are made at the same time."""
         self._committing: tuple[bool, asyncio.Future[list[StatementResult]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
         self._unsent: dict[int, list[SequencedEntry]] = {}
@@ -161,7 +161,7 @@ class AppendTransaction:
 
     def open(self, groups: Groups, *, wait: bool) -> None:
         """
-        Send BEGIN, the locking of the heads that are free, and the look-up of the groups; `begin` has the answers.
+        Send BEGIN, the locking of the heads that are free, and the lookup of the groups; `begin` has the answers.
 
         With `wait`, wait up to 100 ms for the head of a single log; not after `open_early`. Every log must be admitted.
 
@@ -218,7 +218,7 @@ class AppendTransaction:
         return set(self._batches)
 
     async def _looked_up(self) -> bool:
-        """Wait for the look-up that is in flight, if one is; tell whether it has found a group."""
+        """Wait for the lookup that is in flight, if one is; tell whether it has found a group."""
         looking_up, self._looking_up = self._looking_up, None
         return looking_up is not None and await self._keep_stored((await looking_up)[-1])
 

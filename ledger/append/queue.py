@@ -41,9 +41,9 @@ class Submission:
     alone: bool = False
     """True after a batch that held it failed: from then on it is written alone, so that it cannot fail other groups."""
     commit_sent: bool = False
-    """True while a COMMIT that holds it may have arrived, until its answer or a look-up under the head lock says so."""
+    """True while a COMMIT that holds it may have arrived, until its answer or a lookup under the head lock says so."""
     found: bool = False
-    """True if the last look-up under the head lock found it in the log."""
+    """True if the last lookup under the head lock found it in the log."""
     unconfirmed: bool = False
     """True if it waits because its log is not confirmed."""
 

@@ -7,7 +7,7 @@ frequent under load, and a statement costs by its parameters.
 
 Locking the heads returns where each log ends, the time after the lock, and whether the log accepts entries. That is
 read anew for every batch. So a connection that has been open for long learns that a log is no longer confirmed, or that
-the server no longer waits for its disk. The look-up of group ids returns which groups the log already holds, as the
+the server no longer waits for its disk. The lookup of group ids returns which groups the log already holds, as the
 rules compare them. Guarantee: such a group is returned whole, or its log is reported as broken.
 """
 
@@ -84,7 +84,7 @@ def lock_head(log_ids: Collection[int]) -> Statement:
 
 def find_groups(groups: Mapping[int, Sequence[Group]]) -> Statement:
     """
-    Return the look-up of which groups the logs hold already; rows are (log_id, index, entry) of their first entries.
+    Return the lookup of which groups the logs hold already; rows are (log_id, index, entry) of their first entries.
     """
     ids = uuid_array([group.id for of_log in groups.values() for group in of_log])
     if len(groups) == 1:

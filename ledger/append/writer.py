@@ -3,7 +3,7 @@
 The Appender's task that writes: one batch after another, each in one transaction, the next opened behind the last.
 
 While the server runs a batch and makes it durable, the callers of the batch before get their answers. What they and
-others submit then is the next batch. Its BEGIN, locks and look-up are sent before the COMMIT is answered, so neither
+others submit then is the next batch. Its BEGIN, locks and lookup are sent before the COMMIT is answered, so neither
 side waits for the other. Only hashing needs the locked head, and nothing is hashed ahead, because an entry holds the
 time at which its head was locked.
 
@@ -18,7 +18,7 @@ rather than busy: its process may have been stopped in a transaction. For a whil
 other logs a fifth of the time at most. While other processes write, no head is requested before there is a batch to
 write, because it would be held longer.
 
-A transaction fails with one of three kinds of errors. If the server or the connection cannot go on, the same groups are
+A transaction fails with one of three kinds of errors. If the server or the connection fails, the same groups are
 tried again. If a group was refused or what is stored is corrupt, each group is written alone, and the one that fails
 alone is refused. An unexpected error is treated as if a group had caused it, so that one group cannot stop the appends
 of others.

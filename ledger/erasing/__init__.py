@@ -6,5 +6,5 @@ Read `erase.py` first: it records the erasure, destroys the key and deletes the 
 `format/sealing.py` defines how a part is encrypted under the key of the person it is about, `sealer.py` does that
 before an append, and `subject_keys.py` keeps the keys, outside the database. `execution.py` does what an entry says,
 and `rerun.py` repeats what a restored backup has forgotten. `redaction.py` finds a person's login in what is kept
-beside the log.
+outside the log.
 """

@@ -9,7 +9,7 @@ The order, each step durable before the next, and each harmless when repeated:
    process appends later. Their API keys are revoked in the same group, so they are refused from here on, too.
 2. The person's data key is destroyed, and with it every copy of their sealed parts, wherever it is.
 3. Their parts are deleted, page by page. Parts stored before there were keys are in the clear; this step erases them.
-   Then the copies beside the log that name them are redacted (`Copies`), and last the row that says who they were is
+   Then the copies outside the log that name them are redacted (`Copies`), and last the row that says who they were is
    deleted.
 4. Read models that no reader uses any more, and that the entry will not reach, are dropped.
 5. `erasures_done` records that the entry has been executed.
@@ -98,7 +98,7 @@ async def nothing_to_revoke(_log: Log, _subject: str) -> Revocations:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """
-    What was erased: by which entry of the log of `origin`, and how many parts, and copies of a login beside the log,
+    What was erased: by which entry of the log of `origin`, and how many parts, and copies of a login outside the log,
     were deleted by this call.
     """
 
@@ -124,7 +124,7 @@ class Eraser:
     Erases parts of any log.
 
     `connection` works as the eraser's role, in autocommit mode. `appender` knows the guard `subject.erase` and those of
-    what `revoke` returns. `copies` are the copies that this installation keeps beside the log.
+    what `revoke` returns. `copies` are the copies that this installation keeps outside the log.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Eraser:
     async def _erase_person(self, log: Log, erased: PayloadErased, request: ErasureRequest) -> Erasure:
         event, subject = _prepared(erased, request), erased.subject or ""
         for _ in range(ATTEMPTS):
-            marks = await self._marks(log, subject)  # before the look-up of the entry, which is appended with its mark
+            marks = await self._marks(log, subject)  # before the lookup of the entry, which is appended with its mark
             if (known := await self._known(log, (), erased)) is not None:
                 return await self._repeat(known)
             self._check_known(log, subject, marks)

@@ -32,11 +32,11 @@ _QUERIES: Final = load_queries("ledger.store", "erasure.sql")
 
 
 class Copies(Protocol):
-    """What else in an installation holds copies of what is erased: read models, messages, files beside the database."""
+    """Whatever else holds copies of erased data: read models, messages, files outside the database."""
 
     async def forget_person(self, log_id: int, subject: str, /) -> int:
         """
-        Redact the login of a subject in what is kept beside the log; return how many copies that were.
+        Redact the login of a subject in what is kept outside the log; return how many copies that were.
 
         The row with the identity is deleted only after this, because without it the login would be unknown. Harmless
         when repeated.
@@ -65,7 +65,7 @@ class NoCopies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """What was deleted: how many payload parts, and how many copies of a login beside the log."""
+    """What was deleted: how many payload parts, and how many copies of a login outside the log."""
 
     parts: int
     copies: int = 0
@@ -97,7 +97,7 @@ async def execute_erasure(erasing: ErasureTargets, recorded: RecordedErasure) ->
 
     Raises:
         SubjectKeysError: if a key cannot be destroyed; nothing is deleted then.
-        LedgerError: if a copy beside the log cannot be reached; the rest is deleted then.
+        LedgerError: if a copy outside the log cannot be reached; the rest is deleted then.
     """
     where = {"log_id": recorded.log_id, "index": recorded.index}
     await erasing.connection.execute(_QUERIES["await_erasure_lock"], where)
@@ -119,7 +119,7 @@ async def execute_erasure_if_free(erasing: ErasureTargets, recorded: RecordedEra
 
 async def erase_person(erasing: ErasureTargets, log_id: int, subject: str) -> Deleted:
     """
-    Destroy the key of a subject, then delete its parts, every copy of its login beside the log, and its identity.
+    Destroy the key of a subject, then delete its parts, every copy of its login outside the log, and its identity.
 
     Raises as `execute_erasure`.
     """

@@ -2,7 +2,7 @@
 """
 Finds and redacts a login in bytes or text, in the forms it takes: plain, in JSON, and in a URL. Pure.
 
-For what is kept beside the log in the clear. Nothing there says whom it is about, so a person's login is searched for.
+For what is kept outside the log in the clear. Nothing there says whom it is about, so it is searched for a login.
 It matches where it is a word of its own, in any case: `etl` does not match `etl_orders`, and matches `ETL/1`.
 """
 

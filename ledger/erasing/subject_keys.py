@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The data keys of subjects: a folder of small files beside the signer's keys, never in the database.
+The data keys of subjects: a folder of small files next to the signer's keys, never in the database.
 
     id              names the folder; the database remembers it, so that no process works with the keys of another one
     lock            locked (flock) by whoever writes the files below (`key_files.py`)
     00 … ff         the keys of the subjects whose names begin so, one line each
 
-Why not in the database: a dump, a replica, a base backup and the archived WAL would each hold the keys beside what they
-open, and every restored backup would bring back the destroyed ones. Here a key exists once. Destroyed here, it is
-destroyed for all of those copies, wherever they are. Only a *backup of this folder* must not outlive an erasure: keep
-only the newest, and repeat the erasures after a restore (`rerun_erasures` does).
+Why not in the database: a dump, a replica, a base backup and the archived WAL would each hold the keys together with
+what they open, and every restored backup would bring back the destroyed ones. Here a key exists once. Destroyed here,
+it is destroyed for all of those copies, wherever they are. Only a *backup of this folder* must not outlive an erasure:
+keep only the newest, and repeat the erasures after a restore (`rerun_erasures` does).
 
 Guarantees: a key that was returned is on the disk. A destroyed key is gone from every process that shares the folder as
 soon as `destroy` has returned, because before each use they check whether the file has changed (about 2 µs). A stopped

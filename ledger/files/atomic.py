@@ -2,10 +2,10 @@
 """
 Writes a whole file at once: a crash at any moment leaves the old contents or the new ones, and never a part of them.
 
-All packages replace and create their files here. The steps are always the same: a temporary file beside the target, its
-contents forced to the disk, a rename, the directory forced to the disk. `Forced` says how many of them a file needs: a
-rename that is not forced can be lost in a power cut, and a rename of contents that were not forced can leave an empty
-file (fsync(2), rename(2)).
+All packages replace and create their files here. The steps are always the same: a temporary file next to the target,
+its contents forced to the disk, a rename, the directory forced to the disk. `Forced` says how many of them a file
+needs: a rename that is not forced can be lost in a power cut, and a rename of contents that were not forced can leave
+an empty file (fsync(2), rename(2)).
 
 The temporary file is always a new one: what is there under its name, left by a crash or planted by another user, is
 removed and not written into. A killed process leaves it behind; the next write under that name takes its place.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-An exported log: a directory of files (C2SP tlog-tiles), and what we keep beside them.
+An exported log: a directory of files (C2SP tlog-tiles), and the files that we add.
 
     checkpoint              the signed note: origin, size, root
     vkey                    the log's verifier key, for convenience: do not trust a key that came with the log
@@ -94,7 +94,7 @@ class LogDirectory:
 
     def read_key(self) -> str:
         """
-        Return the text of the verifier key beside the log; anybody may have put it there.
+        Return the text of the verifier key in the directory; anybody may have put it there.
 
         Raises:
             UnreadableError: if it cannot be read.

@@ -7,7 +7,7 @@ Guarantee: `open_cosignatures` returns a key only if it has cosigned exactly thi
 There are two types. Ed25519 (0x04) signs the checkpoint's text. ML-DSA-44 (0x06) signs what the text says and the
 witness's own name; `signature.py` has both messages. Subtrees that do not begin at the first leaf are not signed here.
 
-A log may sign with ML-DSA-44, too, beside Ed25519 and never instead of it. C2SP tlog-checkpoint, "Signatures",
+A log may sign with ML-DSA-44, too, in addition to Ed25519 and never instead of it. C2SP tlog-checkpoint, "Signatures",
 recommends it, and a quantum computer cannot forge it. Its line is a cosignature by the log itself: the name of the key
 is the log's origin, the time is that of signing. A verifier that does not know the key ignores the line. One that has
 pinned it need not trust Ed25519. The private half is always a file, because agents hold no such keys.

@@ -48,7 +48,7 @@ _KIND = re.compile(r"[a-z][a-z_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One payload part: stored beside the log under a salted commitment, and deletable alone."""
+    """One payload part: stored outside the log under a salted commitment, and deletable alone."""
 
     name: str
     payload: bytes

@@ -274,7 +274,7 @@ def follow_keys(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, orig
     ml_dsa = dict.fromkeys(key.public for key in pinned if key.algorithm == ML_DSA_44_COSIGNATURE)
     if ml_dsa and not publics:
         raise LedgerError(
-            f"the system log {origin} tells of Ed25519 keys only: pin one of those, too, and an ML-DSA-44 key beside it"
+            f"the system log {origin} records Ed25519 keys only: pin one of those, too, not an ML-DSA-44 key alone"
         )
     chains = _Chains(origin)
     for data in entries:

@@ -103,7 +103,7 @@ class Frontier:
         return cls(size=size, hashes=tuple(split_hashes(data)))
 
     def pack(self) -> bytes:
-        """Return the hashes joined, 32 bytes each, largest subtree first; `size` is stored beside them."""
+        """Return the hashes joined, 32 bytes each, largest subtree first; `size` is stored separately."""
         return b"".join(self.hashes)
 
     def extended(self, leaves: Iterable[bytes]) -> Frontier:

@@ -44,7 +44,7 @@ class KeyEncryption(Protocol):
     """
     Wraps data keys for storage: a local file (`FileKeyEncryption`), or a key management service.
 
-    `id` names the key-encryption key, and is stored beside every key it has wrapped. `context` must be the same for
+    `id` names the key-encryption key, and is stored with every key it has wrapped. `context` must be the same for
     both calls. A person's key is wrapped once, and unwrapped once in each process.
     """
 

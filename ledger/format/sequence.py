@@ -77,7 +77,7 @@ class Group:
         if not self.then:
             raise FormatError(f"group {self.id}", expected="at least one event to append", found="none")
         if self.otherwise and not self.guard:
-            raise FormatError(f"group {self.id}", expected="a guard beside its else branch", found="none")
+            raise FormatError(f"group {self.id}", expected="a guard with its else branch", found="none")
         count = max(len(self.then), len(self.otherwise))
         if count > GROUP_EVENTS_MAX:
             raise LimitExceededError(f"group {self.id}, events", found=count, limit=GROUP_EVENTS_MAX)

@@ -14,7 +14,7 @@ erased since. `export_parts` writes those that still exist, each time anew.
 
 Each file appears whole or not at all. `checkpoint` appears after all that it covers, so a directory with a checkpoint
 is complete. The key and the time stamp of a checkpoint appear after it, and are removed before it is replaced, because
-beside another checkpoint they would contradict it. Files are not synced one by one: an export is a copy, can be made
+next to another checkpoint they would contradict it. Files are not synced one by one: an export is a copy, can be made
 again, and is verified where it arrives.
 
 `read_resource` serves nothing that the newest signed checkpoint does not cover, so a client sees the log grow from one
@@ -120,7 +120,7 @@ async def export_stamped_log(
     progress: ProgressCallback = lambda _done, _of: None,
 ) -> Exported:
     """
-    Write the log, up to its newest time-stamped checkpoint, with the stamp (RFC 3161) beside that, and return it.
+    Write the log, up to its newest time-stamped checkpoint, and its time stamp (RFC 3161); return the checkpoint.
 
     Raises:
         NoCheckpointError: if none of its checkpoints that may be published has been stamped yet.
@@ -173,7 +173,7 @@ async def export_parts(
     progress: ProgressCallback = lambda _done, _of: None,
 ) -> int:
     """
-    Write beside an exported log the payload parts that still exist; return how many entries have some.
+    Add the payload parts that still exist to an exported log; return how many entries have some.
 
     This discloses the content of the parts, in the clear. `connection` reads as a role that may see them (`as_reader`);
     `opener` has the keys of sealed parts.
@@ -323,7 +323,7 @@ class ExportFiles:
 
     def _origin_of_key(self) -> str | None:
         """
-        Return the origin of the export in the directory, by the key beside it; the key may have been rotated since.
+        Return the origin of the export in the directory, from its key file; the key may have been rotated since.
         """
         try:
             return VerifierKey.parse(self.directory.read_key()).name
@@ -340,7 +340,7 @@ def disclosed_in(files: Iterable[str]) -> set[str]:
 
 def _refused(path: Path, error: OSError) -> ExportRefusedError:
     return ExportRefusedError(
-        f"{path} cannot be written ({error.strerror or error}): make room, or name another directory"
+        f"{path} cannot be written ({error.strerror or error}): free some space, or name another directory"
     )
 
 

@@ -20,7 +20,7 @@ Two logs of one origin can diverge: a restored database may have grown in anothe
 index on the same index means different entries. `count_shared` returns the length of the common prefix.
 
 `read_adoptable` and `adopt` are for the opposite case: the key directory is older than the database, or its notes are
-lost. A note is kept beside the key before it leaves, so a database never holds a checkpoint without its note otherwise.
+lost. A note is stored next to the key before it leaves, so otherwise no database holds a checkpoint without its note.
 The database may have been set back as well, and no check here can tell. So an operator decides, who may ask a witness
 or an auditor for the newest checkpoint they have seen. What is adopted was verified: every entry and every checkpoint.
 """
@@ -259,5 +259,5 @@ def adopt(keys: KeyDirectory, adoptable: Adoptable) -> None:
     with keys.locked(timeout_s=KEYS_WAIT_S):
         notes = keys.read_notes()
         if notes.get(origin) != adoptable.noted:
-            raise NothingToAdoptError(f"log {origin}: the signer's note has changed in the meantime: look again")
+            raise NothingToAdoptError(f"log {origin}: the signer's note has changed in the meantime: check again")
         keys.keep_notes({**notes, origin: adoptable.stored})

@@ -65,7 +65,7 @@ class ReplayedEntry:
             if part.name == name:
                 return part.payload
         raise RecoveryError(
-            f"entry {self.entry.index} ({self.entry.type}): expected its payload part {name}, from which rows beside "
+            f"entry {self.entry.index} ({self.entry.type}): expected its payload part {name}, from which rows outside "
             "the log are made, found none in the export: name one that was made with --parts"
         )
 
@@ -296,7 +296,7 @@ class Replayer:
                     index = group[0].entry.index
                     raise BrokenError(
                         Fault.GROUP,
-                        where=f"rows beside {self._log.origin}",
+                        where=f"rows derived from {self._log.origin}",
                         expected=f"rows that guard {call.guard} of entry {index} fits, as it did before",
                         found="others, which do not follow from the log before it",
                         index=index,

@@ -3,7 +3,7 @@
 Checks that a database is consistent with what was signed: the rule by which the signer signs, confirms or refuses a
 log.
 
-A log passes if it extends all that is known of it: its last note beside the key, and the newest checkpoint in the
+A log passes if it extends all that is known of it: its last note next to the key, and the newest checkpoint in the
 database. A note is kept before it is published, so the notes are never behind the checkpoints. If they are, or are
 missing, the key directory is older than the database, and nobody here knows what was signed last: the database may be a
 backup too. Such a log waits until an operator has adopted it (`recovering/recover.py`).

@@ -4,14 +4,14 @@ The keys of one signer and the life of each, as the key directory stores them.
 
     joining       made, but not in the system log yet: it signs nothing
     active        signs every checkpoint; there is always exactly one
-    overlapping   the previous one: signs every checkpoint beside the active one, until it is retired
+    overlapping   the previous one: signs every checkpoint together with the active one, until it is retired
     retiring      signs nothing any more, but the system log does not say so yet
     retired       its private half is destroyed; it verifies what it has signed
 
 A key passes through them in this order (the first one of an installation begins as active). No other key begins while
 one is joining, overlapping or retiring, so at most two keys sign.
 
-ML-DSA-44 keys, if there are any, have a life of their own beside these: active, overlapping, retired.
+ML-DSA-44 keys, if there are any, have a lifecycle of their own: active, overlapping, retired.
 
 A ring is stored as a note that the active key has signed. So somebody who can write the directory but not sign, for
 example because an agent holds the keys, cannot add a key. A ring with ML-DSA-44 keys has version 2 of the text. Without

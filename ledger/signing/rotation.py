@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The lifecycle of the signer's keys: a new key signs beside the previous one, and alone once that is retired.
+The lifecycle of the signer's keys: a new key signs together with the previous one, and alone once that is retired.
 
 Rotation:
 1. The new private half is written to the disk, or is in an agent. The ring lists the key as joining, with the statement
@@ -21,16 +21,14 @@ A step that changes the directory holds its lock. So it happens between two roun
 signed last is known exactly. Appending holds no lock, because the signer may have to confirm the log meanwhile.
 
 Keys of ML-DSA-44 have another lifecycle, which does not affect the one above; the active key signs the ring. A key is
-added, signs beside the previous one, and is retired, never by itself. Adding: the private half is on the disk before
-the ring lists it; it signs from the next checkpoint on. To replace a key without a gap, add another, let verifiers pin
-it, and retire. Retiring ends the older of two keys, or the only one. It changes the ring first, then destroys the
-private half. If a crash comes between, the next change of the keys destroys it, and retiring again resumes. The log
-does not record these keys: an auditor pins one as the first key was pinned, outside the log.
+added, signs together with the previous one, and is retired; none of that happens by itself. Adding: the private half is
+on the disk before the ring lists it; it signs from the next checkpoint on. To replace a key without a gap, add another,
+let verifiers pin it, and retire. Retiring ends the older of two keys, or the only one. It changes the ring first, then
+destroys the private half. If a crash comes between, the next change of the keys destroys it, and retiring again
+resumes. The log does not record these keys: an auditor pins one as the first key was pinned, outside the log.
 
-
-
-Whoever changes keys lets a signer do a round before, so that the log accepts what is appended, and one after, so that
-the new keys sign at once. Beside a running `lakeproof up` that signer stands by.
+Whoever changes keys runs one round of a signer before, so that the log accepts what is appended, and one after, so
+that the new keys sign at once. While `lakeproof up` runs, that signer stands by.
 """
 
 from __future__ import annotations
@@ -146,7 +144,7 @@ class KeyRotation:
 
     async def rotate(self, make: Callable[[], NewKey]) -> KeyRecord:
         """
-        Let a new key join and sign beside the active one; return it. An interrupted rotation is resumed.
+        Let a new key join and sign together with the active one; return it. An interrupted rotation is resumed.
 
         Raises:
             RotationError: if an older key still overlaps, or the new one was used before.
@@ -271,7 +269,7 @@ class KeyRotation:
 
 def add_ml_dsa_key(directory: KeyDirectory, *, random: Callable[[int], bytes] = os.urandom) -> MlDsaRecord:
     """
-    Make an ML-DSA-44 key that signs beside all others, and return it; `random` gives that many random bytes.
+    Make an ML-DSA-44 key that signs together with all others, and return it; `random(n)` returns n random bytes.
 
     Raises:
         RotationError: if two sign already, or it was used before.

@@ -6,19 +6,19 @@ Guarantee: for one log and one size at most one root is ever published, and each
 extends the one before, whatever crashes or is restored from a backup. How:
 
 1. One signer at a time: a session advisory lock on the database, a file lock on the key directory.
-2. Each log is compared with what was signed last, beside the key and in the table of checkpoints (`consistency.py`). A
-   log that does not extend it, or is closed, is refused, and the others are signed.
+2. Each log is compared with what was signed last: the note next to the key, and the newest row of checkpoints
+   (`consistency.py`). A log that does not extend it, or is closed, is refused, and the others are signed.
 3. A log that passed is confirmed for this start of the server, once everything erased from it is erased again. A log
    that did not pass loses its confirmation (`consistency.py`).
-4. A note, signed by every key that signs now (`rotation.py`), is written beside the keys, on the disk, before it is
-   published.
+4. A note, signed by every key that signs now (`rotation.py`), is forced to the disk, next to the keys, before it
+   is published.
 5. It is published by an INSERT into `ledger.checkpoints`. A note that was kept and is missing there is put back.
 
 The tree that was signed last stays in memory, so a round costs one read of the new leaf hashes in each log that has
 grown.
 
 A note whose row is missing may never have arrived: the signer died in between, and puts it back. If it had arrived, the
-row was removed. So the signer records, in a file beside its notes, which checkpoints have arrived. The file is written
+row was removed. So the signer records, in a file next to its notes, which checkpoints have arrived. The file is written
 without waiting for the disk: after a power cut it may list fewer, never more.
 """
 

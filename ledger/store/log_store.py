@@ -43,7 +43,7 @@ class LogStore:
     """
     The appender and the connections of all tenants, for worker threads. Make it on the event loop.
 
-    `lend` lends connections that may read the requested entries and heads, and for recorded events the rows beside the
+    `lend` lends connections that may read the requested entries and heads, and for recorded events the rows outside the
     log, as a tenant's reader or the auditor may. `new_group_id` makes a UUIDv7.
     """
 
@@ -94,7 +94,7 @@ class LogStore:
         Return version, index and entry of what is recorded of an aggregate, by version: those in `versions`.
 
         Raises:
-            FormatError: if a row names an entry that does not exist; the rows beside the log are corrupt.
+            FormatError: if a row names an entry that does not exist; the rows outside the log are corrupt.
         """
         query = "recorded_events_newest_first" if newest_first else "recorded_events"
 

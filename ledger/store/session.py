@@ -53,11 +53,11 @@ SESSION: Final = {
     "idle_in_transaction_session_timeout": "5s",
     "transaction_timeout": "30s",
     # Each statement is planned once, for the index made for it. Statistics know nothing of a log that is new or has
-    # grown since they were made. With them, a look-up of 256 ids reads the whole log: 14 ms instead of 0.2.
+    # grown since they were made. With them, a lookup of 256 ids reads the whole log: 14 ms instead of 0.2.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
-    "enable_sort": "off",  # the look-up needs the order of its index, which no other index has
+    "enable_sort": "off",  # the lookup needs the order of its index, which no other index has
     "jit": "off",
     # … and how the server notices that we have (over a Unix socket these have no effect, and are not needed).
     "tcp_keepalives_idle": "5",

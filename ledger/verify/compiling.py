@@ -5,7 +5,7 @@ Compiles Python with numba: without the interpreter's lock, and without referenc
 numba would count references atomically, for every array at every call between compiled functions: four times as slow.
 So compiled code must not create arrays.
 
-numba stores compiled code where `NUMBA_CACHE_DIR` says, else beside the function's file, else in the user's cache. It
+numba stores compiled code where `NUMBA_CACHE_DIR` says, else next to the function's file, else in the user's cache. It
 compiles again only if the date or size of that one file has changed. So whatever compiled code calls must be in the
 same file, and whatever differs between processes must be an argument.
 """

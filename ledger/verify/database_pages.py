@@ -200,7 +200,7 @@ async def read_sound_head(connection: Connection, log_id: int) -> StoredHead:
 
 async def read_stored_tile(connection: Connection, log_id: int, *, level: int, index: int) -> tuple[Tile, bytes | None]:
     """
-    Return a complete tile, and the root that is kept beside it, if one is.
+    Return a complete tile, and its root if that is stored.
 
     Raises:
         BrokenError: (`Fault.TILE`) if it is not there, or not of 256 hashes.

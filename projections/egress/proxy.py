@@ -102,7 +102,7 @@ class EgressProxy:
     _tokens: dict[tuple[Destination, ...], str] = field(default_factory=dict)
     """Read and written under `_lock`."""
     _destinations: dict[str, tuple[Destination, ...]] = field(default_factory=dict)
-    """By token. Written under `_lock`; connections look a token up without it: one dict look-up is atomic."""
+    """By token. Written under `_lock`; connections look a token up without it: one dict lookup is atomic."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(CONNECTIONS_MAX))
     """One permit per connection: acquired by the accepting thread, released by the thread that serves it."""

@@ -154,6 +154,6 @@ def _is_number(name: str) -> bool:
 
 def _malformed(text: str) -> EgressRulesError:
     return EgressRulesError(
-        f"expected '{PUBLIC}', a host, an address or a network (10.1.0.0/16), with a port behind a colon if wanted, "
+        f"expected '{PUBLIC}', a host, an address or a network (10.1.0.0/16), with an optional port behind a colon, "
         f"IPv6 with a port in brackets, found {text!r:.100}"
     )

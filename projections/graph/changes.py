@@ -100,7 +100,7 @@ class GraphChanges:
         """
         Let the edge be there if `end` (a version of something) exists and was in force at index `as_of`.
 
-        The one change that looks at what is there. It still does not depend on how entries are cut into batches: a
+        The one change that reads the graph. It still does not depend on how entries are cut into batches: a
         version's `from_index` is set once, by an entry before this one, and a `to_index` set later is above `as_of`.
 
         Raises:
@@ -112,7 +112,7 @@ class GraphChanges:
         """
         Let every policy that was in force at index `as_of` govern `table`, each as its property `governs` says.
 
-        It looks at what is there, and does not depend on batches, for the same reason as `edge_if_in_force`.
+        It reads the graph, and does not depend on batches, for the same reason as `edge_if_in_force`.
         """
         self.governed[table, as_of] = None
 

@@ -29,7 +29,7 @@ from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 
 def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None:
     """
-    Add a decision: who wanted to write what, and what it was judged by.
+    Add a decision: who requested which write, and which policies judged it.
     """
     entry, principal = item.entry, read_principal(item)
     write = _write_event(

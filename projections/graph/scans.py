@@ -40,7 +40,7 @@ def named(changes: GraphChanges, bound: NamedTable) -> None:
     if bound.before is not None and bound.before != bound.key:
         changes.edge(vertices.target(changes, bound.before), EdgeLabel.RENAMED_TO, table)
     if not bound.is_known:
-        return  # no entry was about it before, so there is nothing to look for
+        return  # no earlier entry was about it, so there is nothing to find
     for vertex, properties in changes.things_of(bound.table_uuid):
         changes.vertices.setdefault(vertex, {})
         if vertex.label is VertexLabel.SNAPSHOT:

@@ -100,7 +100,7 @@ def to_group(event: ParsedEvent, *, actor: str, at: datetime, random: Callable[[
     part = Part(name=PART, payload=event.raw, salt=random(SALT_SIZE_BYTES), subject=actor)
     empty = LineageReceived(
         columns=(),
-        # Counts at their largest: no other number takes more room.
+        # Counts at their largest: no other number takes more space.
         columns_omitted=EVENT_ITEMS_MAX,
         datasets=(),
         datasets_omitted=EVENT_ITEMS_MAX,

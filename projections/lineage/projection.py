@@ -92,7 +92,7 @@ async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[Ju
 
 
 async def _known(transaction: Transaction, lookups: Lookups) -> KnownTables:
-    """Return what is stored for these look-ups."""
+    """Return what is stored for these lookups."""
     known = KnownTables()
     if not lookups.names:
         return known  # no lineage event: nothing is resolved

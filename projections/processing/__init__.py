@@ -3,5 +3,5 @@
 How entries get into read models: the `Projection` protocol, cursors, the runner, and rebuilding.
 
 Read `projection.py` first, then `runner.py` (keeps the live generations up to date) and `generations.py` (builds one
-again beside the live one, compares, switches).
+again next to the live one, compares, switches).
 """

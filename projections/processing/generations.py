@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Generations: rebuild a projection from the log beside the live generation, compare, switch.
+Generations: rebuild a projection from the log next to the live generation, compare, switch.
 
 Guarantee: readers move from one complete generation to another of the same entries, by one committed change of one row,
 and `rebuild` switches only if the two digests are equal. Nothing is renamed and no number is used twice. The superseded

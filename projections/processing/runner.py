@@ -49,7 +49,7 @@ class ProjectionRunner:
 
     No lock is needed: all fields but one are set once, by `__init__`. `too_old_for` is written only by the task of
     `run`, on its event loop, and may be read from that loop. `catch_up` and `progress` open connections of their own
-    and may run beside `run`. Between processes, the row locks of `projections.live` decide.
+    and may run at the same time as `run`. Between processes, the row locks of `projections.live` decide.
     """
 
     def __init__(

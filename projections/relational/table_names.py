@@ -204,7 +204,7 @@ def lookups_of(entries: Iterable[LogEntry]) -> NameLookups:
 
 async def read_names(transaction: Transaction, projection: str, lookups: NameLookups) -> TableNames:
     """
-    Return the names that a projection's generation stores for these look-ups.
+    Return the names that a projection's generation stores for these lookups.
     """
     if not lookups.uuids and not lookups.keys:
         return TableNames()

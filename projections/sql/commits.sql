@@ -26,7 +26,7 @@ WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.group_id = x
   AND c.index < x.settled_index
 
 -- name: erase_principals
--- Who asked, where the part that said so was erased.
+-- Remove the principal from commits whose part with the principal was erased.
 UPDATE projections.commits AS c
 SET principal = NULL
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (at bigint, actor text, index bigint, before bigint)

@@ -216,7 +216,7 @@ ORDER BY hops, key, origin
 LIMIT %(limit)s
 
 -- name: scanned
--- The snapshots of a table that the log knows, by what came of scanning them: null where no scan has been told of. One
+-- The snapshots of a table that the log knows, by what came of scanning them: null where no scan is recorded. One
 -- that was scanned under several rulesets counts once: as completed if one of them was.
 SELECT n.status, count(*), count(*) FILTER (WHERE n.is_sampled), count(*) FILTER (WHERE n.is_silent)
 FROM (

@@ -50,7 +50,7 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (digest text, location text, key t
 ON CONFLICT (log_id, generation, digest) DO UPDATE SET key = excluded.key
 
 -- name: insert_snapshots
--- Snapshots of tables; one may be told of again.
+-- Snapshots of tables; one may be reported again.
 INSERT INTO projections.lineage_snapshots (log_id, generation, snapshot, key)
 SELECT %(log_id)s, %(generation)s, x.*
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (snapshot text, key text)
@@ -79,7 +79,7 @@ JOIN projections.lineage_cycles AS c
     ON c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = x.source AND c.target = x.target
 
 -- name: known_runs
--- These runs, as far as they were told of.
+-- These runs, as far as events have reported them.
 SELECT run_id, job, engine, state, event_time, is_complete, inputs, outputs, derived, columns, judged, first_index,
        last_index
 FROM projections.lineage_runs
@@ -148,13 +148,13 @@ JOIN behind AS b ON b.key = e.target
 ORDER BY e.source COLLATE "C", e.target COLLATE "C"
 
 -- name: insert_edges
--- Edges that are drawn, before it is counted who told of them.
+-- Edges that are drawn, before it is counted how often they were reported.
 INSERT INTO projections.lineage_edges (log_id, generation, source, target, first_index, last_index, count, is_kept)
 SELECT %(log_id)s, %(generation)s, x.source, x.target, x.index, x.index, 0, x.is_kept
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text, index bigint, is_kept boolean)
 
 -- name: count_edges
--- Complete runs and static events that told of edges that are drawn.
+-- Count the complete runs and static events that reported edges that are drawn.
 UPDATE projections.lineage_edges AS e
 SET last_index = x.last_index, job = x.job, run_id = x.run_id, source_version = x.source_version,
     target_version = x.target_version, count = e.count + x.count
@@ -165,7 +165,7 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 WHERE e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = x.source AND e.target = x.target
 
 -- name: count_columns
--- Events that told of column edges.
+-- Count the events that reported column edges.
 INSERT INTO projections.lineage_columns AS c (
     log_id, generation, digest, source, source_column, target, target_column, first_index, last_index, count
 )
@@ -197,8 +197,8 @@ USING jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text)
 WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = x.source AND c.target = x.target
 
 -- name: mark_reported
--- The entries that tell of them; the first one behind the refusal counts.
-WITH told AS (
+-- Note the entries that report refused edges; the first one behind the refusal counts.
+WITH reported AS (
     SELECT c.source, c.target, min(x.told_index) AS told_index
     FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text, told_index bigint)
     JOIN projections.lineage_cycles AS c
@@ -207,11 +207,11 @@ WITH told AS (
     GROUP BY c.source, c.target
 )
 UPDATE projections.lineage_cycles AS c SET told_index = t.told_index
-FROM told AS t
+FROM reported AS t
 WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = t.source AND c.target = t.target
 
 -- name: count_omitted
--- What was told and is not drawn, by data set.
+-- Count what was reported and is not drawn, by data set.
 INSERT INTO projections.lineage_omitted AS o (
     log_id, generation, key, columns, datasets, names, edges, ambiguous, refused
 )
@@ -225,7 +225,7 @@ SET columns = o.columns + excluded.columns, datasets = o.datasets + excluded.dat
     ambiguous = o.ambiguous + excluded.ambiguous, refused = o.refused + excluded.refused
 
 -- name: upsert_jobs
--- Jobs that events told of.
+-- Jobs that events reported.
 INSERT INTO projections.lineage_jobs (log_id, generation, job, namespace, name, first_index, last_index)
 SELECT %(log_id)s, %(generation)s, x.*
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
@@ -234,7 +234,7 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 ON CONFLICT (log_id, generation, job) DO UPDATE SET last_index = excluded.last_index
 
 -- name: upsert_runs
--- Runs that events told of.
+-- Runs that events reported.
 INSERT INTO projections.lineage_runs AS r (
     log_id, generation, run_id, job, engine, state, event_time, is_complete, inputs, outputs, derived, columns, judged,
     first_index, last_index
@@ -330,7 +330,7 @@ WHERE log_id = %(log_id)s AND generation = %(generation)s
 DELETE FROM {table} WHERE log_id = %(log_id)s AND generation = %(generation)s
 
 -- name: unreported
--- Edges that were not drawn and of which no entry of the log tells yet, of all logs that are asked for.
+-- Refused edges that no entry of their log reports yet, of the requested logs.
 SELECT c.log_id, c.group_id, c.source, c.target, c.path
 FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
 WHERE l.projection = 'lineage' AND c.told_index IS NULL
@@ -437,7 +437,7 @@ ORDER BY c.last_index DESC, c.source COLLATE "C", c.target COLLATE "C"
 LIMIT %(limit)s
 
 -- name: is_known
--- Whether any entry has named a table or data set: a table by what was told of itself, both by what was told of lineage.
+-- Whether any entry has named a table or data set: entries about the table itself, or about lineage of either.
 SELECT EXISTS (
     SELECT FROM projections.lineage_tables AS t
     WHERE t.log_id = l.log_id AND t.generation = l.generation AND t.key = %(whole_key)s

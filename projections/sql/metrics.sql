@@ -6,7 +6,7 @@ WHERE log_id = %(log_id)s AND generation = %(generation)s AND group_id = ANY(%(g
 ORDER BY index
 
 -- name: upsert_open
--- Approved, or asked for in vain.
+-- Approved decisions, and those whose outcome could not be found out.
 INSERT INTO projections.open_commits (
     log_id, generation, index, group_id, key, recorded_at, actor, operation, reason, is_unknown
 )
@@ -145,7 +145,7 @@ WHERE l.projection = 'metrics'
 ORDER BY c.log_id, c.digest
 
 -- name: events
--- Events of lineage, triggers and detection, by what their type is told apart by.
+-- Events of lineage, triggers and detection, by the members that distinguish events of one type.
 SELECT g.tenant, c.event, c.kind, c.degree, c.count
 FROM projections.live AS l
 JOIN projections.event_totals AS c USING (log_id, generation)

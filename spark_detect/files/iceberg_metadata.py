@@ -321,4 +321,4 @@ class _StoredFiles(FileIO):
 
 
 def _no(location: object) -> NoReturn:
-    raise NotImplementedError(f"detection only reads, and was asked to write {location}")
+    raise NotImplementedError(f"detection only reads, and was to write {location}")

@@ -200,7 +200,7 @@ def _leaf_fields(arrow: pa.Field, path: str) -> Iterator[tuple[str, int | None, 
 
 
 def _is_looked_at(file: pq.ParquetFile, leaf: _Leaf) -> bool:
-    """Tell whether values of the column can look like anything: texts, and numbers (cards)."""
+    """Return whether values of the column can match a pattern: texts, and numbers (cards)."""
     if leaf.column.unread is not None:
         return False
     column = file.schema.column(leaf.number)

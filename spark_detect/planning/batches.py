@@ -219,7 +219,7 @@ class Batches:
         taken: dict[int, int] = {}
         size_bytes = 0
         for number, (each, _) in enumerate(queue):
-            # One alone is taken whatever it weighs, and nobody has to look how much that is.
+            # A single one is taken whatever it weighs, so it need not be weighed.
             size_bytes += weigh(each.log, queue[number][1]) if len(queue) > 1 else 0
             if taken and (number >= self._entries_max or size_bytes > self._bytes_max):
                 break

@@ -26,7 +26,7 @@ from spark_detect.tasks import FileSlice, ScannedColumn
 WALK_MAX: Final = 256
 """Ancestors that one entry may lead to; what older ones added is scanned with the last, as if they had expired."""
 TASK_SIZE_BYTES: Final = 32 * 1024 * 1024
-"""About a second of one core: small enough to share out, large enough that starting a task costs nothing beside it."""
+"""About a second of one core: small enough to share out, large enough that starting a task costs little."""
 BINS_MAX: Final = 8
 REPLACE: Final = "replace"
 

@@ -89,7 +89,7 @@ class TablePlanner:
 
     def plan(self, table: TableTargets) -> list[Task]:
         """
-        Return the tasks for one table; the newest metadata file is read first, since it tells of most snapshots.
+        Return the tasks for one table; the newest metadata file is read first, since it lists the most snapshots.
 
         Raises:
             StorageUnavailableError, SecretMissingError: if its files cannot be reached now.

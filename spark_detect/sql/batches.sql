@@ -25,7 +25,7 @@ ORDER BY index DESC
 LIMIT %(limit)s
 
 -- name: newest_scanned
--- The metadata file that the last scan of a table has read: of a table that was told of before it had a name.
+-- The metadata file that the last scan of a table has read: of a table that was reported before it had a name.
 SELECT s.metadata_location
 FROM projections.live AS l JOIN projections.scans AS s USING (log_id, generation)
 WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND s.table_uuid = %(table_uuid)s

@@ -42,7 +42,7 @@ async def read_decided(
     """
     Return what approved decisions of a log name of a table.
 
-    `connection` must see what is committed while it is used: no transaction that looks at one moment.
+    `connection` must see what is committed while it is used, so it must not be in a snapshot of one moment.
 
     Raises:
         TransientError: if the projection of commits is not there yet, or far behind.

@@ -72,8 +72,8 @@ def parse_s3_event(body: str | bytes) -> tuple[CreatedObject, ...]:
     """
     Return the objects that a message of S3 names as created, in its order; none for S3's test message.
 
-    Events of other kinds are passed over beside these, but a message of nothing else is refused: the queue is then
-    subscribed to what nobody here reads.
+    Events of other kinds are skipped. But a message that has only such events is refused: its queue is subscribed to
+    events that nothing here reads.
 
     Raises:
         PoisonError: if it is no such message; says what was expected and what was found.

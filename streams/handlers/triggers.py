@@ -123,7 +123,7 @@ class _Gathering:
                     messages[message.id] = message
 
     def bury(self, message: Message, error: PoisonError) -> None:
-        # The first reason stands for all: whoever looks into the message finds the others.
+        # The first reason stands for all: whoever reads the message finds the others.
         self.dead.setdefault(message.id, DeadLetter(message=message, reason=str(error)))
 
     def done(self) -> Gathered:

@@ -191,4 +191,4 @@ def _table(answer: dict[str, Any]) -> TableSnapshots:
         case {"unanswered": str(reason)}:
             raise UnansweredError(reason)
         case _:
-            raise UnansweredError("the process that reads metadata files answered something other than it was asked")
+            raise UnansweredError("the process that reads metadata files gave an answer that does not fit the request")

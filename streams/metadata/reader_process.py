@@ -31,7 +31,7 @@ from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, parse_table_snapshot
 from streams.metadata.reader import LENGTH
 
 MEMORY_BYTES_MAX: Final = 1536 * 2**20
-"""Beside what the process takes when it begins: a file of 64 MiB, unpacked, and what JSON makes of it."""
+"""In addition to what the process takes when it begins: for a file of 64 MiB, unpacked, and its parsed JSON."""
 
 MEMORY_KEPT_BYTES_MAX: Final = 256 * 2**20
 """A process that once took more than this is ended: it would not give all of it back."""

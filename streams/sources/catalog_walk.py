@@ -64,7 +64,7 @@ class CatalogReader:
         while waiting and len(tables) < TABLES_MAX:
             parent = waiting.popleft()
             listed = await self._pages("", "namespaces", {"parent": SEPARATOR.join(parent)} if parent else {})
-            # A catalog that does not know `parent` tells of all of them every time: only what is directly below counts.
+            # A catalog that ignores `parent` lists all namespaces every time: only those directly below count.
             levels = {_names(each, "namespaces") for each in listed}
             below = sorted(each for each in levels if each[:-1] == parent)
             seen += len(below)

@@ -206,7 +206,7 @@ class KafkaWorker:
 
     async def _watch(self, routes: Sequence[Route]) -> None:
         """
-        Look, with a consumer that belongs to no group, at what the group has committed.
+        Observe what the group has committed, with a consumer that belongs to no group.
 
         Raises:
             StalledError: if it commits nothing although messages wait.
@@ -218,7 +218,7 @@ class KafkaWorker:
                 committed, end = await self._progress(routes)
             except (KafkaError, OSError):
                 continue  # the brokers are away: the consumer itself waits for them
-            watchdog.look(now_s=monotonic(), committed=committed, end=end)
+            watchdog.observe(now_s=monotonic(), committed=committed, end=end)
 
     async def _progress(self, routes: Sequence[Route]) -> tuple[int, int]:
         """Return how many messages the group has committed, and how many there are, over all partitions."""

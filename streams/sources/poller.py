@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The baseline below events and webhooks: at intervals, look at every table of foreign catalogs, and append what the log
+The baseline below events and webhooks: at intervals, read every table of foreign catalogs, and append what the log
 does not know yet.
 
 The catalog is read first and the log afterwards. Two things are appended: a trigger for a new metadata file (whether a
@@ -125,7 +125,7 @@ class Poller:
 
     async def poll(self, stop: asyncio.Event | None = None) -> None:
         """
-        Look once at every catalog; what cannot be reached is left for the next round.
+        Read every catalog once; what cannot be reached is left for the next round.
 
         Raises:
             psycopg.OperationalError: if the database cannot be reached.
@@ -148,7 +148,7 @@ class Poller:
     async def _poll_tenant(
         self, rows: Sequence[CatalogRow], turns: asyncio.Semaphore, reading: Connection, stop: asyncio.Event | None
     ) -> None:
-        """Look at the catalogs of one tenant, for so long."""
+        """Read the catalogs of one tenant, within the timeout for a tenant."""
         first = self.counts.rounds % len(rows)
         async with turns:
             try:
@@ -178,7 +178,7 @@ class Poller:
         return CatalogReader(http=self._http, key=key, alias=row.alias)
 
     async def _poll_catalog(self, row: CatalogRow, walk: CatalogReader, reading: Connection) -> None:
-        """Look at the next tables of one catalog; where it cannot be read, the next round goes on behind that."""
+        """Read the next tables of one catalog; if one cannot be read, the next round continues behind it."""
         waiting = self._waiting.setdefault((row.log.log_id, row.alias), deque())
         try:
             if not waiting:

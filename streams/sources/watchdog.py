@@ -29,9 +29,9 @@ class Watchdog:
     _committed: int | None = field(default=None, init=False)
     _since_s: float = field(default=0.0, init=False)
 
-    def look(self, *, now_s: float, committed: int, end: int) -> None:
+    def observe(self, *, now_s: float, committed: int, end: int) -> None:
         """
-        Take note that of `end` messages (the sum over all partitions) `committed` are done.
+        Record that `committed` of `end` messages (sums over all partitions) are done.
 
         Raises:
             StalledError: if some wait, and none was committed for too long.

@@ -49,7 +49,7 @@ WHERE l.duty = free.duty AND l.log_id = free.log_id
 RETURNING l.duty, l.log_id, l.lease, l.failures
 
 -- name: place
--- Where a handler goes on, and where the log ends.
+-- Where a handler continues, and where the log ends.
 SELECT c.next_index, h.size, g.origin, g.tenant, g.reader
 FROM streams.cursors AS c JOIN ledger.heads AS h USING (log_id) JOIN ledger.logs AS g USING (log_id)
 WHERE c.handler = %(handler)s AND c.log_id = %(log_id)s

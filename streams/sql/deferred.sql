@@ -14,7 +14,7 @@ ON CONFLICT DO NOTHING
 
 -- name: claim
 -- Lease a host for which something is due: of the log that was served least recently the host that has waited longest,
--- unless that log has as many in hand as one may have. Two that look at once may exceed that by one.
+-- unless that log has as many in hand as one may have. Two processes that check at once may exceed that by one.
 UPDATE streams.hosts AS h
 SET lease = gen_random_uuid(), free_at = clock_timestamp() + %(lease_s)s * interval '1 second',
     served_at = clock_timestamp()
@@ -108,7 +108,7 @@ UPDATE streams.hosts SET failures = 0, failing_since = NULL
 WHERE log_id = %(log_id)s AND handler = %(handler)s AND host = %(host)s
 
 -- name: drop
--- Nothing was asked, or it was given up: after a while anybody may ask.
+-- The host was not queried, or did not answer: after a while any process may query it.
 UPDATE streams.hosts SET lease = NULL, free_at = clock_timestamp() + %(pause_s)s * interval '1 second'
 WHERE log_id = %(log_id)s AND handler = %(handler)s AND host = %(host)s AND lease = %(lease)s
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.confusables import LOOK_SIZE_BYTES, are_alike, look_of, looks, skeleton
+from gateway.confusables import DIGEST_SIZE_BYTES, are_alike, skeleton, skeleton_columns, skeletons
 from testkit.gateway.confusable_names import ALIKE
 
 UNLIKE = [
@@ -69,14 +69,14 @@ def test_one_letter_of_another_script_hides_nothing(name: str, data: st.DataObje
 
 
 def test_a_look_depends_on_the_parent() -> None:
-    one, other = (look_of(*path)["looks"] for path in (("a", "t"), ("b", "t")))
+    one, other = (skeleton_columns(*path)["looks"] for path in (("a", "t"), ("b", "t")))
     assert isinstance(one, list)
     assert isinstance(other, list)
     assert set(one).isdisjoint(other)
-    assert {len(digest) for digest in one} == {LOOK_SIZE_BYTES}
-    assert look_of("a", "T")["looks"] == one
-    assert look_of("ab", "c") != look_of("a", "bc")
+    assert {len(digest) for digest in one} == {DIGEST_SIZE_BYTES}
+    assert skeleton_columns("a", "T")["looks"] == one
+    assert skeleton_columns("ab", "c") != skeleton_columns("a", "bc")
 
 
 def test_invisible_characters_do_not_change_a_look() -> None:
-    assert looks("\u200b") == looks("\ufe0f") == {""}
+    assert skeletons("\u200b") == skeletons("\ufe0f") == {""}

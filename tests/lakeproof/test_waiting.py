@@ -17,7 +17,7 @@ from lakeproof.demo.waiting import computed_s, until
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "POLL_S", 0)
-    monkeypatch.setattr(waiting, "LOOK_S", 0)
+    monkeypatch.setattr(waiting, "PROGRESS_S", 0)
 
 
 async def expected() -> str:

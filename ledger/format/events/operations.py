@@ -26,7 +26,7 @@ class SignerCreated:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignerRotated:
     """
-    The signer has a new key: from here on it signs beside `previous`, until that one is retired. In the system log.
+    The signer has a new key, which signs together with `previous` until that one is retired. In the system log.
 
     Both are verifier keys of the system log; `note` is the statement that both have signed (`format/key_history.py`).
     """

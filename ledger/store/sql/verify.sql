@@ -37,7 +37,7 @@ ORDER BY page
 SELECT pg_export_snapshot()
 
 -- name: stored_tile
--- A tile as it is stored, and the root that may be kept beside it.
+-- A tile as it is stored, with its root if that is stored, too.
 SELECT hashes, root FROM ledger.tiles WHERE log_id = %(log_id)s AND level = %(level)s AND tile = %(tile)s
 
 -- name: log_of_id

@@ -239,7 +239,7 @@ async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(
     (occupied / "thesis").write_text("the only copy")
     with pytest.raises(ExportRefusedError, match="is not empty"):
         await signer_log.export(occupied)
-    with pytest.raises(ExportRefusedError, match="make room"):
+    with pytest.raises(ExportRefusedError, match="free some space"):
         await signer_log.export(occupied / "thesis")
     system = await find_log(signer_log.connection, signer_log.installation.system_origin)
     await export_log(

@@ -323,7 +323,7 @@ async def test_keys_are_added_shown_and_retired_by_commands(site: Site) -> None:
     assert "no ML-DSA-44 key signs" in (await site.run("key", site.signing.origin, "--ml-dsa")).stderr
     assert "none to retire" in (await site.run("keys", "retire-ml-dsa")).stderr
     added, vkey, *rest = (await site.said("keys", "add-ml-dsa")).splitlines()
-    assert added.endswith("signs every new checkpoint beside Ed25519")
+    assert added.endswith("signs every new checkpoint in addition to Ed25519")
     assert VerifierKey.parse(vkey) == site.signing.open().ml_dsa_verifier_keys(site.signing.system)[0]
     assert "Back up the key directory" in rest[0]
     assert await site.said("key", site.signing.origin) == f"{site.ed25519.format()}\n"

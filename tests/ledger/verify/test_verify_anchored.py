@@ -167,7 +167,7 @@ def test_the_command_verifies_from_a_checkpoint_on_and_says_what_it_has_not_read
     arguments = ["verify", str(log), "--key", KEY.format(), "--since", str(older), "--resume", str(tmp_path / "kept")]
     done = CliRunner().invoke(ledger_app(None), arguments)  # type: ignore[arg-type]
     assert (done.exit_code, done.stderr) == (0, "")
-    expected = f"entries below 512 were not read; the log goes on from the checkpoint of size {len(rows)} that you hold"
+    expected = f"entries below 512 were not read; the log extends the checkpoint of size {len(rows)} that you hold"
     assert f"PREFIX NOT RE-READ: {expected}" in done.stdout
     result = json.loads(CliRunner().invoke(ledger_app(None), [*arguments, "--json"]).stdout)  # type: ignore[arg-type]
     assert (result["prefix_reread"], result["since"], result["first"]) == (False, len(rows), 512)

@@ -247,15 +247,15 @@ def test_a_consumer_that_commits_is_not_stalled_and_one_that_waits_for_messages_
         (1_000, 10, 10),
         (1_050, 10, 11),
     ]:
-        watchdog.look(now_s=now_s, committed=committed, end=end)
+        watchdog.observe(now_s=now_s, committed=committed, end=end)
 
 
 def test_a_consumer_that_commits_nothing_while_messages_wait_is_stalled() -> None:
     watchdog = Watchdog(stalled_after_s=60)
-    watchdog.look(now_s=0, committed=5, end=10)
-    watchdog.look(now_s=59, committed=5, end=12)
+    watchdog.observe(now_s=0, committed=5, end=10)
+    watchdog.observe(now_s=59, committed=5, end=12)
     with pytest.raises(StalledError, match=r"7 messages wait and none was committed for 60 s") as stalled:
-        watchdog.look(now_s=60, committed=5, end=12)
+        watchdog.observe(now_s=60, committed=5, end=12)
     assert isinstance(stalled.value, StreamError)
 
 
