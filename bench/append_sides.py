@@ -41,7 +41,7 @@ RATE_MAX = 100_000
 Took = list[float]
 """How long each append took, in seconds."""
 Turn = Callable[[int, float], Awaitable[tuple[Took, float]]]
-"""Lets that many callers go on for so many seconds; returns what each append took, and how long all of it."""
+"""Runs that many callers for so many seconds; returns what each append took, and how long all of it."""
 
 
 def example_event(*, part_bytes: int = 0) -> PreparedEvent:

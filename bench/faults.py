@@ -3,7 +3,7 @@
 The fault table in full: crash, error and disconnect at every statement and every file operation of append, seal, sign
 and erase, with many seeds.
 
-Claim: at each of at least 10,000 distinct points, what the callers were told is true, every invariant of the logs
+Claim: at each of at least 10,000 distinct points, the answers to callers are true, every invariant of the logs
 holds, and repeating the operation leaves the logs as if nothing had happened. A point is an operation, a seed (which
 draws sizes, logs, groups, twins, parts), a statement or step, a fault, and what happens then: no two are alike. Faults
 that cost a process or a stop of the server are a sample, at the end.

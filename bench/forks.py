@@ -84,7 +84,9 @@ def measure(admin_dsn: str, trials: int) -> dict[str, Any]:
             for kind, total in Counter(trial.kind for trial in forks).items()
         },
         "honest_trials": len(controls),
-        "accused": [f"{number}: {trial.detail}, {trial.told}" for number, trial in enumerate(controls) if not trial.ok],
+        "accused": [
+            f"{number}: {trial.detail}, {trial.refusal}" for number, trial in enumerate(controls) if not trial.ok
+        ],
         "elapsed_s": round(time.perf_counter() - began, 1),
         **circumstances_on(admin_dsn),
     }

@@ -11,7 +11,7 @@ Each id is derived from its number, so a restarted process knows nothing of the 
 its whole range again, from the point up to which that one had recorded that everything was answered. A real signer
 confirms the log after each stop of the server; until then the log takes no entries.
 
-Run: `python -m bench.idempotency`; `--groups 20000` for a quick look.
+Run: `python -m bench.idempotency`; `--groups 20000` for a quick run.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ three times the one without the flood. A valid key that the process has never se
 A real `lakeproof up` runs in its own process, reached through a socket. The attackers are another process, the valid
 key a third. Stretches with and without the flood take turns, so that other load on the machine affects both.
 
-Run: `python -m bench.key_flood`; `--seconds 5 --rounds 1` for a quick look. The last line is JSON with all figures.
+Run: `python -m bench.key_flood`; `--seconds 5 --rounds 1` for a quick run. The last line is JSON with all figures.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ to the original, so that no test can kill them (Jia and Harman, "An Analysis and
 Testing", 2011, section 2): they count as survivors here. The survivors are listed for review.
 
 Mutants are made and tested in copies of the tree, in a temporary folder, two at once. A mutant that survives the fast
-tests of its module goes on to the slower ones. Finished mutants are kept in `--progress` by the content of the module,
+tests of its module is run with the slower ones. Finished mutants are kept in `--progress` by the content of the module,
 so that an interrupted run can continue, and a changed module is run again.
 
 Run: `python -m bench.mutation`, or with `--module ledger/format/verification.py`, `--sample 100`. Needs cosmic-ray
@@ -115,7 +115,7 @@ def _products(text: str) -> int:
 def _compiles(text: str, path: str) -> bool:
     """Tell whether this is Python at all: the `*` of a signature cannot become most other signs."""
     try:
-        with catch_warnings(action="ignore"):  # `is` beside a number
+        with catch_warnings(action="ignore"):  # `is` next to a number
             compile(text, path, "exec")
     except SyntaxError:
         return False
@@ -268,7 +268,7 @@ def main() -> None:
     began_s = time.perf_counter()
     benches: Queue[Bench] = Queue()
     with tempfile.TemporaryDirectory(prefix="mutation-") as directory:
-        if (PROJECT.parent / "shared").is_dir():  # test vectors lie beside the tree
+        if (PROJECT.parent / "shared").is_dir():  # test vectors lie next to the tree
             (Path(directory) / "shared").symlink_to(PROJECT.parent / "shared")
         for number in range(arguments.processes):
             (Path(directory) / str(number)).mkdir()

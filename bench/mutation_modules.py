@@ -2,7 +2,7 @@
 """
 The modules that decide whether a log is broken, and the tests of each, the fastest first.
 
-A mutant that survives one stage of tests goes on to the next. If a module has many tests, those that take most of the
+A mutant that survives one stage of tests is run in the next. If a module has many tests, those that take most of the
 time are in a later stage.
 """
 

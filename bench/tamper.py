@@ -237,7 +237,7 @@ def campaign(names: tuple[str, ...], instances: int, processes: int) -> dict[str
 
 def joined(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
     """
-    Return what was found beside what earlier runs have found of other classes, if those told how it was found.
+    Return the findings, together with those of earlier runs for other classes, if these say how they were found.
     """
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known: dict[str, Any] = found.get("classes", {})

@@ -7,7 +7,7 @@ hold or fail, and immediate stops of PostgreSQL, the indices of each log are 0 â
 no entry and sees none twice, and each answer (in, not in, unknown) agrees with the log afterwards. A real signer
 confirms the logs after each stop, and what it has signed verifies.
 
-Run: `python -m bench.writers`; `--seconds 20 --processes 8` for a quick look.
+Run: `python -m bench.writers`; `--seconds 20 --processes 8` for a quick run.
 """
 
 from __future__ import annotations

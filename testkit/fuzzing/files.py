@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What is fuzzed besides the log's own formats: files that lie beside it, and what an authority answers.
+What is fuzzed besides the log's own formats: files that lie next to it, and what an authority answers.
 
 As in `targets.py`, which joins both: a parser may return, or raise its own errors.
 """

@@ -75,13 +75,13 @@ class Peer:
 
 
 class Site:
-    """An application that answers when it is told to, and how it is reached."""
+    """An application that answers when `go_on` is set, and how it is reached."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
         self.url = ""
         self.bodies: list[bytes] = []
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.go_on = asyncio.Event()
         self.clients: list[str | None] = []
         self._peers: list[Peer] = []
@@ -98,7 +98,7 @@ class Site:
             return PlainTextResponse("read")
 
         async def wait(_: Request) -> Response:
-            self.asked.set()
+            self.requested.set()
             await self.go_on.wait()
             return PlainTextResponse("waited")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A client that sends exactly the bytes it is told to, and takes nothing for an answer that is not one, byte for byte.
+A client that sends exactly the bytes it is given, and takes nothing for an answer that is not one, byte for byte.
 
 What judges the answers is h11, which the server does not use.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that is saved and set back, as a backup is, and the rows beside the log that must come back with it."""
+"""A database that is saved and set back, as a backup is, and the rows outside the log that must come back with it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SAVED: Final = tuple(dict.fromkeys([*(f"ledger.{table}" for table in LOG_TABLES)
 
 
 def save(database: str) -> None:
-    """Save what the database holds of logs and of rows beside them."""
+    """Save what the database holds of logs and of rows outside them."""
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute("DROP SCHEMA IF EXISTS saved CASCADE")
         owner.execute("CREATE SCHEMA saved")
@@ -110,6 +110,6 @@ async def export(services: Services, origin: str, path: Path, *, refused: Collec
 
 
 async def run(services: Services, *arguments: object) -> Result:
-    """Run `lakeproof ledger …` on this installation, as an operator does beside a running server."""
+    """Run `lakeproof ledger …` on this installation, as an operator does while a server runs."""
     app = ledger_app(lambda: nullcontext(services.installation))
     return await asyncio.to_thread(CliRunner().invoke, app, [str(one) for one in arguments])

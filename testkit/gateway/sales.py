@@ -75,7 +75,7 @@ async def another_guest(gateway: Gateway, identity: str = "eve@acme.example") ->
 
 
 def before_each_append(gateway: Gateway, act: Callable[[int], Awaitable[object]]) -> Append:
-    """The log's append, with `act` (told how many appends went before) happening right before it."""
+    """The log's append, which calls `act` with the number of appends before, right before it."""
     count = 0
 
     async def append(log_id: int, group: Group) -> Appended | Stale:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-An installation that was used in every way that leaves rows, and what its owner can change beside the logs of it.
+An installation that was used in every way that leaves rows, and what its owner can change outside its logs.
 
 Each change is a class of tampering of its own: what is done, how it is undone, and the place that is named then.
 """
@@ -275,7 +275,7 @@ _BESIDE: Final = (
         "projection commits",
     ),
 )
-"""What is changed beside the tenant's log, and how the place begins that is named."""
+"""What is changed outside the tenant's log, and the beginning of the place that the fault names."""
 _BESIDE_SYSTEM: Final = (
     ("UPDATE ledger.aggregates SET version = 9 WHERE key = 'logs:anchored'", "ledger.aggregates logs:anchored"),
     ("DELETE FROM ledger.aggregates WHERE key = 'logs:anchored'", "ledger.aggregates logs:anchored"),
@@ -296,7 +296,7 @@ _BESIDE_SYSTEM: Final = (
         "ledger.logs ",
     ),
 )
-"""The same beside the system log."""
+"""The same outside the system log."""
 _NEWEST: Final = (
     "DELETE FROM ledger.checkpoints AS d WHERE d.log_id ! {first} "
     "AND d.size = (SELECT max(c.size) FROM ledger.checkpoints AS c WHERE c.log_id = d.log_id)"
@@ -402,4 +402,4 @@ CHANGES: Final = (
     Change(_NEWEST.replace("!", "<>"), "ledger.checkpoints", of_system=True, fault=Fault.CHECKPOINT),
     *(Change(statement, where, of_system=True, undo=undo) for statement, undo, where in _MACHINERY),
 )
-"""Every class of tampering with what stands beside the logs."""
+"""Every class of tampering with what is stored outside the logs."""

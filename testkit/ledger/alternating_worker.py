@@ -27,7 +27,7 @@ async def take_turns(dsn: str, log_id: int) -> None:
                 events = [event({"n": n}) for n in range(min(left, GROUP_EVENTS_MAX))]
                 indices = appended(await appender.append(log_id, group(*events))).indices
                 left -= len(events)
-            print(indices.stop, flush=True)  # noqa: T201 - the answer to whoever asked
+            print(indices.stop, flush=True)  # noqa: T201 - the answer to the other process
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the Appender share: groups to append, and looking at what is really in the database afterwards."""
+"""What tests of the Appender share: groups to append, and checks of what the database really holds afterwards."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def places(entries: list[Entry], group_id: UUID) -> tuple[Branch, range] | None:
 
 
 async def verify(installation: Provisioned, log_id: int) -> VerificationReport:
-    """Verify everything about a log that the database holds; no checkpoint is asked for."""
+    """Verify everything about a log that the database holds; no checkpoint is required."""
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         logs: dict[int, Log] = {log.log_id: log for log in await read_logs(connection)}

@@ -41,7 +41,7 @@ def rows_after(first: LogContinued | None, *, log: str) -> list[SequencedEntry]:
 
 
 def links(origin: str) -> dict[str, tuple[LogContinued | None, Fault]]:
-    """Return first entries that do not go on from `origin`, and what is said of each."""
+    """Return first entries that do not continue `origin`, and what is said of each."""
     link = continued(origin)
     stranger = Ed25519Signer.from_seed(name=origin, seed=bytes(32))
     return {

@@ -140,9 +140,9 @@ def story_rows(groups: Sequence[Group] | None = None, *, log: str = ORIGIN) -> l
     return rows
 
 
-def evidence(path: Path, wanted: EvidenceRequest, *, parts: PartNames = ALL_PARTS) -> bytes:
+def evidence(path: Path, request: EvidenceRequest, *, parts: PartNames = ALL_PARTS) -> bytes:
     """Return a bundle, made of an exported directory."""
-    return asyncio.run(gather(DirectorySource(path, [KEY]), wanted, keys=[KEY], parts=parts))
+    return asyncio.run(gather(DirectorySource(path, [KEY]), request, keys=[KEY], parts=parts))
 
 
 def story_directory(path: Path) -> Path:

@@ -26,12 +26,12 @@ STEP_MAX: Final = 280
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What one trial was, and whether it came out as it must; `told` is what the signer said of the log."""
+    """What one trial was, and whether it came out as it must; `refusal` is the text of the signer's refusal, if any."""
 
     kind: str
     detail: str
     ok: bool
-    told: str
+    refusal: str
 
 
 class DatabasePair:
@@ -97,7 +97,7 @@ async def rewritten_suffix(pair: DatabasePair, random: Random) -> Trial:
 
 
 async def two_heads(pair: DatabasePair, random: Random) -> Trial:
-    """Two databases that were one both append, and one key signs for both: the first goes on, the second is found."""
+    """Two databases that were one both append, and one key signs for both: the first continues, the second is found."""
     one, other = (pair.one, pair.other) if random.random() < 0.5 else (pair.other, pair.one)
     together = random.randint(0, STEP_MAX)
     signers = {one.database: one.signer(), other.database: other.signer()}
@@ -115,8 +115,8 @@ async def two_heads(pair: DatabasePair, random: Random) -> Trial:
 
 
 async def honest(pair: DatabasePair, random: Random) -> Trial:
-    """A log that only grows, through restarts of signer and server and lost checkpoints: never a word against it."""
-    site, signer, size, told = pair.one, pair.one.signer(), 0, ""
+    """A log that only grows, despite restarts and lost checkpoints: the signer never refuses it."""
+    site, signer, size, refused = pair.one, pair.one.signer(), 0, ""
     happened: list[str] = []
     for _ in range(random.randint(2, 4)):
         size = min(size + random.choice((0, 1, random.randint(1, STEP_MAX), 256 - size % 256)), SIZE_MAX)
@@ -132,12 +132,12 @@ async def honest(pair: DatabasePair, random: Random) -> Trial:
             await site.sign(signer)
         await site.sign(signer)
         happened.append(f"{size} {event}")
-        told = told or str(signer.refused.get(site.origin, ""))
+        refused = refused or str(signer.refused.get(site.origin, ""))
         is_signed = max(site.left, default=0) == size == site.kept() and await site.confirmed()
-        if told or not is_signed:
-            return Trial(kind="honest", detail=", ".join(happened), ok=False, told=told)
+        if refused or not is_signed:
+            return Trial(kind="honest", detail=", ".join(happened), ok=False, refusal=refused)
     site.check_left(pair.rows)
-    return Trial(kind="honest", detail=", ".join(happened), ok=True, told="")
+    return Trial(kind="honest", detail=", ".join(happened), ok=True, refusal="")
 
 
 FORKS: Final[Sequence[Callable[[DatabasePair, Random], Awaitable[Trial]]]] = (
@@ -153,4 +153,4 @@ async def _found(site: Site, kind: str, detail: str, signer: CheckpointSigner, r
     left = await site.sign(signer)
     refusal = signer.refused.get(site.origin)
     is_found = not left and refusal is not None and not await site.confirmed()
-    return Trial(kind=kind, detail=detail, ok=is_found, told=str(refusal or ""))
+    return Trial(kind=kind, detail=detail, ok=is_found, refusal=str(refusal or ""))

@@ -110,14 +110,14 @@ def groups(count: int, *, first: int = 0, salt: str = "") -> Iterator[Group]:
 
 
 def sequenced(
-    wanted: Sequence[Group], *, log: str = ORIGIN, head: LogHead | None = None
+    groups: Sequence[Group], *, log: str = ORIGIN, head: LogHead | None = None
 ) -> tuple[list[SequencedEntry], LogHead]:
-    """Return the rows that appending `wanted` adds behind `head`, in batches of 100 groups, and the new head."""
+    """Return the rows that appending `groups` adds behind `head`, in batches of 100 groups, and the new head."""
     rows: list[SequencedEntry] = []
     head = head or LogHead.empty()
-    for at in range(0, len(wanted), 100):
+    for at in range(0, len(groups), 100):
         clock = START + timedelta(milliseconds=at)
-        steps = sequence(head, wanted[at : at + 100], log=log, stored={}, clock=clock)
+        steps = sequence(head, groups[at : at + 100], log=log, stored={}, clock=clock)
         try:
             next(steps)
         except StopIteration as done:
@@ -180,12 +180,12 @@ def write_directory(
     return path
 
 
-async def append(installation: Provisioned, log_id: int, wanted: Sequence[Group]) -> None:
+async def append(installation: Provisioned, log_id: int, groups: Sequence[Group]) -> None:
     """Append groups through the real Appender."""
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as appender:
-        for at in range(0, len(wanted), 500):
-            await asyncio.gather(*(appender.append(log_id, group) for group in wanted[at : at + 500]))
+        for at in range(0, len(groups), 500):
+            await asyncio.gather(*(appender.append(log_id, group) for group in groups[at : at + 500]))
 
 
 async def put(database: str, log_id: int, rows: Sequence[SequencedEntry]) -> None:

@@ -51,8 +51,8 @@ class SignerSetup:
     def keeper(self, append: Callable[[Group], Awaitable[Appended | Stale]] | None = None) -> KeyRotation:
         return KeyRotation(self.open(), origin=self.system, append=append or self.tell, clock=lambda: NOON)
 
-    async def tell(self, told: Group) -> Appended | Stale:
-        return await self.appender.append(1, told)
+    async def tell(self, group: Group) -> Appended | Stale:
+        return await self.appender.append(1, group)
 
     async def grow(self) -> list[IssuedCheckpoint]:
         """Append to the tenant's log, and return what the signer, running all the time, then signs."""
@@ -93,7 +93,7 @@ AnySite = TypeVar("AnySite", bound=SignerSite)
 async def open_site(
     kind: type[AnySite], database: str, installation: Provisioned, directory: Path
 ) -> AsyncIterator[AnySite]:
-    """Yield a site of that kind, with a tenant's log beside the system log."""
+    """Yield a site of that kind, with a tenant's log next to the system log."""
     log_id = create_tenant_log(database, installation, TENANT)
     operator = make_operator(database, installation, directory)
     async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of a signer's keys, as a system log tells of them: made by the real statements, without a database."""
+"""Lives of a signer's keys, as a system log records them: made by the real statements, without a database."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def retired(number: int, successor: int, ends: Sequence[SignedTree], *, by: Sequ
 
 
 def rows(*events: EventData, log: str = SYSTEM) -> list[SequencedEntry]:
-    """Return the rows of a system log that tells of these, with something else before each."""
+    """Return the rows of a system log that records these, with something else before each."""
     groups = []
     for number, one in enumerate(events):
         groups.append(Group(id=UUID(int=number + 1), then=(event(number),)))

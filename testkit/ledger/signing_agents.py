@@ -58,7 +58,7 @@ def ssh_agent(directory: Path) -> Iterator[SshAgent]:
 
 @contextmanager
 def scripted_agent(directory: Path, answers: Sequence[bytes]) -> Iterator[Path]:
-    """Answer one connection after another with these bytes, whatever is asked; then none any more."""
+    """Answer one connection after another with these bytes, whatever the request; then no more."""
     path = directory / "scripted"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))

@@ -87,13 +87,13 @@ class Site:
             assert (checkpoint.size, checkpoint.root) == (size, head_of(rows[:size]).frontier.root())
 
     def kept(self) -> int:
-        """Return the size of the note beside the key, 0 if there is none."""
+        """Return the size of the note next to the key, 0 if there is none."""
         note = open_key_directory(self.keys.path).read_notes().get(self.origin)
         return note.checkpoint.size if note else 0
 
 
 def forked(rows: Sequence[SequencedEntry], at: int, count: int, *, origin: str, salt: str) -> list[SequencedEntry]:
-    """Return a log that is `rows` up to `at` and goes on with `count` entries of its own, chain and all recomputed."""
+    """Return a log that is `rows` up to `at` continued with `count` entries of its own, with its chain recomputed."""
     kept = list(rows[:at])
     follow, _ = sequenced(list(groups(count, first=at, salt=salt)), log=origin, head=head_of(kept))
     return [*kept, *follow]

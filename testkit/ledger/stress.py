@@ -72,7 +72,7 @@ class Workers:
         await self.start()
 
     async def freeze_one(self) -> None:
-        """Stop one in its tracks, perhaps with heads locked, and let it go on."""
+        """Stop one, perhaps while it holds locks on heads, and let it continue."""
         process = self.random.choice(self.running)
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(FROZEN_S)
@@ -149,23 +149,23 @@ async def make_trouble(
 async def until_nothing_is_under_way(database: str) -> None:
     """Return when the server has no session of an appender: a COMMIT may arrive after whoever sent it is gone."""
     async with await AsyncConnection.connect(database, autocommit=True) as owner, asyncio.timeout(10):
-        while await (await owner.execute(SESSIONS)).fetchone() is not None:  # noqa: ASYNC110 - no event tells of sessions
+        while await (await owner.execute(SESSIONS)).fetchone() is not None:  # noqa: ASYNC110 - no event reports sessions
             await asyncio.sleep(0.02)
 
 
 def check_answers(entries: list[list[Entry]], logs: list[int], reports: Path) -> Counter[str]:
-    """Hold every line of every report against what the logs hold; returns how often who was told what."""
+    """Compare every line of every report with the logs; return the count of each answer."""
     found: dict[tuple[int, UUID], list[Entry]] = {}
     for log_id, held in zip(logs, entries, strict=True):
         for entry in held:
             found.setdefault((log_id, entry.group_id), []).append(entry)
-    told: Counter[str] = Counter()
+    answers: Counter[str] = Counter()
     for report in reports.glob("*.jsonl"):
         for line in report.read_text().splitlines():
             log_id, group_id, kind, answer, *details = json.loads(line)
             check_answer(found.get((log_id, UUID(group_id)), []), kind, answer, details)
-            told[answer] += 1
-    return told
+            answers[answer] += 1
+    return answers
 
 
 def check_answer(entries: list[Entry], kind: str, answer: str, details: list[object]) -> None:
@@ -175,7 +175,7 @@ def check_answer(entries: list[Entry], kind: str, answer: str, details: list[obj
             assert [entry.index for entry in entries] == list(range(start, stop))
             assert {entry.branch for entry in entries} <= {Branch(str(branch))}
         case "not in", []:
-            # A group that several ask for may be there because of another.
+            # A group that several processes submit may be there because of another one.
             assert kind == "shared" or entries == []
         case _:
             assert answer in {"asked", "unknown"}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One process of the stress test: appends without end, and writes down what it asks and what it is told.
+One process of the stress test: appends without end, and records its requests and their answers.
 
 Each line of its report is one JSON array, written in one piece before the next thing happens, so that it is there
-though the process is killed: [log, group id, kind, "asked"], and then instead of "asked" what it was told. Run as a
-program with a JSON object of settings as its argument; SIGTERM ends it in good order.
+though the process is killed: [log, group id, kind, "asked"] for a request, then the same with the answer instead of
+"asked". Run as a program with a JSON object of settings as its argument; SIGTERM ends it in good order.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ async def call(appender: Appender, report: Report, random_: random.Random, logs:
     versions: dict[tuple[int, str], int] = {}
     while True:
         log_id = random_.choice(logs)
-        wanted, kind = next_group(random_, versions, log_id)
-        asked = (log_id, str(wanted.id), kind)
-        report.write(*asked, "asked")
+        submitted, kind = next_group(random_, versions, log_id)
+        request = (log_id, str(submitted.id), kind)
+        report.write(*request, "asked")
         try:
-            outcome = await appender.append(log_id, wanted, timeout_s=timeout_s)
+            outcome = await appender.append(log_id, submitted, timeout_s=timeout_s)
         except OutcomeUnknownError:
-            report.write(*asked, "unknown")
+            report.write(*request, "unknown")
         except (LogUnavailableError, QueueFullError, GuardError):
-            report.write(*asked, "not in")
+            report.write(*request, "not in")
         else:
             assert isinstance(outcome, Appended)
             places = outcome.indices
-            report.write(*asked, "in", outcome.branch, places.start, places.stop)
+            report.write(*request, "in", outcome.branch, places.start, places.stop)
             if kind == "guarded":
-                # Held: this version is the aggregate's. Not held: another process has gone on; try the next.
-                key = wanted.then[0].key
+                # Held: this version is the aggregate's. Not held: another process has changed it; try the next.
+                key = submitted.then[0].key
                 versions[log_id, key] = versions.get((log_id, key), 0) + 1
 
 

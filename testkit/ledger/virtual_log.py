@@ -93,7 +93,7 @@ class VirtualLog:
         return [*self.inclusion(index, start=start + k, end=end), self.mth(start, start + k)]
 
     def consistency(self, size1: int) -> list[bytes]:
-        """Return the proof that the log goes on from `size1`, by the definition of RFC 9162, section 2.1.4.1."""
+        """Return the proof that the log extends `size1`, by the definition of RFC 9162, section 2.1.4.1."""
         return self._subproof(size1, 0, self.size, is_known=True)
 
     def checkpoint(self, origin: str) -> Checkpoint:

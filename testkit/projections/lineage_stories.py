@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What is told of lineage in made-up histories, and the rule about cycles in its plainest form.
+Lineage events in made-up histories, and the rule about cycles in its plainest form.
 """
 
 from __future__ import annotations
@@ -73,9 +73,14 @@ def run_event(inputs: Sequence[Any], outputs: Sequence[Any], *, number: int = 0,
     return json.dumps({**event, **members}).encode()
 
 
-def topics_event(told: TopicsRead, *, number: int = 0, **members: Any) -> bytes:
+def topics_event(topics: TopicsRead, *, number: int = 0, **members: Any) -> bytes:
     """A run event about topics."""
-    return run_event([topic(name) for name in told[0]], [topic(name) for name in told[1]], number=number, **members)
+    return run_event(
+        [topic(name) for name in topics[0]],
+        [topic(name) for name in topics[1]],
+        number=number,
+        **members,
+    )
 
 
 def tell(story: Story, sent: bytes) -> int:
@@ -118,7 +123,7 @@ def retire_catalog(story: Story, alias: str) -> None:
 
 
 def find_cycle(story: Story, lineage: UUID, source: str, target: str) -> None:
-    """An entry that tells of an edge that was not drawn, or of none that there ever was."""
+    """An entry that reports an edge that was not drawn, or one that never existed."""
     found = LineageCycleFound(lineage=str(lineage), path=(target, source), source=source, target=target)
     story.add(*cycle_group(found, at=NOON).then)
 
@@ -127,7 +132,7 @@ class Oracle:
     """
     The rule in plain words. A run's edges are from all that it read to all that it wrote, once it is complete, each
     once; not those that contradict each other. An edge is drawn unless its target already reaches its source, or if
-    the tenant keeps cycles; of the others it is known which event told of it first, why, and how often.
+    the tenant keeps cycles; of the others it is known which event reported it first, why, and how often.
     """
 
     def __init__(self) -> None:
@@ -138,11 +143,11 @@ class Oracle:
         self._written: dict[int, list[str]] = {}
         self._complete: set[int] = set()
 
-    def tell(self, index: int, told: TopicsRead, *, run: int, event_type: str = "COMPLETE") -> None:
+    def tell(self, index: int, topics: TopicsRead, *, run: int, event_type: str = "COMPLETE") -> None:
         """Judge the edges of one event."""
         before = self._pairs(run) if run in self._complete else []
-        self._read.setdefault(run, []).extend(map(key, told[0]))
-        self._written.setdefault(run, []).extend(map(key, told[1]))
+        self._read.setdefault(run, []).extend(map(key, topics[0]))
+        self._written.setdefault(run, []).extend(map(key, topics[1]))
         if event_type == "COMPLETE":
             self._complete.add(run)
         if run not in self._complete:

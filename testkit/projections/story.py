@@ -217,7 +217,7 @@ class Story:
     def observed(
         self, snapshot: str, *, key: str | None = ORDERS, parent: str | None = None, table_uuid: str = ORDERS_UUID
     ) -> None:
-        """A snapshot that nobody had asked the gateway for."""
+        """A snapshot without a request to the gateway."""
         data = CommitObserved(
             identifier=None if key is None else identifier_of(key),
             metadata_location=f"s3://lake/{snapshot}.json",

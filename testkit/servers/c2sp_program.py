@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The program `c2sp` of the folder beside this file: other implementations of C2SP's formats, built once with Go.
+The program `c2sp` of the folder next to this file: other implementations of C2SP's formats, built once with Go.
 
 What is built is named after its sources' bytes and appears whole, by a rename, in the cache: two processes may build at
 once. Which proxy its modules come from is the machine's own Go configuration; `go.sum` pins them.

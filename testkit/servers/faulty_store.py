@@ -92,7 +92,7 @@ async def close(_method: str, _writer: asyncio.StreamWriter) -> None:
 
 
 async def drip_headers(_method: str, writer: asyncio.StreamWriter) -> None:
-    """Begin an answer and go on with it byte by byte, for ever."""
+    """Begin an answer and continue it byte by byte, for ever."""
     writer.write(b"HTTP/1.1 200 OK\r\n")
     await _drip(writer, b"X-Slow: 1\r\n")
 

@@ -79,7 +79,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
 
 
 async def _nothing(_request: Request) -> None:
-    """Look at no request."""
+    """Do nothing with a request."""
 
 
 class FaultyWire:

@@ -2,7 +2,7 @@
 """
 Apache Iceberg's own REST catalog server, with which its clients are tested: a real upstream, on files and SQLite.
 
-It listens on all interfaces and cannot be told otherwise, so it lives no longer than the tests that use it.
+It listens on all interfaces, which cannot be configured, so it lives no longer than the tests that use it.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def java_server(
     said = directory / "server.log"
     with said.open("wb") as log:
         process = subprocess.Popen(
-            # Else what it unpacks, and what it tells of itself, stays in /tmp.
+            # Else what it unpacks, and its reports on itself, stay in /tmp.
             [find_java(), f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", *arguments],
             cwd=directory,
             env={**os.environ, **(environment or {})},

@@ -2,7 +2,7 @@
 """
 Apache Kafka, one node in KRaft mode on loopback: the real broker behind the tests of the streams.
 
-Topics are not created by being asked for, because a consumer that is started before its topic reads nothing, for ever:
+Topics are not created on request, because a consumer that is started before its topic reads nothing, for ever:
 a test creates the topics that it uses, through `admin`.
 """
 

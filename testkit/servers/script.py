@@ -17,12 +17,12 @@ def error(kind: str, status: int) -> tuple[int, bytes]:
 
 @dataclass(slots=True, kw_only=True)
 class Script:
-    """An upstream that answers by path; what it is not told of is not there."""
+    """An upstream that answers by path; a path without an answer does not exist."""
 
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     seen: list[tuple[str, str, bytes]] = field(default_factory=list)
-    told: list[dict[str, str]] = field(default_factory=list)
+    received_headers: list[dict[str, str]] = field(default_factory=list)
 
     def app(self) -> FastAPI:
         app = FastAPI(openapi_url=None)
@@ -33,7 +33,7 @@ class Script:
             if request.scope["query_string"]:
                 target = f"{target}?{request.scope['query_string'].decode()}"
             self.seen.append((request.method, target, await request.body()))
-            self.told.append(dict(request.headers))
+            self.received_headers.append(dict(request.headers))
             status, body = self.answers.get(target, error("NoSuchTableException", 404))
             return Response(body, status_code=status, headers={"content-type": "application/json", **self.headers})
 

@@ -132,7 +132,7 @@ class Trap:
         return f"http://127.0.0.1:{self.port}"
 
     def caught(self) -> int:
-        """Return how many have connected since it was asked."""
+        """Return how many have connected since the last call."""
         caught = 0
         for listener in self.listeners:
             while True:

@@ -157,8 +157,8 @@ def app_of(upstream: Upstream) -> FastAPI:
 
     @app.exception_handler(GatewayError)
     async def refused(_: Request, error: GatewayError) -> Response:
-        told = {"message": str(error), "type": error.kind, "code": error.status}
-        return _json({"error": told}, status=error.status)
+        details = {"message": str(error), "type": error.kind, "code": error.status}
+        return _json({"error": details}, status=error.status)
 
     @app.get("/v1/config")
     async def config() -> Response:

@@ -186,7 +186,7 @@ TRUE: dict[str, tuple[DetectionKind, str, Family]] = {
     "iban norwegian": (_I, "accountIban", lambda r: iban(r, "NO")),
     "iban one in ten": (_I, "iban_1", sometimes(10, iban, lambda r: words(r, 3))),
 }
-"""By name: the kind, a name of a column that tells of it, and the family."""
+"""By name: the kind, a column name that indicates it, and the family."""
 
 LOOK_ALIKE: dict[str, tuple[str, Family]] = {
     "order number of 16 digits": ("order_number", lambda r: digits(r, "%" + "#" * 15)),

@@ -29,7 +29,7 @@ async def new_lake(world: World, cloud: Cloud, *, secrets: Path, folder: str = "
     log = await world.new_log()
     assert log.tenant is not None
     SecretDirectory(secrets).write(log.tenant, "store", cloud.secret_access_key)
-    told: Mapping[str, str] = {
+    settings: Mapping[str, str] = {
         "uri": "http://127.0.0.1:9",
         "location": f"s3://{cloud.bucket}/{folder}",
         "s3.endpoint": cloud.endpoint,
@@ -39,7 +39,7 @@ async def new_lake(world: World, cloud: Cloud, *, secrets: Path, folder: str = "
         **options,
     }
     await world.tell(
-        log, happened(CatalogCreated(id=ALIAS, version=1, kind="rest", options=told), key=f"catalog:{ALIAS}")
+        log, happened(CatalogCreated(id=ALIAS, version=1, kind="rest", options=settings), key=f"catalog:{ALIAS}")
     )
     await project(world, log)
     return log

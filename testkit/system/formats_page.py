@@ -68,7 +68,7 @@ FORMS: Final = {
 LABEL: Final = re.compile(
     r"lakeproof/[a-z-]+[/@]v\d+|lakeproof signer [a-z]+ \d+|lakeproof-signer-keys|[a-z]+/v\d+|c2sp\.org/[a-z-]+@v\d+"
 )
-"""A text with a version, or a fixed name, by which what is signed, sealed or held is told apart."""
+"""A text with a version, or a fixed name, by which what is signed, sealed or held is distinguished."""
 
 Row = list[str]
 
@@ -120,19 +120,19 @@ def shapes() -> dict[str, str]:
     """Return the objects and closed sets that members of events have, by name, as the page spells them."""
     found: dict[str, str] = {}
 
-    def look(kind: Any) -> None:
+    def visit(kind: Any) -> None:
         for argument in typing.get_args(kind):
-            look(argument)
+            visit(argument)
         if isinstance(kind, type) and issubclass(kind, StrEnum):
             found[kind.__name__] = ", ".join(f"`{member.value}`" for member in kind)
         elif is_dataclass(kind) and isinstance(kind, type) and kind.__name__ not in found:
             if kind not in EVENTS.values():
                 found[kind.__name__] = members_of(kind)
             for hint in typing.get_type_hints(kind).values():
-                look(hint)
+                visit(hint)
 
     for event in EVENTS.values():
-        look(event)
+        visit(event)
     return found
 
 
@@ -142,11 +142,11 @@ def check_events(page: str) -> Iterator[str]:
         (code(row[0]), int(row[1])): row[2] for row in rows(page, "Event types") if len(row) > 2 and row[1].isdigit()
     }
     for (kind, version), cls in EVENTS.items():
-        wanted = members_of(cls)
+        expected = members_of(cls)
         if (kind, version) not in said:
-            yield f"Event types: add a row for {kind} {version}, with the members: {wanted}"
-        elif said[kind, version] != wanted:
-            yield f"Event types: the members of {kind} {version} are: {wanted}; the page has: {said[kind, version]}"
+            yield f"Event types: add a row for {kind} {version}, with the members: {expected}"
+        elif said[kind, version] != expected:
+            yield f"Event types: the members of {kind} {version} are: {expected}; the page has: {said[kind, version]}"
     for kind, version in said.keys() - EVENTS.keys():
         yield f"Event types: the code knows no {kind} {version}; a version that was ever written must stay readable"
 
@@ -167,17 +167,17 @@ def check_tables(page: str) -> Iterator[str]:
         page, "Tables of the log", {name: ", ".join(f"`{c}`" for c in cs) for name, cs in columns().items()}
     )
     for package in PACKAGES[1:]:
-        wanted = ", ".join(f"`{name}`" for name in tables(package))
+        expected = ", ".join(f"`{name}`" for name in tables(package))
         said = {code(row[0]): row[1] for row in rows(page, "Other tables")}.get(package)
-        if said != wanted:
-            yield f"Other tables: the row of {package} must say: {wanted}; the page has: {said}"
+        if said != expected:
+            yield f"Other tables: the row of {package} must say: {expected}; the page has: {said}"
 
 
 def check_migrations(page: str) -> Iterator[str]:
     """Compare the migrations: their numbers, names, and what their texts hash to."""
     said = [(code(row[0]), row[1], code(row[2]), code(row[3])) for row in rows(page, "Migrations")]
-    wanted = [(m.package, f"{m.number:04}", m.name, m.sha256[:12]) for m in migrations()]
-    for row in wanted:
+    expected = [(m.package, f"{m.number:04}", m.name, m.sha256[:12]) for m in migrations()]
+    for row in expected:
         known = [one for one in said if one[:2] == row[:2]]
         if not known:
             yield f"Migrations: add the row | `{row[0]}` | {row[1]} | `{row[2]}` | `{row[3]}` |"
@@ -186,17 +186,17 @@ def check_migrations(page: str) -> Iterator[str]:
                 f"Migrations: {row[0]} {row[1]} is {row[2]} with SHA-256 {row[3]}…; the page has {known[0]}. If it was "
                 "ever released, undo the change and write a new migration instead: databases refuse another text"
             )
-    if extra := sorted(set(said) - set(wanted)):
+    if extra := sorted(set(said) - set(expected)):
         yield f"Migrations: the code has no {extra}; a migration is never removed"
-    if not extra and len(said) == len(wanted) and said != wanted:
+    if not extra and len(said) == len(expected) and said != expected:
         yield "Migrations: list them in the order in which they run"
 
 
 def check_forms(page: str) -> Iterator[str]:
     """Compare the forms of an entry's texts, which are regular expressions."""
     said = dict(re.findall(r"^(\w+) +(\S+)$", _block(page, "Event"), re.MULTILINE))
-    wanted = {name: getattr(importlib.import_module(module), form).pattern for name, (module, form) in FORMS.items()}
-    for name, form in wanted.items():
+    expected = {name: getattr(importlib.import_module(module), form).pattern for name, (module, form) in FORMS.items()}
+    for name, form in expected.items():
         if said.get(name) != form:
             yield f"Event: the form of {name} is {form}; the page has {said.get(name)}"
 
@@ -262,7 +262,7 @@ def check_keys(page: str) -> Iterator[str]:
 
 
 def check_example(page: str) -> Iterator[str]:
-    """Compare the example with the first entry of the exported log beside the page."""
+    """Compare the example with the first entry of the exported log next to the page."""
     entry = parse_bundle((PAGE.parent / "example-log" / "tile" / "entries" / "000.p" / "3").read_bytes())[0]
     shown = _block(page, "Entry").strip().encode()
     if shown != entry:
@@ -388,12 +388,12 @@ def columns() -> dict[str, list[str]]:
     return found
 
 
-def _compare(page: str, title: str, wanted: Mapping[str, str]) -> Iterator[str]:
+def _compare(page: str, title: str, expected: Mapping[str, str]) -> Iterator[str]:
     said = {code(row[0]): row[1] for row in rows(page, title)}
-    for name, value in wanted.items():
+    for name, value in expected.items():
         if said.get(name) != value:
             yield f"{title}: the row must be | `{name}` | {value} |; the page has {said.get(name)}"
-    for name in sorted(said.keys() - wanted.keys()):
+    for name in sorted(said.keys() - expected.keys()):
         yield f"{title}: the code has no {name}"
 
 

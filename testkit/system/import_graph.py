@@ -114,7 +114,7 @@ def _module(name: str, files: Mapping[str, Path]) -> str | None:
 
 
 def _circles(imports: Iterable[Import]) -> Iterator[str]:
-    """Look for circles of modules; and, in each folder, of the files and folders that it holds."""
+    """Find circles of modules; and, in each folder, of the files and folders that it holds."""
     modules: dict[str, set[str]] = defaultdict(set)
     folders: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for one in imports:
@@ -143,7 +143,7 @@ def _layers(contracts: Iterable[Mapping[str, Any]]) -> Iterator[Layers]:
 
 
 def _upwards(imports: Iterable[Import], contracts: Iterable[Layers]) -> Iterator[str]:
-    """Look for imports of a higher layer, or of another member of the same one."""
+    """Find imports of a higher layer, or of another member of the same one."""
     for contract in contracts:
         for one in imports:
             ours, theirs = contract.place(one.importer), contract.place(one.imported)
@@ -152,16 +152,16 @@ def _upwards(imports: Iterable[Import], contracts: Iterable[Layers]) -> Iterator
 
 
 def _unnamed(root: Path, packages: Iterable[str], contracts: Iterable[Layers]) -> Iterator[str]:
-    """Look for packages, and folders of packages, that no contract gives a place."""
+    """Find packages, and folders of packages, that no contract gives a place."""
     named = {(contract.container, member) for contract in contracts for layer in contract.layers for member in layer}
     for package in packages:
         folders = {file.relative_to(root / package).parts[0] for file in (root / package).rglob("*/*.py")}
-        wanted = {("", package), *((package, folder) for folder in folders)}
-        yield from (f"in no layer: {'/'.join(filter(None, each))}" for each in sorted(wanted - named))
+        expected = {("", package), *((package, folder) for folder in folders)}
+        yield from (f"in no layer: {'/'.join(filter(None, each))}" for each in sorted(expected - named))
 
 
 def _forbidden(imports: Iterable[Import]) -> Iterator[str]:
-    """Look for imports of tests and benches by what must not know of them."""
+    """Find imports of tests and benches by what must not know of them."""
     for one in imports:
         ours, theirs = one.importer.partition(".")[0], one.imported.partition(".")[0]
         if theirs in _FORBIDDEN.get(ours, set() if ours in OUTSIDE else set(OUTSIDE)):

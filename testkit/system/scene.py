@@ -42,7 +42,7 @@ def start_scene(home: Path) -> subprocess.Popen[str]:
 
 
 def verify_deeply(home: Path, log: str) -> str:
-    """Verify a log with all that stands beside it; return what is printed."""
+    """Verify a log deeply; return what is printed."""
     verifying = start(home, "ledger", "verify", "--log", log, "--deep")
     printed, _ = verifying.communicate(timeout=TIMEOUT_S)
     assert verifying.returncode == 0, printed
@@ -82,12 +82,12 @@ def play(home: Path) -> str:
 
 
 def processes_of(directory: Path) -> list[str]:
-    """The command lines of what still runs for a home in `directory`: all of it names that, or was told of it."""
+    """The command lines of processes of a home in `directory`: their command line or environment names it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            line, told = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
-            if str(directory).encode() in line + told and int(process.name) != os.getpid():
+            line, environment = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+            if str(directory).encode() in line + environment and int(process.name) != os.getpid():
                 found.append(line.replace(b"\0", b" ").decode(errors="replace"))
     return found
 

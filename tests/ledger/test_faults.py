@@ -121,13 +121,13 @@ async def test_an_answer_that_is_not_true_is_noticed(site: Site, tmp_path: Path)
     await trial.prepare(site)
     await trial.run(site.reach(direct=True), lambda: None, timeout_s=10)
     await trial.check(site)
-    number = next(at for at, told in enumerate(trial.told) if isinstance(told, Appended) and told.indices)
-    told = trial.told[number]
-    assert isinstance(told, Appended)
-    moved = told._replace(indices=range(told.indices.start + 1, told.indices.stop + 1))
-    for untrue in (LogUnavailableError("no"), moved, told._replace(branch=Branch.ELSE)):
-        trial.told[number] = untrue
-        with pytest.raises(AssertionError, match="told"):
+    number = next(at for at, answer in enumerate(trial.answers) if isinstance(answer, Appended) and answer.indices)
+    answer = trial.answers[number]
+    assert isinstance(answer, Appended)
+    moved = answer._replace(indices=range(answer.indices.start + 1, answer.indices.stop + 1))
+    for untrue in (LogUnavailableError("no"), moved, answer._replace(branch=Branch.ELSE)):
+        trial.answers[number] = untrue
+        with pytest.raises(AssertionError, match="answer"):
             await trial.check(site)
 
 

@@ -40,7 +40,7 @@ class Batch:
     warming: tuple[Group, ...]
     """What the Appender appends to the first log on its connection before anything fails: perhaps nothing."""
     unsure: frozenset[UUID]
-    """Ids under which two groups of other content are asked for: which of them is in is a matter of luck."""
+    """Ids that two groups of different content have: either may be in the log."""
 
 
 def draw_batch(seed: int, *, sealed: bool) -> Batch:

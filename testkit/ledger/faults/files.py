@@ -3,7 +3,7 @@
 Faults at every step that a piece of work does on files: an error of the disk, or a crash before or after the step.
 
 The functions of `os` and `fcntl` that our code writes files with are replaced once for the process; which step fails is
-kept in a context variable, so that several pieces of work may go on at one time, in threads, too.
+kept in a context variable, so that several pieces of work may run at the same time, in threads, too.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from testkit.ledger.faults.batches import NOON, SUBJECTS, draw_batch
 from testkit.ledger.faults.site import Reach, Site
 from testkit.ledger.faults.trials import Arm, folder
 
-ASKED = ErasureRequest(reason=ErasureReason.REQUEST, at=NOON)
+REQUEST = ErasureRequest(reason=ErasureReason.REQUEST, at=NOON)
 
 
 class SignTrial:
@@ -39,14 +39,14 @@ class SignTrial:
     def __init__(self, seed: int, directory: Path) -> None:
         self.batch = draw_batch(seed, sealed=False)
         self.logs: list[Log] = []
-        self.told: list[IssuedCheckpoint] | None = None
+        self.signed: list[IssuedCheckpoint] | None = None
         self._directory = directory / "keys"
         draw = random.Random(seed)  # noqa: S311 - it is to be repeatable
         self._signed_before, self._unconfirmed, self._lost = (draw.random() < chance for chance in (0.6, 0.5, 0.3))
         self._seen: dict[tuple[int, int], bytes] = {}
 
     async def prepare(self, site: Site) -> None:
-        """Let logs grow that were perhaps signed in between; what left last was perhaps lost on the way."""
+        """Let logs grow that were perhaps signed in between; the newest checkpoint was perhaps lost on its way."""
         await asyncio.to_thread(create_key_directory, self._directory)
         self.logs = await site.new_logs(len(self.batch.sizes))
         half = len(self.batch.before) // 2
@@ -65,18 +65,18 @@ class SignTrial:
         """Do one round."""
         signer = self._signer(reach)
         arm()
-        self.told = None
+        self.signed = None
         try:
             async with asyncio.timeout(10 * timeout_s):
                 signed = await signer.sign_once()
         except psycopg.Error:
-            return  # an error that does not speak of the server's state: the signer's process would end
-        self.told = signed if signer.state is SignerState.SIGNING else None
+            return  # an error other than an outage: it would end the signer's process
+        self.signed = signed if signer.state is SignerState.SIGNING else None
 
     async def check(self, site: Site) -> None:
-        """Check that what left stays, is of the tree, and was kept beside the key before."""
+        """Check that published checkpoints stay, are of the tree, and were stored next to the key before."""
         left = await self._look(site)
-        for one in self.told or ():
+        for one in self.signed or ():
             assert left[one.log_id, one.checkpoint.size] == one.note, "a checkpoint was said to have left and has not"
         kept = open_key_directory(self._directory).read_notes()
         for log in self.logs:
@@ -93,7 +93,7 @@ class SignTrial:
     async def repeat(self, site: Site) -> None:
         """Let a signer that has just started do a round: everything is signed and confirmed then."""
         signer = self._signer(site.reach(direct=True))
-        self.told = await signer.sign_once()
+        self.signed = await signer.sign_once()
         await site.settle()
         assert signer.state is SignerState.SIGNING, "the signer stands by, and nobody else signs"
         assert not signer.refused, f"refused {signer.refused}"
@@ -140,7 +140,7 @@ class EraseTrial:
     def __init__(self, seed: int, directory: Path) -> None:
         self._draw = random.Random(seed)  # noqa: S311 - it is to be repeatable
         self.logs: list[Log] = []
-        self.told: Erasure | Exception | None = None
+        self.answer: Erasure | Exception | None = None
         self._seed = seed
         self._directory = directory
         self._what = ("subject", "subject", "part", "before")[seed % 4]
@@ -178,12 +178,12 @@ class EraseTrial:
         """Erase."""
         arm()
         try:
-            self.told = await self._erase(reach, timeout_s)
+            self.answer = await self._erase(reach, timeout_s)
         except (LedgerError, psycopg.Error) as error:
-            self.told = error
+            self.answer = error
 
     async def check(self, site: Site) -> None:
-        """Check that nothing was erased without a word, and that what was said to be erased is."""
+        """Check that nothing was erased without an entry, and that everything reported as erased is erased."""
         (log,) = self.logs
         reports = await site.check_invariants(self.logs, {}, folder(self._directory))
         size = (await read_head(site.owner, log.log_id)).size
@@ -191,17 +191,17 @@ class EraseTrial:
         said = [entry.index for entry in map(parse_entry, entries) if entry.type == "payload.erased"]
         assert len(said) <= 1, f"erased twice, by entries {said}"
         there, shown = await self._parts(site), await self._shown(site)
-        is_refused = isinstance(self.told, LedgerError) and not isinstance(
-            self.told, OutcomeUnknownError | SubjectKeysError
+        is_refused = isinstance(self.answer, LedgerError) and not isinstance(
+            self.answer, OutcomeUnknownError | SubjectKeysError
         )
         if is_refused or not said:
-            assert not said, f"told {self.told!r}, and entry {said} says that it was erased"
-            assert there == shown == self._all, f"told {self.told!r}, and parts are gone"
-            assert folder(self._directory).destroyed() == frozenset(), f"told {self.told!r}, and a key is gone"
+            assert not said, f"answer {self.answer!r}, and entry {said} says that it was erased"
+            assert there == shown == self._all, f"answer {self.answer!r}, and parts are gone"
+            assert folder(self._directory).destroyed() == frozenset(), f"answer {self.answer!r}, and a key is gone"
         if said and self._what == "subject":
             assert shown <= self._left, "parts of somebody who was erased are shown"
-        if isinstance(self.told, Erasure):
-            assert said == [self.told.index], f"told {self.told}, found {said}"
+        if isinstance(self.answer, Erasure):
+            assert said == [self.answer.index], f"answer {self.answer}, found {said}"
             assert there == shown == self._left, "what was said to be erased is there, or more is gone"
             assert reports[0].sealed == 0, "parts do not open that nobody has erased"
             assert await site.count("erasures_done", log) == 1
@@ -214,12 +214,12 @@ class EraseTrial:
         return []
 
     async def repeat(self, site: Site) -> None:
-        """Start as a process does that finds an erasure half done, then erase again."""
+        """Resume an erasure as a process does that has just started, then erase again."""
         reach = site.reach(direct=True)
         async with await AsyncConnection.connect(reach.dsn_of("eraser"), autocommit=True) as connection:
             done = await rerun_erasures(connection, folder(self._directory))
         assert done.unrecorded == ()
-        self.told = await self._erase(reach, 30)
+        self.answer = await self._erase(reach, 30)
 
     async def result(self, site: Site, *, in_order: bool) -> object:
         """Return how large the log is, and what is left."""
@@ -238,10 +238,10 @@ class EraseTrial:
             eraser = Eraser(connection, hurried, keys, new_group_id=self._id)
             match self._what:
                 case "subject":
-                    return await eraser.erase_subject(log, SUBJECTS[0], ASKED)
+                    return await eraser.erase_subject(log, SUBJECTS[0], REQUEST)
                 case "part":
-                    return await eraser.erase_part(log, self._first, "inputs", ASKED)
-            return await eraser.erase_before(log, self._first, ASKED, name=None, type=None)
+                    return await eraser.erase_part(log, self._first, "inputs", REQUEST)
+            return await eraser.erase_before(log, self._first, REQUEST, name=None, type=None)
 
     async def _parts(self, site: Site) -> frozenset[tuple[int, str]]:
         query = "SELECT index, name FROM ledger.parts WHERE log_id = %s"

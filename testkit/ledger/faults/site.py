@@ -153,7 +153,7 @@ class Site:
     async def check_invariants(
         self, logs: Sequence[Log], keys: Mapping[str, VerifierKey], parts: SubjectKeys | None
     ) -> list[PartsReport]:
-        """Check everything that must always hold of logs, whatever was told to whom; `keys` are theirs, by origin."""
+        """Check everything that must always hold of logs, whatever the answers were; `keys` are theirs, by origin."""
         reports = []
         for log in logs:
             await verify_database(self.auditor, log, [keys[log.origin]] if log.origin in keys else [])

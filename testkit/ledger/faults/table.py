@@ -261,7 +261,7 @@ class Table:
 
 
 async def _until(crashed: asyncio.Event, work: Awaitable[None]) -> None:
-    """Let the work go on to its end, or until it is the process that has crashed."""
+    """Let the work run to its end, or until its process has crashed."""
     task = asyncio.ensure_future(work)
     crash = asyncio.ensure_future(crashed.wait())
     await asyncio.wait([task, crash], return_when=asyncio.FIRST_COMPLETED)

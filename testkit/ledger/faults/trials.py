@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The operations of the fault table: what each does, what must be true of what it said, and how it is done once more.
+The operations of the fault table: what each does, how its answers are checked, and how it is repeated.
 
-A trial is drawn by its seed. `prepare` makes the logs as they are before; `run` does the work through a wire that
-fails and keeps what it was told; `check` holds that against the database; `repeat` does the same again, in peace, and
-must succeed. `result` is what the logs hold in the end: the same as without a fault (`in_order`), or the same but for
-the order and for what depends on it.
+A trial is drawn by its seed. `prepare` makes the logs as they are before the operation. `run` does the work over a
+connection that fails, and keeps the answers. `check` compares the answers with the database. `repeat` does the same
+again without faults, and must succeed. `result` is what the logs hold in the end: the same as without a fault
+(`in_order`), or the same except for the order and what depends on it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from testkit.ledger.faults.batches import Batch, draw_batch
 from testkit.ledger.faults.site import Reach, Site
 
 Arm = Callable[[], None]
-"""Called when what is to fail begins."""
+"""Called right before the work that is to fail."""
 CallerAnswer = Appended | Stale | LedgerError | None
-"""What a caller was told; None: nothing, since it was gone."""
+"""The answer that a caller got; None if the caller was gone before there was one."""
 
 
 class Trial(Protocol):
@@ -38,22 +38,22 @@ class Trial(Protocol):
     logs: list[Log]
 
     async def prepare(self, site: Site) -> None:
-        """Make what is there before."""
+        """Make the state before the operation."""
 
     async def run(self, reach: Reach, arm: Arm, *, timeout_s: float) -> None:
-        """Do it, and remember what was told."""
+        """Do the operation, and keep the answers."""
 
     async def check(self, site: Site) -> None:
-        """Check that what was told is true, and every invariant."""
+        """Check that the answers are true, and every invariant."""
 
     def refused(self) -> list[int]:
-        """Return the numbers of what was refused for good: that comes behind the others when it is done again."""
+        """Return the numbers of the groups that were refused for good: repeated, they come behind the others."""
 
     async def repeat(self, site: Site) -> None:
-        """Do it again under the same ids."""
+        """Do the operation again, with the same ids."""
 
     async def result(self, site: Site, *, in_order: bool) -> object:
-        """Return what is there in the end."""
+        """Return the state in the end."""
 
 
 class AppendTrial:
@@ -64,7 +64,7 @@ class AppendTrial:
     def __init__(self, seed: int, directory: Path) -> None:
         self.batch: Batch = draw_batch(seed, sealed=self.sealed)
         self.logs: list[Log] = []
-        self.told: list[CallerAnswer] = [None] * len(self.batch.groups)
+        self.answers: list[CallerAnswer] = [None] * len(self.batch.groups)
         self._directory = directory
         self._firsts: list[int] = []
         self._entries: list[list[Entry]] = []
@@ -88,23 +88,23 @@ class AppendTrial:
         """Return the numbers of the groups that were refused for what they are, or seemed to be."""
         return [
             number
-            for number, told in enumerate(self.told)
-            if isinstance(told, LedgerError) and not isinstance(told, OutcomeUnknownError | LogUnavailableError)
+            for number, answer in enumerate(self.answers)
+            if isinstance(answer, LedgerError) and not isinstance(answer, OutcomeUnknownError | LogUnavailableError)
         ]
 
     async def repeat(self, site: Site) -> None:
-        """Append the batch again; nobody is told that it could not be done."""
+        """Append the batch again; without faults every group gets a final answer."""
         async with site.reach(direct=True).appender(self.keys()) as appender:
             await self._append_all(appender.append, 30)
-        for told in self.told:
-            assert isinstance(told, Appended | Stale | GuardError | GroupMismatchError), f"told {told!r} in peace"
+        for answer in self.answers:
+            assert isinstance(answer, Appended | Stale | GuardError | GroupMismatchError), f"{answer!r} without faults"
 
     async def _append_all(self, append: Callable[..., Awaitable[Appended | Stale]], timeout_s: float) -> None:
         async def call(number: int, log: Log, group: Group) -> None:
             try:
-                self.told[number] = await append(log.log_id, group, timeout_s=timeout_s)
+                self.answers[number] = await append(log.log_id, group, timeout_s=timeout_s)
             except LedgerError as error:
-                self.told[number] = error
+                self.answers[number] = error
 
         calls = [call(number, self.logs[log], group) for number, (log, group) in enumerate(self.batch.groups)]
         async with asyncio.TaskGroup() as tasks:
@@ -115,7 +115,7 @@ class AppendTrial:
         """Check every answer and every invariant; every part that is there must open."""
         firsts = zip(self.logs, self._firsts, strict=True)
         self._entries = entries = [await site.entries(log, first=first) for log, first in firsts]
-        check_answers(self.batch, self.told, entries)
+        check_answers(self.batch, self.answers, entries)
         for report in await site.check_invariants(self.logs, {}, self.keys()):
             assert report.sealed == 0, f"{report.sealed} parts do not open"
         for log, held in zip(self.logs, entries, strict=True):
@@ -162,27 +162,27 @@ def folder(directory: Path) -> KeyFolder:
     return open_key_folder(directory / "subjects", FileKeyEncryption("kek", bytes(range(32))))
 
 
-def check_answers(batch: Batch, told: list[CallerAnswer], entries: list[list[Entry]]) -> None:
+def check_answers(batch: Batch, answers: list[CallerAnswer], entries: list[list[Entry]]) -> None:
     """Check that every answer is true, given the entries of each log."""
     by_others: set[tuple[int, UUID]] = set()
-    for (log, group), answer in zip(batch.groups, told, strict=True):
+    for (log, group), answer in zip(batch.groups, answers, strict=True):
         if answer is None or isinstance(answer, OutcomeUnknownError | Appended):
             by_others.add((log, group.id))
-    for (log, group), answer in zip(batch.groups, told, strict=True):
+    for (log, group), answer in zip(batch.groups, answers, strict=True):
         found = places(entries[log], group.id)
         match answer:
             case Appended(indices=indices, branch=branch) if indices:
-                assert found == (branch, indices), f"told {answer}, found {found}"
-                wanted = group.then if branch is Branch.THEN else group.otherwise
-                assert len(indices) == len(wanted), f"a group of {len(wanted)} stands at {indices}"
+                assert found == (branch, indices), f"answer {answer}, found {found}"
+                events = group.then if branch is Branch.THEN else group.otherwise
+                assert len(indices) == len(events), f"a group of {len(events)} stands at {indices}"
             case Appended() | Stale():
-                assert found is None, f"told {answer}, found {found}"
+                assert found is None, f"answer {answer}, found {found}"
             case GroupMismatchError():
-                assert group.id in batch.unsure, f"told {answer}, and nothing else was asked under {group.id}"
+                assert group.id in batch.unsure, f"answer {answer}, and no other group has the id {group.id}"
             case OutcomeUnknownError() | None:
                 pass
             case LedgerError():
-                assert found is None or (log, group.id) in by_others, f"told {answer!r}, found {found}"
+                assert found is None or (log, group.id) in by_others, f"answer {answer!r}, found {found}"
     for held in entries:
         ids = [entry.group_id for entry in held]
         starts = [one for at, one in enumerate(ids) if at == 0 or ids[at - 1] != one]

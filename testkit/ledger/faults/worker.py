@@ -22,7 +22,7 @@ TIMEOUT_S = 20.0
 
 
 async def killed(site: Site, trial: Trial, plan: Plan, arm: Callable[[], None]) -> None:
-    """Let another process do the trial's work, and kill it when `plan` is hit; what it was told dies with it."""
+    """Let another process do the trial's work, and kill it when `plan` is hit; its answers die with it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "testkit.ledger.faults.worker"),
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 async def work(trial: Trial, reach: Reach) -> None:
-    """Do it, from the moment at which the other process is ready to strike."""
+    """Do the trial's work once the other process is ready to kill this one."""
 
     def arm() -> None:
         sys.stdout.write("ready\n")

@@ -2,7 +2,7 @@
 """
 Classes of tampering: one changed value, for every column of every table of the log.
 
-A column that verification does not look at is in `limits.py`, with the reason.
+A column that verification does not read is in `limits.py`, with the reason.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ FILES: Final[dict[str, FileTampering]] = {
 
 
 def run_file_instance(export: Export, name: str, number: int) -> Instance:
-    """Do the `number`-th tampering of a class, the same in every run, look what verification says, and undo it."""
+    """Do the `number`-th tampering of a class, the same in every run, verify, and undo it."""
     effort = effort_of(number)
     tampered = FILES[name](export, seeded(f"{name} {number}"))
     with counted_pages() as accepted:

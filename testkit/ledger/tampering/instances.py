@@ -45,7 +45,7 @@ KEYS: Final[Mapping[str, Sequence[str]]] = {
     "cosignatures": ("log_id", "size", "name", "key_id"),
     "stamps": ("log_id", "size"),
 }
-"""The tables that are tampered with, and how a row of each is told from the others."""
+"""The tables that are tampered with, and how a row of each is distinguished from the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def effort_of(number: int) -> str:
 
 
 async def run_instance(world: World, name: str, tampering: Tampering, number: int) -> Instance:
-    """Do the `number`-th tampering of a class, the same in every run, look what verification says, and undo it."""
+    """Do the `number`-th tampering of a class, the same in every run, verify, and undo it."""
     effort = effort_of(number)
     tampered = await tampering(world, seeded(f"{name} {number}"))
     with counted_pages() as accepted:

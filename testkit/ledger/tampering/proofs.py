@@ -48,7 +48,7 @@ def make_bundle(directory: Path) -> bytes:
 
 
 def run_proof_instance(kind: str, data: bytes, number: int) -> Instance:
-    """Change a bit of a proof or a bundle, or cut it off, and look what both verifiers say."""
+    """Change a bit of a proof or a bundle, or cut it off, and run both verifiers."""
     random = seeded(f"{kind} {number}")
     changed = flipped(data, random) if random.random() < 0.8 else data[: random.randrange(len(data))]
     verdict = Verdict(None)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Classes of tampering with what stands beside the entries: tiles, payload parts, and indexes that lie.
+Classes of tampering with what is stored next to the entries: tiles, payload parts, and indexes that lie.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ async def _write(appender: Appender, signer_dsn: str, keys: KeyDirectory, audito
     async def grow(tenant: UUID | None, to: int, at: int) -> None:
         outcomes = [
             appender.append(logs[tenant].log_id, group)
-            for group in random_groups(random, to - at, told="tenant" if tenant is None else None)
+            for group in random_groups(random, to - at, family="tenant" if tenant is None else None)
         ]
         await asyncio.gather(*outcomes)
 
@@ -141,21 +141,25 @@ async def _write(appender: Appender, signer_dsn: str, keys: KeyDirectory, audito
         await grow(tenant, sizes[tenant] + TAIL, sizes[tenant])
 
 
-def random_groups(random: Random, count: int, *, told: str | None = None) -> list[Group]:
-    """Return groups of 1 to 3 events, `count` in all; half of the events have payload parts, some of them sealed."""
+def random_groups(random: Random, count: int, *, family: str | None = None) -> list[Group]:
+    """
+    Return groups of 1 to 3 events, `count` in all; half of the events have payload parts, some of them sealed.
+
+    With `family`, all events are of the type `<family>.created`, without parts.
+    """
     groups: list[Group] = []
     left = count
     while left:
         of = min(random.randint(1, 3), left)
         left -= of
         ids = random_group_id(now_ms=random.getrandbits(47), random=random.randbytes(10))
-        groups.append(Group(id=ids, then=tuple(_event(random, told) for _ in range(of))))
+        groups.append(Group(id=ids, then=tuple(_event(random, family) for _ in range(of))))
     return groups
 
 
-def _event(random: Random, told: str | None) -> PreparedEvent:
+def _event(random: Random, family: str | None) -> PreparedEvent:
     subject = random.choice((ADA, EVE))
-    names = random.sample(("inputs", "message", "principal"), random.choice((0, 0, 1, 2))) if told is None else []
+    names = random.sample(("inputs", "message", "principal"), random.choice((0, 0, 1, 2))) if family is None else []
     parts = tuple(
         Part(
             name=name,
@@ -167,8 +171,8 @@ def _event(random: Random, told: str | None) -> PreparedEvent:
     )
     kind = (
         random.choice((*TYPES, "trigger.received", "policy.changed", "payload.erased"))
-        if told is None
-        else f"{told}.created"
+        if family is None
+        else f"{family}.created"
     )
     return prepare(
         Event(
@@ -185,7 +189,7 @@ def _event(random: Random, told: str | None) -> PreparedEvent:
 
 
 async def _keep_roots(owner: Connection) -> None:
-    """Keep the root of every tile beside it, as far as the appender has not."""
+    """Store the root of every tile next to it, as far as the appender has not."""
     tiles = await (await owner.execute("SELECT log_id, level, tile, hashes FROM ledger.tiles")).fetchall()
     for log_id, level, index, hashes in tiles:
         root = Tile.parse(bytes(hashes), level=level, index=index).root()

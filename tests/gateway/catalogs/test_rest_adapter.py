@@ -241,7 +241,7 @@ async def test_the_token_is_read_when_it_is_used() -> None:
     script = Script(answers={TABLE_PATH: (200, orjson.dumps(TABLE))})
     async with scripted(script, token="secret:gate") as catalog:
         await catalog.load(ORDERS)
-    assert [told["authorization"] for told in script.told] == ["Bearer hunter2"] * 2
+    assert [each["authorization"] for each in script.received_headers] == ["Bearer hunter2"] * 2
     script.seen.clear()
     async with scripted(script, token="secret:gone") as catalog:
         with pytest.raises(UpstreamCredentialsError, match="secret:gone"):
@@ -258,7 +258,7 @@ async def test_an_engine_is_shown_the_upstreams_bytes() -> None:
         assert await vending.show_table(ORDERS, Snapshots.ALL) == kept
         shown = await catalog.show_table(ORDERS, Snapshots.REFS)
         assert orjson.loads(shown or b"")["config"] == {"s3.region": "r"}
-    assert [told.get(DELEGATION_HEADER.lower()) for told in script.told] == [VENDED, VENDED, None]
+    assert [each.get(DELEGATION_HEADER.lower()) for each in script.received_headers] == [VENDED, VENDED, None]
 
 
 async def test_lists_are_paged_as_the_upstream_pages_them() -> None:
@@ -445,8 +445,8 @@ async def test_every_request_says_which_way_it_has_come() -> None:
     async with scripted(script) as catalog:
         onward = Onward(hops=(HOP.replace("beyond", "near"),)).through(HOP)
         await replace(catalog, onward=onward).load(SALES)
-    assert {told[HOPS_HEADER.lower()] for told in script.told} == {f"{HOP.replace('beyond', 'near')},{HOP}"}
-    assert parse_hops(script.told[0][HOPS_HEADER.lower()]) == onward.hops
+    assert {each[HOPS_HEADER.lower()] for each in script.received_headers} == {f"{HOP.replace('beyond', 'near')},{HOP}"}
+    assert parse_hops(script.received_headers[0][HOPS_HEADER.lower()]) == onward.hops
 
 
 def test_an_alias_that_would_reach_itself_is_refused() -> None:

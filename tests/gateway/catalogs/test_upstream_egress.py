@@ -336,7 +336,9 @@ async def test_no_prefix_leads_to_another_server(scripted: ScriptedCatalog, trap
         await scripted.catalog.load(SALES)
     except UnavailableError:
         assert scripted.script.paths() == ["/v1/config"]
-    assert {each["host"] for each in scripted.script.told} == {scripted.catalog.upstream.uri.removeprefix("http://")}
+    assert {each["host"] for each in scripted.script.received_headers} == {
+        scripted.catalog.upstream.uri.removeprefix("http://")
+    }
 
 
 async def test_the_token_of_a_catalog_is_sent_to_its_own_server_alone(scripted: ScriptedCatalog, trap: Trap) -> None:
@@ -344,7 +346,7 @@ async def test_the_token_of_a_catalog_is_sent_to_its_own_server_alone(scripted: 
     with pytest.raises(UpstreamNotAllowedError):
         await scripted.catalog.load(SALES)
     assert scripted.kept.reads == 1
-    assert [each["authorization"] for each in scripted.script.told] == ["Bearer hunter2"]
+    assert [each["authorization"] for each in scripted.script.received_headers] == ["Bearer hunter2"]
 
 
 async def test_a_callback_that_names_a_place_inside_is_not_followed(shared_gateway: Gateway, trap: Trap) -> None:

@@ -89,8 +89,8 @@ async def test_behind_a_named_proxy_each_client_is_counted_by_itself() -> None:
         waiting = [await here.connect() for _ in range(2)]
         for peer in waiting:
             await peer.send(get("/wait", "X-Forwarded-For: 192.0.2.7"))
-            await here.asked.wait()
-            here.asked.clear()
+            await here.requested.wait()
+            here.requested.clear()
         one, other = await here.connect(), await here.connect()
         await one.send(get("/now", "X-Forwarded-For: 192.0.2.7"))
         await other.send(get("/now", "X-Forwarded-For: 192.0.2.8"))

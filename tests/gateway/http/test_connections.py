@@ -68,7 +68,7 @@ async def test_a_body_that_we_do_not_read_is_not_late() -> None:
         peer = await here.connect()
         await peer.send(post("/wait", "Content-Length: 3000000"))
         sending = asyncio.create_task(peer.send(b"x" * 2_999_999))
-        await here.asked.wait()
+        await here.requested.wait()
         await asyncio.sleep(3 * SOON_S)  # longer than it could take if the time were the client's
         here.go_on.set()
         answer = await peer.answer()
@@ -137,7 +137,7 @@ async def test_a_client_that_hangs_up_behind_a_whole_request_still_gets_its_answ
         peer = await here.connect()
         await peer.send(get("/wait"))
         peer.writer.write_eof()
-        await here.asked.wait()
+        await here.requested.wait()
         here.go_on.set()
         assert b"waited" in await peer.rest()
 
@@ -198,7 +198,7 @@ async def test_a_request_that_is_being_answered_is_not_cut_off_for_another() -> 
         busy = [await here.connect() for _ in range(2)]
         for peer in busy:
             await peer.send(get("/wait"))
-        await here.asked.wait()
+        await here.requested.wait()
         await until(lambda: here.connections.count == 2)
         for local in ("127.0.0.1", "127.0.0.2"):
             refused = await here.connect(local=local)
@@ -213,7 +213,7 @@ async def test_one_peer_may_have_so_many_and_another_is_not_concerned() -> None:
         busy = [await here.connect() for _ in range(2)]
         for peer in busy:
             await peer.send(get("/wait"))
-        await here.asked.wait()
+        await here.requested.wait()
         await until(lambda: here.connections.count == 2)
         assert (await (await here.connect()).answer()).status == 503
         other = await here.connect(local="127.0.0.2")
@@ -226,7 +226,7 @@ async def test_even_those_who_are_refused_are_bounded() -> None:
     async with site(patient(connections_max=1)) as here:
         busy = await here.connect()
         await busy.send(get("/wait"))
-        await here.asked.wait()
+        await here.requested.wait()
         crowd = [await here.connect() for _ in range(90)]
         told = [peer for peer in crowd if await asyncio.wait_for(peer.reader.read(12), 20)]
         assert 60 <= len(told) < 90
@@ -239,7 +239,7 @@ async def test_when_the_server_stops_what_has_begun_is_finished_and_what_has_not
         idle, half, busy = [await here.connect() for _ in range(3)]
         await half.send(b"GET /now")
         await busy.send(get("/wait"))
-        await here.asked.wait()
+        await here.requested.wait()
         await until(lambda: here.connections.count == 3)
         asyncio.get_running_loop().call_later(SOON_S, here.go_on.set)
         answering = asyncio.create_task(busy.answer())

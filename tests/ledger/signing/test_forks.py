@@ -55,7 +55,7 @@ async def test_a_fork_is_found_at_the_next_checkpoint(pair: DatabasePair, kind: 
         await pair.clear()
         outcome = await trial(pair, seeded(f"{trial.__name__} {number}"))
         assert outcome.ok, outcome
-        assert pair.one.origin in outcome.told
+        assert pair.one.origin in outcome.refusal
 
 
 async def test_an_honest_log_is_never_accused(pair: DatabasePair) -> None:
