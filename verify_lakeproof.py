@@ -14,7 +14,7 @@ What is checked, in the order of this file:
 2. Tree: the Merkle tree over the entries has the signed root, so no bit of any of them differs from what was signed.
 3. Entries: each is canonical JSON, names this log and its index, and holds the leaf hash of the entry before it.
 4. Directory: no file is missing, payloads of entries are those committed to, and a log `…/2` continues the log `…`.
-5. Bundle: it holds what its `scope` line says, and you are told what of that is complete and what was selected.
+5. Bundle: it holds what its `scope` line says, and it is reported what of that is complete and what was selected.
 
 NOT CHECKED, and named: time stamps, and signatures that are not of Ed25519 or for which you gave no key. Unless
 witnesses that you trust have signed it, a log that is verified here may have shown another history to others.
@@ -386,7 +386,7 @@ class Directory:
                 at = start + int.from_bytes(data[at:start], "big")
                 entry = data[start:at] if at <= len(data) else b""  # what is cut off is no entry
                 yield index, entry, leaf
-            need(at == len(data), "index", f"{path} goes on behind its last entry", end)
+            need(at == len(data), "index", f"{path} has bytes behind its last entry", end)
 
     def check_parts(self, entry):
         """Check the payload parts that the export has of an entry, if any."""
@@ -616,7 +616,7 @@ def verify_bundle(path, trust):
     completeness = check_scope(scope, entries, tree[1])
     if data.startswith(b"anchor\n", at):
         at = check_anchor(data, at + len(b"anchor\n"), tree, trust)
-    need(at == len(data), "proof", "it goes on behind its end")
+    need(at == len(data), "proof", "it has bytes behind its end")
     for entry in entries:
         content = json.dumps(entry["data"])
         say(f"entry {entry['index']}, {entry['recorded_at']}: {entry['type']} {entry['key']} {content}")

@@ -60,7 +60,7 @@ _PART: Final = {Direction.OUT: "edges_out", Direction.IN: "edges_in"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """
-    A decision on a request to write: who asked to write what, which policies decided, and what came of it.
+    A decision on a request to write: who requested which write, which policies decided, and what came of it.
 
     `target` is the event key of the table, view or namespace. `decided_by` is the policy or access rule that decided
     (both, if a policy and a rule have that id and version); `in_force` are all that were applied. `outcome` is None
