@@ -106,7 +106,7 @@ BASE = decode_point(b"\x58" + b"\x66" * 31)  # y = 4/5
 
 
 def verifies(public, message, signature):
-    """Tell whether S·BASE - k·A is R (RFC 8032, section 5.1.7): S is below L, and R is in its only encoding."""
+    """Return whether S·BASE - k·A is R (RFC 8032, section 5.1.7): S is below L, and R is in its only encoding."""
     a = decode_point(public)
     r, s = signature[:32], int.from_bytes(signature[32:], "little")
     if a is None or len(signature) != 64 or s >= L:
@@ -258,7 +258,7 @@ ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=
 
 
 def is_within_limits(value, level):
-    """Tell whether names are ASCII, numbers within ±(2^53 - 1), and levels at most 100, of which the entry is one."""
+    """Return whether names are ASCII, numbers within ±(2^53 - 1), and levels at most 100, of which the entry is one."""
     if isinstance(value, dict):
         if not all(name.isascii() for name in value):
             return False

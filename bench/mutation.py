@@ -113,7 +113,7 @@ def _products(text: str) -> int:
 
 
 def _compiles(text: str, path: str) -> bool:
-    """Tell whether this is Python at all: the `*` of a signature cannot become most other signs."""
+    """Return whether this is Python at all: the `*` of a signature cannot become most other signs."""
     try:
         with catch_warnings(action="ignore"):  # `is` next to a number
             compile(text, path, "exec")

@@ -108,7 +108,7 @@ def bucket_access(settings: Settings) -> BucketAccess:
 
 def is_published_outside(settings: Settings) -> bool:
     """
-    Tell whether the settings publish the checkpoints of the system log to anybody outside.
+    Return whether the settings publish the checkpoints of the system log to anybody outside.
     """
     return any((settings.publish_to, settings.witness_policy, settings.time_stamp_url))
 

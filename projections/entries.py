@@ -109,7 +109,7 @@ class PrincipalsErased:
         return {"at": self.at, "actor": self.actor, "index": self.index, "before": self.before}
 
     def selects(self, *, index: int, actors: Collection[str]) -> bool:
-        """Tell whether the principal of the commit at `index` by one of `actors` is erased."""
+        """Return whether the principal of the commit at `index` by one of `actors` is erased."""
         return (
             index < self.at
             and (self.actor is None or self.actor in actors)

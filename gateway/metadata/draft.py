@@ -68,7 +68,7 @@ class Definitions:
             self._ids_by_key.setdefault(self.key_of(definition), []).append(new_id)
 
     def remove(self, ids: Iterable[int]) -> bool:
-        """Remove those of `ids` that are there; tell whether any was."""
+        """Remove those of `ids` that are there; return whether any was."""
         has_removed = False
         for one in ids:
             definition = self.by_id.pop(one, None)
@@ -152,7 +152,7 @@ class Draft:
             self._ref_names.setdefault(ref["snapshot-id"], set()).add(name)
 
     def drop_ref(self, name: str) -> bool:
-        """Remove a branch or tag; tell whether it was there."""
+        """Remove a branch or tag; return whether it was there."""
         ref = self.refs.pop(name, None)
         if ref is not None and self._ref_names is not None:
             self._ref_names[ref["snapshot-id"]].discard(name)

@@ -133,7 +133,7 @@ def check_sources(spec: Mapping[str, Any], columns: Columns) -> None:
 
 
 def has_sequential_ids(spec: Mapping[str, Any]) -> bool:
-    """Tell whether the fields are numbered 1000, 1001, … as v1 readers take for granted."""
+    """Return whether the fields are numbered 1000, 1001, … as v1 readers take for granted."""
     return all(f["field-id"] == FIRST_FIELD_ID + index for index, f in enumerate(spec["fields"]))
 
 

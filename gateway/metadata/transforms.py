@@ -59,7 +59,7 @@ def check_transform(name: str, at: str) -> None:
 
 
 def can_transform(transform: str, column: Column) -> bool:
-    """Tell whether `transform` takes the type of `column`; a transform that is not known is assumed to."""
+    """Return whether `transform` takes the type of `column`; a transform that is not known is assumed to."""
     source = re.split(r"[\[( ]", str(column.type).lower(), maxsplit=1)[0]
     kind = _kind(transform)
     if kind == "identity":

@@ -117,7 +117,7 @@ def check_account(found: pwd.struct_passwd) -> None:
 
 
 def is_nobody(uid: int) -> bool:
-    """Tell whether a number is that of the account that programs share."""
+    """Return whether a number is that of the account that programs share."""
     nobodys = _find(NOBODY)
     return uid in NOBODY_IDS or (nobodys is not None and uid == nobodys.pw_uid)
 

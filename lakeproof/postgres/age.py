@@ -89,7 +89,7 @@ def check_age(directory: Path) -> None:
 
 def _is_of_a_checked_source(target: Path) -> bool:
     """
-    Tell whether a copy is there whose record names its source.
+    Return whether a copy is there whose record names its source.
 
     Earlier versions named none, and took what the machine's own sources gave without a signature.
     """

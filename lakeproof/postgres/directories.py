@@ -191,7 +191,7 @@ def _refuse_a_strangers_cluster(data: Path) -> None:
 
 
 def _is_socket_directory(run: Path) -> bool:
-    """Tell whether libpq and PostgreSQL take this path: short enough, and no comma or quote (both read lists)."""
+    """Return whether libpq and PostgreSQL take this path: short enough, and no comma or quote (both read lists)."""
     text = str(run / SOCKET_NAME)
     return len(os.fsencode(text)) <= SOCKET_PATH_BYTES_MAX and not set(text) & set(",\"'\\\n")
 

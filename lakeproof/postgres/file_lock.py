@@ -62,7 +62,7 @@ class Presence:
 
 
 def is_alone(path: Path) -> bool:
-    """Tell whether nobody holds a `Presence` on `path`; call it where no new one can be taken meanwhile."""
+    """Return whether nobody holds a `Presence` on `path`; call it where no new one can be taken meanwhile."""
     descriptor = _open(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

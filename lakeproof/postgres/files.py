@@ -157,7 +157,7 @@ def wheel_folder() -> Path:
 
 
 def can_enter(directory: Path, account: Account) -> bool:
-    """Tell whether the mode bits let `account` pass through `directory` and everything above it."""
+    """Return whether the mode bits let `account` pass through `directory` and everything above it."""
     directory = directory.resolve()
     return all(_may(above, account, 0o1) for above in (directory, *directory.parents))
 

@@ -41,7 +41,7 @@ ENTERED: Final = 0o711
 
 def is_handed_over(directory: Path, account: Account) -> bool:
     """
-    Tell whether the cluster in `directory`, if there is one, is the account's.
+    Return whether the cluster in `directory`, if there is one, is the account's.
 
     Raises:
         ServerError: if it belongs to a user for whom no version of ours has made it.

@@ -280,7 +280,7 @@ def _refusal(files: ServerFiles) -> str | None:
 
 
 def _nobody_listens(refusal: str | None) -> bool:
-    """Tell whether no process listens on the socket; any other refusal comes from a server."""
+    """Return whether no process listens on the socket; any other refusal comes from a server."""
     return refusal is not None and ("No such file" in refusal or "Connection refused" in refusal)
 
 

@@ -276,7 +276,7 @@ def _id(printed: bytes) -> str:
 
 def is_archive(text: str) -> bool:
     """
-    Tell whether `text` names an archive, rather than a file by its path alone.
+    Return whether `text` names an archive, rather than a file by its path alone.
     """
     return text.startswith(("file:", "git:", "s3:"))
 

@@ -133,7 +133,7 @@ class AppendTransaction:
         return Admission(unknown=frozenset(unseen) - {row[0] for row in found}, unconfirmed=unconfirmed)
 
     def admits(self, log_ids: Collection[int]) -> bool:
-        """Tell whether all of these logs exist and are confirmed, as far as is known: `begin` checks again."""
+        """Return whether all of these logs exist and are confirmed, as far as is known: `begin` checks again."""
         return all(log_id in self._origins for log_id in log_ids)
 
     @property
@@ -218,7 +218,7 @@ class AppendTransaction:
         return set(self._batches)
 
     async def _looked_up(self) -> bool:
-        """Wait for the lookup that is in flight, if one is; tell whether it has found a group."""
+        """Wait for the lookup that is in flight, if one is; return whether it has found a group."""
         looking_up, self._looking_up = self._looking_up, None
         return looking_up is not None and await self._keep_stored((await looking_up)[-1])
 

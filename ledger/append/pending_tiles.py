@@ -49,7 +49,7 @@ class PendingTiles:
         """By log_id, least recently used first."""
 
     def has_to_read(self, log_id: int, *, size: int, count: int) -> bool:
-        """Tell whether `prepare` must be called before at most `count` leaves are appended to the log of `size`."""
+        """Return whether `prepare` must be called before at most `count` leaves are appended to the log of `size`."""
         end = size + count
         lacks = _lacks(self._kept.get(log_id), size, needs_all=_completes_all(size, end))
         return size // TILE_WIDTH != end // TILE_WIDTH and lacks
@@ -131,10 +131,10 @@ class PendingTiles:
 
 
 def _completes_all(size: int, end: int) -> bool:
-    """Tell whether going from `size` to `end` completes a tile above level 0."""
+    """Return whether going from `size` to `end` completes a tile above level 0."""
     return size // TILE_OF_TILES != end // TILE_OF_TILES
 
 
 def _lacks(edge: RightEdge | None, size: int, *, needs_all: bool) -> bool:
-    """Tell whether `edge` is not that of the log at `size`, or not enough of it."""
+    """Return whether `edge` is not that of the log at `size`, or not enough of it."""
     return edge is None or edge.size != size or (needs_all and not edge.is_whole)

@@ -109,7 +109,7 @@ class SubmissionQueue:
         return len(self._lines)
 
     def has_room_for(self, group: Group) -> bool:
-        """Tell whether this group would be accepted."""
+        """Return whether this group would be accepted."""
         if self._size >= self._groups_max:
             return False
         return self.size_bytes + group.size_bytes <= self._size_bytes_max or not self._size
@@ -181,7 +181,7 @@ class SubmissionQueue:
         return waiting
 
     def _take_share(self, log_id: int, share: int, capacity: _Capacity, batch: SubmissionBatch) -> bool:
-        """Move at most `share` submissions of one log into `batch`; tell whether there may be more to take."""
+        """Move at most `share` submissions of one log into `batch`; return whether there may be more to take."""
         line = self._lines[log_id]
         taken = batch.get(log_id, [])
         while line and share > 0 and capacity.groups > 0:

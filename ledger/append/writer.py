@@ -292,7 +292,7 @@ class Writer:
         return self._transaction is not None and self._transaction.early is not None
 
     def _may_lock_at_once(self, log_ids: Collection[int], transaction: AppendTransaction) -> bool:
-        """Tell whether these heads can be locked without a query before, and without waiting for one of them."""
+        """Return whether these heads can be locked without a query before, and without waiting for one of them."""
         if not transaction.admits(log_ids):
             return False
         return self._contention.head_to_wait_for(log_ids, self._now_s()) is None
@@ -398,7 +398,7 @@ class Contention:
         return now_s < self._shared_until_s
 
     def may_wait(self, now_s: float) -> bool:
-        """Tell whether the last failed wait was long enough ago."""
+        """Return whether the last failed wait was long enough ago."""
         return now_s >= self._wait_from_s
 
     def head_to_wait_for(self, log_ids: Collection[int], now_s: float) -> int | None:
@@ -429,14 +429,15 @@ class Contention:
 
 def is_expected(error: Exception) -> bool:
     """
-    Tell whether `error` is of a kind that transactions fail with.
+    Return whether `error` is of a kind that transactions fail with.
     """
     return isinstance(error, _EXPECTED)
 
 
 def is_caused_by_group(error: Exception) -> bool:
     """
-    Tell whether `error` is assumed to be caused by what the transaction held, so that trying that again would not help.
+    Return whether `error` is assumed to be caused by what the transaction held, so that trying that again would not
+    help.
     """
     return isinstance(error, LedgerError) or is_permanent(error) or not is_expected(error)
 

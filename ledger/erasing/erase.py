@@ -263,7 +263,7 @@ class Eraser:
         raise ErasureConflictError(f"log {log.origin}: credentials of {subject} changed {ATTEMPTS} times meanwhile")
 
     async def _marks(self, log: Log, subject: str) -> tuple[bool, bool]:
-        """Tell whether something about a subject is stored, and whether it is marked as erased."""
+        """Return whether something about a subject is stored, and whether it is marked as erased."""
         is_known, is_marked = await self._one("is_known", log_id=log.log_id, subject=subject) or (False, False)
         return bool(is_known), bool(is_marked)
 

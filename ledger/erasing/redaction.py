@@ -37,7 +37,7 @@ class LoginMatcher:
 
     def matches(self, text: str | bytes | None) -> bool:
         """
-        Tell whether a text, or bytes of any kind, contain the login.
+        Return whether a text, or bytes of any kind, contain the login.
         """
         if isinstance(text, bytes):
             # In bytes, letters beyond ASCII do not count as letters: there may be one match more, never one less.

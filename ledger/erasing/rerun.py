@@ -196,7 +196,7 @@ class ErasedParts:
 
     def covers(self, *, index: int, type: str, part: str, subject: str | None) -> bool:  # noqa: A002  (an entry's word)
         """
-        Tell whether `part` of the entry at `index`, of this `type`, is erased; `subject` is who it is about, if
+        Return whether `part` of the entry at `index`, of this `type`, is erased; `subject` is who it is about, if
         anybody.
         """
         if subject in self._subjects or (index, part) in self._single:

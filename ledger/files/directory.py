@@ -236,14 +236,14 @@ def log_files(size: int) -> Iterator[str]:
 
 def is_log_file(path: str) -> bool:
     """
-    Tell whether `path` lies where only bundles and tiles may lie.
+    Return whether `path` lies where only bundles and tiles may lie.
     """
     return path.startswith(TILES_FOLDER)
 
 
 def is_bundle(path: str) -> bool:
     """
-    Tell whether `path` lies among the entry bundles.
+    Return whether `path` lies among the entry bundles.
     """
     return path.startswith(_BUNDLES)
 

@@ -72,7 +72,7 @@ def system_origin_of(origin: str) -> str:
 
 def is_or_succeeds(origin: str, *, first: str) -> bool:
     """
-    Tell whether `origin` is that of the log `first`, or of one of its successors.
+    Return whether `origin` is that of the log `first`, or of one of its successors.
     """
     return _first(origin) == first
 

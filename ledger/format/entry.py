@@ -320,7 +320,7 @@ def _envelope(entry: Entry) -> Envelope:
 
 
 def _is_time(text: bytes) -> bool:
-    """Tell whether a text of the right form is a date that exists."""
+    """Return whether a text of the right form is a date that exists."""
     try:
         datetime.fromisoformat(text[:-1].decode("ascii"))
     except ValueError:

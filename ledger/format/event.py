@@ -96,7 +96,7 @@ def commitment(*, salt: bytes, payload: bytes) -> bytes:
 
 def is_control(event_type: str) -> bool:
     """
-    Tell whether entries of this type belong to the control plane, and so raise the head's control index.
+    Return whether entries of this type belong to the control plane, and so raise the head's control index.
     """
     return event_type.partition(".")[0] in CONTROL_FAMILIES
 

@@ -202,7 +202,7 @@ class KeyTerm:
     last: Mapping[str, SignedTree] | None = None
 
     def signs(self, origin: str, size: int) -> bool:
-        """Tell whether this key may have signed a checkpoint of that log at that size."""
+        """Return whether this key may have signed a checkpoint of that log at that size."""
         if self.last is None:
             return True
         tree = self.last.get(origin)
@@ -359,7 +359,7 @@ Trusted: TypeAlias = Sequence[VerifierKey] | KeyHistory
 
 
 def is_key_event(entry: bytes) -> bool:
-    """Tell whether an entry of the system log may be about the signer's keys; False is certain."""
+    """Return whether an entry of the system log may be about the signer's keys; False is certain."""
     return _TELLING in entry
 
 

@@ -333,7 +333,7 @@ def frontier_of(edge: Pending) -> Frontier:
 
 def leads_to_root(tile: Tile, *, size: int, root: bytes, read_tile: TileReader) -> bool:
     """
-    Tell whether the tree of `size` has this `root` if it contains `tile` and all other tiles as they are read.
+    Return whether the tree of `size` has this `root` if it contains `tile` and all other tiles as they are read.
 
     Reads the tiles from `tile` to the edge, and the edge itself: two on each level at most. Of two versions of a tile
     at most one leads to a signed root, and that one is genuine. If neither does, something else is wrong as well.

@@ -189,7 +189,7 @@ class WitnessPolicy:
         return {witness.name: times[witness.key] for witness in self.witnesses if times.get(witness.key, 0) > 0}
 
     def is_met_by(self, witnesses: AbstractSet[str]) -> bool:
-        """Tell whether cosignatures of these witnesses, by name, make the quorum."""
+        """Return whether cosignatures of these witnesses, by name, make the quorum."""
         met = set(witnesses) & {witness.name for witness in self.witnesses}
         for group in self.groups:  # each stands behind its members
             if sum(member in met for member in group.members) >= group.threshold:

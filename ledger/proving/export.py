@@ -270,14 +270,14 @@ class ExportFiles:
             self.write(KEY_FILE, end.key_file)
 
     def has_bundle(self, index: int) -> bool:
-        """Tell whether a complete bundle exists, so that it need not be read again."""
+        """Return whether a complete bundle exists, so that it need not be read again."""
         try:
             return len(parse_bundle((self.path / bundle_path(index)).read_bytes())) == TILE_WIDTH
         except (OSError, FormatError):
             return False
 
     def has_tile(self, level: int, index: int) -> bool:
-        """Tell whether a complete tile exists, so that it need not be read again."""
+        """Return whether a complete tile exists, so that it need not be read again."""
         try:
             return (self.path / tile_path(level, index)).stat().st_size == TILE_WIDTH * HASH_SIZE_BYTES
         except OSError:

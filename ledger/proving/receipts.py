@@ -186,7 +186,7 @@ class Receipts:
                 pass
 
     async def _answer(self, connection: Connection) -> bool:
-        """Answer every caller whose entry a checkpoint covers; tell whether none is left."""
+        """Answer every caller whose entry a checkpoint covers; return whether none is left."""
         cursor = await connection.execute(_QUERIES["newest_checkpoints"], {"log_ids": list(self._waiting)})
         for log_id, size, note in await cursor.fetchall():
             covered = [waiter for waiter in self._waiting[log_id] if waiter.index < size]

@@ -237,7 +237,7 @@ def _damaged(notes: Path, found: str) -> str:
 
 def holds_keys(path: Path) -> bool:
     """
-    Tell whether a signer's directory has been made at `path`.
+    Return whether a signer's directory has been made at `path`.
     """
     return (path / KEY_FILE).exists() or (path / RING_FILE).exists()
 

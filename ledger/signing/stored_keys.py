@@ -137,7 +137,7 @@ def write_ml_dsa_key(path: Path, seed: bytes, public: bytes) -> None:
 
 def holds_ml_dsa_key(path: Path, public: bytes) -> bool:
     """
-    Tell whether the private half of an ML-DSA-44 key exists, whatever the ring says of it.
+    Return whether the private half of an ML-DSA-44 key exists, whatever the ring says of it.
     """
     return (path / _ml_dsa_name(public)).exists()
 

@@ -268,7 +268,7 @@ class LogSubscription(Subscription[LogRecorder]):
         raise StopIteration
 
     def _read(self) -> bool:
-        """Read further, and tell whether that found anything. Indices have no gaps, so nothing appears behind."""
+        """Read further; return whether that found anything. Indices have no gaps, so nothing appears behind."""
         after, newest = self._last_notification_id or 0, self._recorder.max_notification_id() or 0
         if newest <= after:
             return False

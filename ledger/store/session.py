@@ -130,7 +130,7 @@ def check_fsync(setting: str) -> None:
 
 def is_refusal(error: Exception) -> bool:
     """
-    Tell whether `error` is a refusal of one statement, by the server or by psycopg. Then the session can be used
+    Return whether `error` is a refusal of one statement, by the server or by psycopg. Then the session can be used
     further, and if the statement was a COMMIT or stood before one, nothing was committed.
 
     A FATAL error is not a refusal: it may arrive after a COMMIT that was done, in place of its answer.
@@ -147,7 +147,7 @@ _TRANSIENT: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
 
 def is_permanent(error: Exception) -> bool:
     """
-    Tell whether `error` refuses what the statement contained, so that trying again would not help.
+    Return whether `error` refuses what the statement contained, so that trying again would not help.
 
     Other errors are about the server's state: connection, read-only, deadlock, disk full, locks, shutdown, input and
     output.
@@ -164,7 +164,7 @@ def brief_message(error: Exception) -> str:
 
 def is_programming_error(error: Exception) -> bool:
     """
-    Tell whether `error` is one of PostgreSQL or its driver that never passes, so that it must end the service.
+    Return whether `error` is one of PostgreSQL or its driver that never passes, so that it must end the service.
     """
     if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False

@@ -327,7 +327,7 @@ class DatabasePages:
             raise BrokenError(Fault.DERIVED, where=where, expected=computed.root().hex(), found=root.hex())
 
     async def _is_genuine(self, computed: Tile, index: int) -> bool:
-        """Tell whether a tile computed from the entries leads to the root that covers the entry at `index`."""
+        """Return whether a tile computed from the entries leads to the root that covers the entry at `index`."""
         size, root = self._head.size, self._head.frontier.root()
         if self.newest is not None and index < self.newest.size:
             size, root = self.newest.size, self.newest.root

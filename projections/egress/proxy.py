@@ -66,7 +66,7 @@ class Destination:
         return cls(host=parts.hostname.removesuffix("."), port=parts.port or _PORTS[parts.scheme])
 
     def holds(self, host: str, port: int) -> bool:
-        """Tell whether `host` and `port` are this destination."""
+        """Return whether `host` and `port` are this destination."""
         host = host.lower().removesuffix(".")
         return port == self.port and (host.endswith(f".{self.host}") if self.below else host == self.host)
 

@@ -147,7 +147,7 @@ def _network(host: str, text: str) -> Network | None:
 
 
 def _is_number(name: str) -> bool:
-    """Tell whether the C library would read a name as an address (URL standard, 'ends in a number')."""
+    """Return whether the C library would read a name as an address (URL standard, 'ends in a number')."""
     last = name.rpartition(".")[2]
     return last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last) is not None
 

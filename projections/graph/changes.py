@@ -162,7 +162,7 @@ def governing_edges(policy: Vertex, governs: Json, table: Vertex) -> list[Edge]:
 
 def is_in_force(from_index: Json, to_index: Json, *, as_of: int) -> bool:
     """
-    Tell whether what is in force from one index up to, not including, another was so at index `as_of`.
+    Return whether what is in force from one index up to, not including, another was so at index `as_of`.
     """
     if not isinstance(from_index, int) or from_index > as_of:
         return False

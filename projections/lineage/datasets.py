@@ -120,7 +120,7 @@ def dotted(levels: Iterable[str]) -> str:
 
 def is_catalog_name(name: DatasetName, aliases: Iterable[str]) -> bool:
     """
-    Tell whether a name can be one in a catalog: names of other systems may look alike.
+    Return whether a name can be one in a catalog: names of other systems may look alike.
     """
     namespace = name.namespace
     return namespace.startswith(_CATALOG_SCHEMES) or namespace.lower() in _CATALOG_WORDS or namespace in aliases

@@ -135,7 +135,7 @@ async def read_omitted(
 
 async def is_known(connection: Connection, log_id: int, key: str) -> bool:
     """
-    Tell whether any entry names a table or data set. If none does, empty lineage does not mean that nothing was made
+    Return whether any entry names a table or data set. If none does, empty lineage does not mean that nothing was made
     from it.
     """
     row = await (await connection.execute(QUERIES["is_known"], {"log_id": log_id, "whole_key": key})).fetchone()

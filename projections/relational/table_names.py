@@ -167,7 +167,7 @@ class TableNames:
         )
 
     def _is_free(self, key: str, before: TableName | None, table_uuid: str) -> bool:
-        """Tell whether an uncertain source may give a table this name."""
+        """Return whether an uncertain source may give a table this name."""
         if before is not None and before.is_certain:
             return False
         holder = self._of_uuid.get(self._holders.get(key, ""))

@@ -143,7 +143,7 @@ def _indicates(kind: DetectionKind, name_words: tuple[str, ...]) -> bool:
 
 
 def _keeps_meaning(kind: DetectionKind, *, before: tuple[str, ...], after: tuple[str, ...]) -> bool:
-    """Tell whether a term means the kind with these words before and after it."""
+    """Return whether a term means the kind with these words before and after it."""
     return (
         all(word in KEEPS_MEANING or word.isdigit() for word in after)
         and not any(word in DENIES for word in before)

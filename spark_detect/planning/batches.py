@@ -178,7 +178,7 @@ class Batches:
         return {int(row[0]) for row in self.connection.execute(QUERIES["marks"], parameters).fetchall()}
 
     def is_recorded(self, log_id: int, group_id: object) -> bool:
-        """Tell whether a group is in the log."""
+        """Return whether a group is in the log."""
         return self._is("recorded", log_id=log_id, group_id=group_id)
 
     def finish(self, done: Range) -> None:
@@ -191,7 +191,7 @@ class Batches:
         self.connection.execute(QUERIES["postpone"], bounds)
 
     def take_turn(self) -> bool:
-        """Tell whether it is this process's turn; it keeps it until it closes."""
+        """Return whether it is this process's turn; it keeps it until it closes."""
         self._has_turn = self._has_turn or self._is("take_turn", lock=TURN)
         return self._has_turn
 

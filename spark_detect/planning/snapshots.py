@@ -68,7 +68,7 @@ def due_snapshots(state: TableState, named: Iterable[int], marked: Collection[in
 
 def adds_nothing(state: TableState, due: Due) -> bool:
     """
-    Tell whether the files of a snapshot hold nothing that was not in those before it.
+    Return whether the files of a snapshot hold nothing that was not in those before it.
     """
     return state.snapshots[due.snapshot_id].operation == REPLACE and due.gap is None
 

@@ -61,7 +61,7 @@ class Plan:
     """The text of the statement that was hit."""
 
     def meets(self, statement: bytes) -> bool:
-        """Tell whether this is the statement; counts those that are let through."""
+        """Return whether this is the statement; counts those that are let through."""
         if self.text not in statement:
             return False
         self.skip -= 1

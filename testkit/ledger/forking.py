@@ -148,7 +148,7 @@ FORKS: Final[Sequence[Callable[[DatabasePair, Random], Awaitable[Trial]]]] = (
 
 
 async def _found(site: Site, kind: str, detail: str, signer: CheckpointSigner, random: Random) -> Trial:
-    """Do the next round, with the signer or with one that has just started, and tell whether it found the fork."""
+    """Do the next round, with the signer or with one that has just started; return whether it found the fork."""
     signer = random.choice((signer, site.signer()))
     left = await site.sign(signer)
     refusal = signer.refused.get(site.origin)

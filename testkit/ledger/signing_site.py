@@ -68,7 +68,7 @@ class Site:
             return [(size, bytes(note)) for size, note in await rows.fetchall()]
 
     async def confirmed(self) -> bool:
-        """Tell whether the log is confirmed here, for this start of the server."""
+        """Return whether the log is confirmed here, for this start of the server."""
         async with await AsyncConnection.connect(self.database) as connection:
             rows = await connection.execute("SELECT FROM ledger.confirmed_logs WHERE log_id = %s", (self.log_id,))
             return await rows.fetchone() is not None

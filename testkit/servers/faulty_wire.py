@@ -65,7 +65,7 @@ class Request:
 
     @property
     def is_mutation(self) -> bool:
-        """Tell whether it asks for a change."""
+        """Return whether it asks for a change."""
         return self.method in MUTATIONS
 
 

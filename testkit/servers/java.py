@@ -108,7 +108,7 @@ def _reaper(pid: int, directory: Path) -> subprocess.Popen[bytes]:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Tell whether `pid` itself has the socket that listens on `port`, as /proc has it (proc(5), net/tcp)."""
+    """Return whether `pid` itself has the socket that listens on `port`, as /proc has it (proc(5), net/tcp)."""
     tables = [table.read_text() for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if table.exists()]
     rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     inodes = {row[9] for row in rows if row[3] == LISTEN and int(row[1].rpartition(":")[2], 16) == port}

@@ -96,7 +96,7 @@ class Bundle:
 
 def is_bundle(data: bytes) -> bool:
     """
-    Tell whether `data` begins as a bundle of this version does.
+    Return whether `data` begins as a bundle of this version does.
     """
     return data.startswith(HEADER.encode() + b"\n")
 
