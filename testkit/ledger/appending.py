@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import count
 from typing import Final
 from uuid import UUID
 
@@ -15,7 +17,7 @@ import pytest
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import make_conninfo
 
-from lakeproof.provision import Provisioned
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch, Entry, parse_entry
@@ -33,6 +35,20 @@ SESSIONS: Final = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'lakeproof appender' AND datname = current_database()"
 )
 """Asks for the process ids of the appenders' sessions in this database."""
+
+
+_tenants: Final = defaultdict[str, Iterator[int]](count)
+"""How many tenants have logs in each database."""
+
+
+def new_log(database: str, installation: Provisioned) -> int:
+    """
+    Make the log of one more tenant; return its log_id.
+
+    Tenants have the same ids in every database: each new one would be one more role of the server, and with a thousand
+    of these every session begins twice as slowly.
+    """
+    return create_tenant_log(database, installation, UUID(int=next(_tenants[database]), version=4))
 
 
 def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[int, str]]:

@@ -10,14 +10,25 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.append.appender import APPEND_MANY_MAX, Appender
 from ledger.errors import GroupMismatchError, LimitExceededError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, AppendRefused
 from ledger.store.read import QUERIES
 from ledger.store.session import connect
-from testkit.ledger.appending import aggregate, appended, appender, appender_dsn, event, group, places, read_log, verify
+from testkit.ledger.appending import (
+    aggregate,
+    appended,
+    appender,
+    appender_dsn,
+    event,
+    group,
+    new_log,
+    places,
+    read_log,
+    verify,
+)
 from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 
 BATCH = 4
@@ -25,9 +36,19 @@ CALLS = 24
 STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY", b"INSERT INTO ledger.entries", b"UPDATE ledger.heads", b"COMMIT")
 
 
+@pytest.fixture(scope="module")
+def database(module_database: str) -> str:
+    return module_database
+
+
+@pytest.fixture(scope="module")
+def installation(module_installation: Provisioned) -> Provisioned:
+    return module_installation
+
+
 @pytest.fixture
 def log_id(database: str, installation: Provisioned) -> int:
-    return create_tenant_log(database, installation, uuid4())
+    return new_log(database, installation)
 
 
 def in_small_batches(installation: Provisioned, proxy: CuttingProxy | None = None) -> Appender:
@@ -90,7 +111,7 @@ async def test_a_commit_lost_with_the_next_batch_behind_it_is_unknown_and_the_ne
 async def test_a_batch_that_is_refused_hurts_none_of_those_behind_it(
     database: str, installation: Provisioned, log_id: int
 ) -> None:
-    other = create_tenant_log(database, installation, uuid4())
+    other = new_log(database, installation)
     async with in_small_batches(installation) as running:
         first = group(event({"n": 1}))
         await running.append(log_id, first)
@@ -176,9 +197,8 @@ async def test_too_many_in_one_call_are_refused(installation: Provisioned, log_i
 # How the server finds the groups
 
 
-@pytest.mark.parametrize("query", ["find_groups", "find_groups_of_logs"])
 async def test_the_look_up_uses_the_index_of_group_ids_whatever_the_statistics_say(
-    database: str, installation: Provisioned, log_id: int, query: str
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     # The log begins after the statistics were made: to them it is empty, and any way of reading it costs nothing.
     with psycopg.connect(database, autocommit=True) as owner:
@@ -197,10 +217,11 @@ async def test_the_look_up_uses_the_index_of_group_ids_whatever_the_statistics_s
             "firsts": [1, 129],
             "lasts": [128, 256],
         }
-        cursor = await connection.execute(f"EXPLAIN {QUERIES[query]}".encode(), parameters, prepare=True)
-        plan = "\n".join(row[0] for row in await cursor.fetchall())
+        for query in ("find_groups", "find_groups_of_logs"):
+            cursor = await connection.execute(f"EXPLAIN {QUERIES[query]}".encode(), parameters, prepare=True)
+            plan = "\n".join(row[0] for row in await cursor.fetchall())
+            assert "entries_group" in plan
+            assert "entries_pkey" not in plan
+            assert "Seq Scan" not in plan
     finally:
         await connection.close()
-    assert "entries_group" in plan
-    assert "entries_pkey" not in plan
-    assert "Seq Scan" not in plan

@@ -6,17 +6,27 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.append.appender import Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, UnconfirmedLogError
 from ledger.format.sequence import Group
-from testkit.ledger.appending import SESSIONS, aggregate, appended, appender, event, group, places, read_log, verify
+from testkit.ledger.appending import (
+    SESSIONS,
+    aggregate,
+    appended,
+    appender,
+    event,
+    group,
+    new_log,
+    places,
+    read_log,
+    verify,
+)
 from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 
 STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY")
@@ -24,7 +34,7 @@ STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY")
 
 @pytest.fixture
 def log_id(database: str, installation: Provisioned) -> int:
-    return create_tenant_log(database, installation, uuid4())
+    return new_log(database, installation)
 
 
 @pytest.fixture
@@ -72,7 +82,7 @@ async def test_no_head_stays_locked_for_a_caller_whose_deadline_has_passed(
 async def test_another_log_goes_on_without_the_one_whose_caller_has_given_up(
     database: str, installation: Provisioned, idle: Appender, log_id: int
 ) -> None:
-    other = create_tenant_log(database, installation, uuid4())
+    other = new_log(database, installation)
     await idle.append(other, group())
     calls = [asyncio.create_task(idle.append(one, group())) for one in (log_id, other)]
     await asyncio.sleep(0)
@@ -100,7 +110,7 @@ async def test_no_head_is_asked_for_early_while_another_process_writes(
 async def test_groups_of_many_logs_still_share_one_transaction(
     database: str, installation: Provisioned, idle: Appender
 ) -> None:
-    logs = [create_tenant_log(database, installation, uuid4()) for _ in range(5)]
+    logs = [new_log(database, installation) for _ in range(5)]
     for turn in range(2):
         for outcome in await asyncio.gather(*(idle.append(one, group()) for one in logs)):
             assert appended(outcome).indices == range(turn, turn + 1)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from select import select
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -26,7 +25,7 @@ from psycopg import AsyncConnection
 from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Provisioned, create_tenant_log, provision
+from lakeproof.provision import Provisioned, provision
 from ledger.append.appender import Appender
 from ledger.errors import GuardError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.entry import Branch
@@ -40,6 +39,7 @@ from testkit.ledger.appending import (
     event,
     group,
     new_id,
+    new_log,
     places,
     read_log,
     verify,
@@ -61,6 +61,8 @@ STEPS = {
     "commit": b"COMMIT",
 }
 BEFORE_ANY_COMMIT = tuple(STEPS)[:6]
+STOPS = [*zip(STEPS, (Cut.BEFORE, Cut.AFTER) * 6, strict=True), ("commit", Cut.BEFORE)]
+"""To stop a server takes long: at each step once, at the COMMIT both before it arrives and after it was carried out."""
 
 
 @dataclass
@@ -113,14 +115,15 @@ class Scene:
 
 @pytest.fixture
 async def scene(
-    database: str,
-    installation: Provisioned,
+    module_database: str,
+    module_installation: Provisioned,
     postgres_server: EmbeddedServer,
     short_directory: Callable[[], AbstractContextManager[Path]],
 ) -> AsyncIterator[Scene]:
     with short_directory() as directory:
         async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
-            yield Scene(database, installation, proxy, create_tenant_log(database, installation, uuid4()))
+            log_id = new_log(module_database, module_installation)
+            yield Scene(module_database, module_installation, proxy, log_id)
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
@@ -216,16 +219,22 @@ def own_server(age: Path, short_directory: Callable[[], AbstractContextManager[P
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def own_installation(own_server: EmbeddedServer) -> Provisioned:
+    return provision(own_server.admin_dsn, login_password="of a test")
+
+
 @pytest.fixture
 async def own_scene(
-    own_server: EmbeddedServer, short_directory: Callable[[], AbstractContextManager[Path]]
+    own_server: EmbeddedServer,
+    own_installation: Provisioned,
+    short_directory: Callable[[], AbstractContextManager[Path]],
 ) -> AsyncIterator[Scene]:
     own_server.start(print)
-    installation = provision(own_server.admin_dsn, login_password="of a test")
-    log_id = create_tenant_log(own_server.admin_dsn, installation, uuid4())
+    log_id = new_log(own_server.admin_dsn, own_installation)
     with short_directory() as directory:
         async with CuttingProxy(directory, own_server.files.run / SOCKET_NAME) as proxy:
-            yield Scene(own_server.admin_dsn, installation, proxy, log_id)
+            yield Scene(own_server.admin_dsn, own_installation, proxy, log_id)
 
 
 def stop_at_once(server: EmbeddedServer, installation: Provisioned) -> None:
@@ -244,8 +253,7 @@ def stop_at_once(server: EmbeddedServer, installation: Provisioned) -> None:
     confirm(server.admin_dsn, installation)
 
 
-@pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "cut"), STOPS)
 async def test_a_server_stopped_at_any_step_has_what_it_acknowledged(
     own_scene: Scene, own_server: EmbeddedServer, step: str, cut: Cut
 ) -> None:
@@ -259,46 +267,54 @@ async def test_a_server_stopped_at_any_step_has_what_it_acknowledged(
     await own_scene.check_that_all_is_in(answers)
 
 
-async def test_only_an_error_that_the_session_survives_says_that_nothing_was_committed(database: str) -> None:
+async def test_only_an_error_that_the_session_survives_says_that_nothing_was_committed(
+    module_database: str,
+) -> None:
     statements = {
         "SELECT 1 / 0": True,
         "SELECT FROM nowhere": True,
         "SELECT pg_terminate_backend(pg_backend_pid())": False,  # FATAL: it may stand in place of a COMMIT's answer
     }
     for statement, expected in statements.items():
-        with psycopg.connect(database, autocommit=True) as connection, pytest.raises(psycopg.Error) as caught:
+        with psycopg.connect(module_database, autocommit=True) as connection, pytest.raises(psycopg.Error) as caught:
             connection.execute(statement.encode())
         assert is_refusal(caught.value) is expected
     with pytest.raises(psycopg.Error) as caught:
         connection.execute("SELECT 1")  # on a closed connection
     assert not is_refusal(caught.value)
-    with psycopg.connect(database) as connection, pytest.raises(psycopg.Error) as caught:
+    with psycopg.connect(module_database) as connection, pytest.raises(psycopg.Error) as caught:
         connection.execute("SELECT %s", ("a\x00b",))  # refused before it was sent
     assert is_refusal(caught.value)
 
 
-async def test_a_server_that_does_not_answer_is_answered_for_at_the_deadline(scene: Scene) -> None:
-    async with appender(scene.installation) as running:
-        await running.append(scene.log_id, group())
-        with frozen(await backend_of(scene.database)):
+async def test_a_server_that_does_not_answer_is_answered_for_at_the_deadline(
+    database: str, installation: Provisioned
+) -> None:
+    log_id = new_log(database, installation)
+    async with appender(installation) as running:
+        await running.append(log_id, group())
+        with frozen(await backend_of(database)):
             one = group()
             with pytest.raises(LogUnavailableError, match="nothing was appended"):
-                await running.append(scene.log_id, one, timeout_s=0.1)
-        await running.append(scene.log_id, group())
-    assert places(await read_log(scene.database, scene.log_id), one.id) is None
+                await running.append(log_id, one, timeout_s=0.1)
+        await running.append(log_id, group())
+    assert places(await read_log(database, log_id), one.id) is None
 
 
-async def test_stopping_does_not_wait_for_a_server_that_does_not_answer(scene: Scene) -> None:
-    running = appender(scene.installation)
+async def test_stopping_does_not_wait_for_a_server_that_does_not_answer(
+    database: str, installation: Provisioned
+) -> None:
+    log_id = new_log(database, installation)
+    running = appender(installation)
     await running.start()
-    await running.append(scene.log_id, group())
-    with frozen(await backend_of(scene.database)):
-        task = asyncio.create_task(running.append(scene.log_id, group()))
+    await running.append(log_id, group())
+    with frozen(await backend_of(database)):
+        task = asyncio.create_task(running.append(log_id, group()))
         await asyncio.sleep(0)
         await running.stop()
         with pytest.raises(LogUnavailableError, match="nothing was appended"):
             await task
-    assert len(await read_log(scene.database, scene.log_id)) == 1
+    assert len(await read_log(database, log_id)) == 1
 
 
 async def backend_of(database: str) -> int:

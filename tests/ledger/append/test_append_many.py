@@ -6,25 +6,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.append.appender import Appender
 from ledger.erasing.sealer import Sealer
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import SubjectKeysError
 from ledger.format.sequence import Appended, AppendOutcome, AppendRefused, Group
-from testkit.ledger.appending import appender_dsn, group, new_id, places, read_log
+from testkit.ledger.appending import appender_dsn, group, new_id, new_log, places, read_log
 from testkit.ledger.erasing import ADA, about, key_folder
+
+
+@pytest.fixture(scope="module")
+def database(module_database: str) -> str:
+    return module_database
+
+
+@pytest.fixture(scope="module")
+def installation(module_installation: Provisioned) -> Provisioned:
+    return module_installation
 
 
 @pytest.fixture
 def log_id(database: str, installation: Provisioned) -> int:
-    return create_tenant_log(database, installation, uuid4())
+    return new_log(database, installation)
 
 
 async def check_told(database: str, log_id: int, wanted: Sequence[Group], outcomes: Sequence[AppendOutcome]) -> None:

@@ -18,7 +18,7 @@ from ledger.errors import LogUnavailableError, UnconfirmedLogError, UnsafeServer
 from ledger.format.sequence import Appended
 from ledger.store.session import connect
 from testkit.databases import LOGIN_PASSWORD
-from testkit.ledger.appending import appended, appender, appender_dsn, confirm, group, read_log
+from testkit.ledger.appending import appended, appender, appender_dsn, confirm, group, new_log, read_log
 
 
 def begin_anew(database: str, log_id: int) -> None:
@@ -47,7 +47,7 @@ def test_a_new_log_is_confirmed_and_an_old_one_is_not_confirmed_again(database: 
 
 
 async def test_a_log_that_is_not_confirmed_takes_nothing_until_it_is(database: str, installation: Provisioned) -> None:
-    log_id, other = (create_tenant_log(database, installation, uuid4()) for _ in range(2))
+    log_id, other = (new_log(database, installation) for _ in range(2))
     begin_anew(database, log_id)
     async with appender(installation) as running:
         with pytest.raises(UnconfirmedLogError, match="until the signer"):
@@ -61,7 +61,7 @@ async def test_a_log_that_is_not_confirmed_takes_nothing_until_it_is(database: s
 
 
 async def test_a_log_without_a_confirmation_takes_nothing(database: str, installation: Provisioned) -> None:
-    log_id = create_tenant_log(database, installation, uuid4())
+    log_id = new_log(database, installation)
     with psycopg.connect(database) as owner:
         owner.execute("DELETE FROM ledger.confirmations WHERE log_id = %s", (log_id,))
     async with appender(installation) as running:
@@ -83,7 +83,7 @@ async def test_a_server_without_fsync_is_refused_and_one_with_it_is_not(
         server.start(print)
         try:
             installation = provision(server.admin_dsn, login_password="of a test")
-            log_id = create_tenant_log(server.admin_dsn, installation, uuid4())
+            log_id = new_log(server.admin_dsn, installation)
             with pytest.raises(UnsafeServerError):
                 await connect(appender_dsn(installation))
             async with appender(installation) as running:
@@ -108,7 +108,7 @@ async def test_a_server_without_fsync_is_refused_and_one_with_it_is_not(
 
 async def test_unconfirmed_is_a_kind_of_unavailable(database: str, installation: Provisioned) -> None:
     # Whoever answers 503 for a log that is away needs to know no more.
-    log_id = create_tenant_log(database, installation, uuid4())
+    log_id = new_log(database, installation)
     begin_anew(database, log_id)
     async with appender(installation) as running:
         with pytest.raises(LogUnavailableError):

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any, cast
-from uuid import uuid4
 
 import pytest
 
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.sealer import Sealer
 from ledger.errors import GuardError, LedgerError, LogUnavailableError
@@ -21,16 +20,26 @@ from ledger.format.event import Part
 from ledger.format.guards import Guard, GuardCall, GuardRegistry
 from ledger.format.sealing import KEY_WAIT_S, StoredPart, SubjectKeysError
 from ledger.format.sequence import Appended, Group
-from testkit.ledger.appending import appended, appender, appender_dsn, event, group, new_id, read_log
+from testkit.ledger.appending import appended, appender, appender_dsn, event, group, new_id, new_log, read_log
 from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 from testkit.ledger.erasing import ADA, EVE, about, held, key_folder
 
 BATCH = 4
 
 
+@pytest.fixture(scope="module")
+def database(module_database: str) -> str:
+    return module_database
+
+
+@pytest.fixture(scope="module")
+def installation(module_installation: Provisioned) -> Provisioned:
+    return module_installation
+
+
 @pytest.fixture
 def log_id(database: str, installation: Provisioned) -> int:
-    return create_tenant_log(database, installation, uuid4())
+    return new_log(database, installation)
 
 
 # One group that breaks what handles it

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import pytest
 
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import create_tenant_log, provision
+from lakeproof.provision import provision
 from ledger.append.appender import Appender
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.format.sequence import Appended, Group, Stale
@@ -27,7 +26,7 @@ from ledger.signing.key_directory import create_key_directory, open_key_director
 from ledger.signing.signer import CheckpointSigner, SignerState
 from testkit.databases import LOGIN_PASSWORD
 from testkit.environment import missing
-from testkit.ledger.appending import appender, confirm, event, group, places, read_log, verify
+from testkit.ledger.appending import appender, confirm, event, group, new_log, places, read_log, verify
 
 SERVER_MIB: Final = 400
 KEYS_KIB: Final = 64
@@ -79,7 +78,7 @@ async def test_while_the_database_s_disk_is_full_nothing_is_promised_and_then_it
         server.start(print)
         try:
             installation = provision(server.admin_dsn, login_password="of a test")
-            log_id = create_tenant_log(server.admin_dsn, installation, uuid4())
+            log_id = new_log(server.admin_dsn, installation)
             async with appender(installation) as running:
                 await running.append(log_id, group())
                 filling = fill(disk, spare_bytes=SPARE_BYTES)
@@ -111,7 +110,7 @@ async def test_while_the_signer_s_disk_is_full_no_note_leaves_and_then_it_does(
     database: str, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> None:
     installation = provision(database, login_password=LOGIN_PASSWORD)
-    log_id = create_tenant_log(database, installation, uuid4())
+    log_id = new_log(database, installation)
     with short_directory() as directory, small_disk(directory / "disk", f"{KEYS_KIB}k") as disk:
         create_key_directory(disk / "keys")
         async with appender(installation) as running:

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import uuid4
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.format.entry import Branch
 from ledger.format.sequence import Appended, Group
-from testkit.ledger.appending import aggregate, appended, appender, event, group, read_log
+from testkit.ledger.appending import aggregate, appended, appender, event, group, new_log, read_log
 from testkit.ledger.guard_replay import AGGREGATES
 
 KEYS = ("policy:a", "policy:b", "key:c")
@@ -34,7 +33,7 @@ def any_group(draw: st.DrawFn) -> Group:
 async def test_the_rows_are_what_the_log_says(
     database: str, installation: Provisioned, rounds: list[list[Group]], again: bool
 ) -> None:
-    log_id = create_tenant_log(database, installation, uuid4())
+    log_id = new_log(database, installation)
     async with appender(installation) as one, appender(installation) as other:
         for together in rounds:
             twice = (*together, *together) if again else together
@@ -59,7 +58,7 @@ async def test_the_rows_are_what_the_log_says(
 async def test_a_row_that_the_log_does_not_tell_of_is_found(
     database: str, installation: Provisioned, tampering: str
 ) -> None:
-    log_id = create_tenant_log(database, installation, uuid4())
+    log_id = new_log(database, installation)
     async with appender(installation) as running:
         for wanted in (aggregate("policy:a", 1), aggregate("policy:b", 1), aggregate("policy:a", 2)):
             await running.append(log_id, wanted)

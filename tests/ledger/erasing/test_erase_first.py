@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from psycopg import sql
 
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.erasing.rerun import erase_before_confirming, read_confirmed_logs, read_unrecorded, rerun_erasures
 from ledger.erasing.subject_keys import KeyFolder
 from ledger.errors import LedgerError
@@ -20,6 +19,7 @@ from ledger.signing.key_directory import create_key_directory, open_key_director
 from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import read_entries, read_head
 from ledger.store.session import Connection
+from testkit.ledger.appending import new_log
 from testkit.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
 
 WORDS = {"principal": b"who it was", "inputs": b"what was asked"}
@@ -111,7 +111,7 @@ class StuckKeys(KeyFolder):
 async def test_a_log_whose_erasures_cannot_be_carried_out_stays_unconfirmed_and_the_others_do_not(
     site: Site, database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = create_tenant_log(database, site.installation, uuid4())
+    other = new_log(database, site.installation)
     await site.tell(about(ADA, WORDS), about(EVE, WORDS))
     await site.eraser.erase_subject(site.log, ADA, ASKED)
     await site.eraser.erase_subject(site.log, EVE, ASKED)

