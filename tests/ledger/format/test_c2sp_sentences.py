@@ -194,7 +194,7 @@ def test_the_cosignatures_of_a_proof_are_held_against_a_policy() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_a_mutated_input_raises_no_error_but_ours(name: str, data: st.DataObject) -> None:
     target = TARGETS[name]

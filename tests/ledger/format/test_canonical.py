@@ -65,7 +65,7 @@ def nested(levels: int, array: Callable[[Iterable[Json]], Json] = list) -> Json:
     return value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(VALUES)
 def test_three_encoders_write_the_same_bytes_and_decoding_returns_the_value(value: Json) -> None:
     data = canonical.encode(value)
@@ -74,7 +74,7 @@ def test_three_encoders_write_the_same_bytes_and_decoding_returns_the_value(valu
     assert canonical.decode(data) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES, st.sampled_from([{"indent": 1}, {"separators": (", ", ":")}, {"ensure_ascii": True}, {}]))
 def test_another_spelling_of_a_value_is_refused(value: Json, style: dict[str, object]) -> None:
     data = json.dumps(value, **{"ensure_ascii": False, "separators": (",", ":"), **style}).encode()  # type: ignore[arg-type]  # keywords of several types
@@ -85,7 +85,7 @@ def test_another_spelling_of_a_value_is_refused(value: Json, style: dict[str, ob
             canonical.decode(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=40) | TEXT.map(str.encode))
 def test_arbitrary_bytes_are_canonical_or_a_format_error(data: bytes) -> None:
     try:
@@ -169,7 +169,7 @@ def test_a_cycle_is_refused() -> None:
         canonical.encode(cycle)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(VALUES, max_size=3), st.floats() | st.binary() | st.integers(min_value=INTEGER_MAX + 1), st.booleans())
 def test_one_misfit_anywhere_refuses_the_whole_value(rest: list[Json], misfit: object, named: bool) -> None:
     value = cast("Json", {"rest": rest, "x": {"y": misfit} if named else [misfit]})
@@ -215,7 +215,7 @@ def test_every_jcs_vector_is_read_and_every_output_decodes_or_is_outside_the_pro
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_time_is_read_as_it_was_written(t: datetime) -> None:
     text = canonical.format_time(t)
     assert canonical.parse_time(text) == t
@@ -263,7 +263,7 @@ def test_any_other_spelling_of_a_time_is_a_format_error(text: str) -> None:
         canonical.parse_time(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=30))
 def test_arbitrary_text_is_a_time_or_a_format_error(text: str) -> None:
     try:

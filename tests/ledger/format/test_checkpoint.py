@@ -42,7 +42,7 @@ def test_the_text_of_the_specifications_example_is_read() -> None:
     assert format_checkpoint(checkpoint) == text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(CHECKPOINTS)
 def test_a_checkpoint_is_read_as_it_was_written(checkpoint: Checkpoint) -> None:
     assert parse_checkpoint(format_checkpoint(checkpoint)) == checkpoint
@@ -86,7 +86,7 @@ def test_another_spelling_of_a_checkpoint_is_a_format_error(text: str) -> None:
         parse_checkpoint(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=30) | st.lists(st.sampled_from(["\n", "o", "1", "0", ROOT, " "]), max_size=9).map("".join))
 def test_arbitrary_text_is_a_checkpoint_or_a_format_error(text: str) -> None:
     try:
@@ -159,7 +159,7 @@ def test_no_keys_open_nothing() -> None:
 
 
 @given(st.integers(min_value=0, max_value=SIZE_MAX))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_decimal_is_read_as_python_writes_it(number: int) -> None:
     assert parse_decimal(str(number), what="test") == number
 

@@ -246,7 +246,7 @@ def test_an_answer_is_read_as_it_was_written_and_holds_nothing_but_lines() -> No
             parse_cosignatures(other)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_changed_answer_is_the_same_lines_or_a_format_error(data: st.DataObject) -> None:
     answer = bytearray(format_cosignatures([ED.cosign(TEXT, time_s=TIME_S)]))

@@ -78,7 +78,7 @@ def test_what_was_formatted_is_parsed_again() -> None:
     assert list(entry.parts) == ["inputs"]
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(
     index=st.integers(0, 2**53 - 1),
     previous=st.binary(min_size=32, max_size=32),
@@ -215,7 +215,7 @@ def test_bytes_that_are_not_exactly_an_entry_are_refused_by_name(data: bytes, na
 TEXTS = st.text('azAZ09_.~:/%"\\ é\n', max_size=6)
 
 
-@settings(max_examples=400)
+@settings(max_examples=80)
 @given(
     kind=TEXTS | st.from_regex(r"[a-z_]{1,3}\.[a-z_]{1,3}", fullmatch=True),
     key=TEXTS | st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1),
@@ -250,7 +250,7 @@ def _is_parsed(data: bytes) -> bool:
     return True
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(
     st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(repr).map(str.encode)
 )

@@ -54,7 +54,7 @@ def test_the_bytes_of_an_event_are_these() -> None:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(
     data=st.dictionaries(st.text(st.characters(codec="ascii")), st.integers(-5, 5) | st.text() | st.none()),
     key=st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=50),

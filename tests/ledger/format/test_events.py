@@ -141,7 +141,7 @@ def test_data_is_one_member_a_field_and_comes_back() -> None:
     assert from_data(CommitDecided, stored) == DECIDED
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(st.sampled_from(sorted(EVENTS)).flatmap(lambda kind: st.builds(EVENTS[kind])))
 def test_every_event_comes_back_from_its_data(event: Any) -> None:
     assert from_data(type(event), to_data(event)) == event

@@ -29,7 +29,7 @@ def test_a_key_is_spelled_like_this(kind: str, segments: list[str], key: str) ->
     assert parse_key(key) == (kind, tuple(segments))
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(NAMES)
 def test_every_name_comes_back_from_its_key(segments: list[str]) -> None:
     key = format_key("table", segments)
@@ -39,7 +39,7 @@ def test_every_name_comes_back_from_its_key(segments: list[str]) -> None:
     assert parse_key(key) == ("table", tuple(segments))
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(NAMES, NAMES)
 def test_two_names_never_share_a_key(one: list[str], other: list[str]) -> None:
     assert (format_key("table", one) == format_key("table", other)) == (one == other)

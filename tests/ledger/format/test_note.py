@@ -83,7 +83,7 @@ def test_keys_and_signatures_are_those_of_rfc_8032() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(NAMES, st.binary(min_size=32, max_size=32), TEXTS.map(lambda text: text + "\n"))
 def test_what_was_signed_opens(name: str, seed: bytes, text: str) -> None:
     signer = Ed25519Signer.from_seed(name=name, seed=seed)
@@ -246,7 +246,7 @@ def test_a_private_key_handed_over_as_a_verifier_key_is_not_shown() -> None:
     assert "c2VjcmV0" not in str(caught.value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=40) | st.text("+A0f=", max_size=60).map("n+00000000+".__add__))
 def test_arbitrary_text_is_a_verifier_key_or_a_format_error(text: str) -> None:
     try:
@@ -256,7 +256,7 @@ def test_arbitrary_text_is_a_verifier_key_or_a_format_error(text: str) -> None:
     assert key.format() == text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=70))
 @example(bytes(32), bytes(64))
 @example(
@@ -270,13 +270,13 @@ def test_arbitrary_key_and_signature_bytes_raise_only_broken_errors(public: byte
         assert error.fault is Fault.SIGNATURE  # noqa: PT017  small orders may verify, and that is no concern of a trusted key
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(TEXTS.map(lambda text: text + "\n"), st.lists(SIGNATURES, min_size=1, max_size=4))
 def test_a_note_is_read_as_it_was_written(text: str, signatures: list[Signature]) -> None:
     assert parse_note(format_note(text, signatures)) == (text, tuple(signatures))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.binary(max_size=60)
     | st.lists(st.sampled_from(["\n", "— ", "a", " ", "AAAAAAA=", "AAAAAAB=", "=", "\r"]), max_size=20).map(

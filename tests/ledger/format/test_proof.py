@@ -64,7 +64,7 @@ def test_the_file_has_the_lines_of_the_specification() -> None:
     assert format_proof(replace(proof, extra=b"", hashes=())) == b"c2sp.org/tlog-proof@v1\nindex 7\n\n" + NOTE
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(PROOFS)
 def test_a_proof_is_read_as_it_was_written(proof: Proof) -> None:
     assert parse_proof(format_proof(proof)) == proof
@@ -200,7 +200,7 @@ def test_a_proof_that_could_not_be_read_again_cannot_be_made(fields: dict[str, o
         replace(proof_of(5), **fields)  # type: ignore[arg-type]  # fields of several types
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.binary(max_size=60)
     | st.lists(

@@ -250,7 +250,7 @@ class Logs(RuleBasedStateMachine):
 
 
 TestLogs = Logs.TestCase
-TestLogs.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+TestLogs.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
 
 
 # Each rule by itself.

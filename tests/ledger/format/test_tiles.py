@@ -95,7 +95,7 @@ def test_paths_of_tiles_have_the_known_form(level: int, index: int, width: int, 
     assert parse_bundle_path(bundle) == (index, width)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(min_value=0, max_value=63), INDEXES, WIDTHS)
 def test_a_path_is_read_as_it_was_written(level: int, index: int, width: int) -> None:
     assert parse_tile_path(tile_path(level, index, width)) == (level, index, width)
@@ -170,7 +170,7 @@ def test_a_path_that_is_no_tile_is_a_format_error(path: str) -> None:
         parse_tile_path(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=20), st.text("0123456789x/.p", max_size=20))
 def test_arbitrary_text_is_a_path_or_a_format_error(text: str, place: str) -> None:
     for path in [text, place, f"tile/{place}", f"tile/0/{place}", f"tile/entries/{place}"]:
@@ -201,7 +201,7 @@ def test_a_tile_with_no_hash_a_cut_hash_or_too_many_is_a_format_error(data: byte
         Tile.parse(data, level=0, index=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
 def test_a_bundle_is_read_as_it_was_written(entries: list[bytes]) -> None:
     assert parse_bundle(format_bundle(entries)) == entries
@@ -238,7 +238,7 @@ def test_a_bundle_cut_anywhere_within_an_entry_is_a_format_error() -> None:
                 parse_bundle(data[:end])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=60) | st.lists(st.sampled_from([b"\x00\x00", b"\x00\x01", b"x"]), max_size=300).map(b"".join))
 def test_arbitrary_bytes_are_a_bundle_or_a_format_error(data: bytes) -> None:
     try:
@@ -273,7 +273,7 @@ def test_tiles_do_not_depend_on_the_batches(store: TileStore, batch_size: int) -
     assert batched.pending == store.pending
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(min_value=0, max_value=1100), max_size=8), st.sampled_from([0, 255, 65_000]))
 def test_tiles_do_not_depend_on_irregular_batches(cuts: list[int], start: int) -> None:
     first, base = complete_tiles(size=0, pending=(), leaves=LEAVES[:start])

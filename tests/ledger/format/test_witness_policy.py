@@ -306,7 +306,7 @@ def test_a_policy_that_could_not_be_read_again_cannot_be_made(word: str) -> None
             make()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_a_mutated_policy_is_a_policy_that_is_written_again_or_a_format_error(data: st.DataObject) -> None:
     lines = EXAMPLE.splitlines(keepends=True)
