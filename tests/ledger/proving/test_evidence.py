@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
@@ -249,10 +249,11 @@ def test_every_changed_byte_is_refused_by_both(exported: Path) -> None:
         changed = data[:at] + bytes([data[at] ^ (1 << at % 7)]) + data[at + 1 :]
         with pytest.raises(LedgerError):
             check_evidence(changed, KEYS)
-        if at % 3 == 0:  # which takes ten times as long
+        if at % 12 == 0:  # which takes ten times as long
             assert standalone(changed, KEYS).code in {1, 2}, at
 
 
+@settings(max_examples=30)
 @given(st.data())
 def test_no_corruption_raises_anything_but_our_errors(exported: Path, data: st.DataObject) -> None:
     whole = evidence(exported, DecisionOf(group_id=group_id(6)))
