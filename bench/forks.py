@@ -18,9 +18,10 @@ import secrets
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -31,13 +32,13 @@ from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from testkit.ledger.forking import FORKS, DatabasePair, Trial, honest, seeded
-from testkit.ledger.signing_site import Site
+from testkit.ledger.logs import TENANT
+from testkit.ledger.signing_site import open_site
 
-TENANT = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
-
-def open_pair(admin_dsn: str, keys: KeyDirectory) -> DatabasePair:
-    """Return two databases of one installation, one the clone of the other, and one key directory for both."""
+@asynccontextmanager
+async def open_pair(admin_dsn: str, keys: KeyDirectory) -> AsyncIterator[DatabasePair]:
+    """Yield two databases of one installation, one the clone of the other, and one key directory for both."""
     password = secrets.token_urlsafe()
     installation = provision(admin_dsn, login_password=password)
     log_id = create_tenant_log(admin_dsn, installation, TENANT)
@@ -45,26 +46,27 @@ def open_pair(admin_dsn: str, keys: KeyDirectory) -> DatabasePair:
     clone = make_conninfo(admin_dsn, dbname=f"{name}_clone")
     with psycopg.connect(make_conninfo(admin_dsn, dbname="template1"), autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (f"{name}_clone", name))))
-    origin = installation.origin(TENANT)
     cloned = provision(clone, login_password=password)
-    return DatabasePair(
-        Site(database=admin_dsn, installation=installation, keys=keys, log_id=log_id, origin=origin),
-        Site(database=clone, installation=cloned, keys=keys, log_id=log_id, origin=origin),
-    )
+    async with (
+        open_site(admin_dsn, installation, keys, log_id=log_id) as one,
+        open_site(clone, cloned, keys, log_id=log_id) as other,
+    ):
+        yield DatabasePair(one, other)
 
 
-async def run(pair: DatabasePair, trials: int) -> tuple[list[Trial], list[Trial]]:
+async def run(admin_dsn: str, keys: KeyDirectory, trials: int) -> tuple[list[Trial], list[Trial]]:
     """Return what became of so many random forks, and of as many honest logs."""
     forks: list[Trial] = []
     controls: list[Trial] = []
-    for number in range(trials):
-        kind = FORKS[number % len(FORKS)]
-        await pair.clear()
-        forks.append(await kind(pair, seeded(f"{kind.__name__} {number}")))
-        await pair.clear()
-        controls.append(await honest(pair, seeded(f"honest {number}")))
-        if (number + 1) % 100 == 0:
-            print(f"{number + 1}: {sum(not t.ok for t in forks)} missed, {sum(not t.ok for t in controls)} accused")
+    async with open_pair(admin_dsn, keys) as pair:
+        for number in range(trials):
+            kind = FORKS[number % len(FORKS)]
+            await pair.clear()
+            forks.append(await kind(pair, seeded(f"{kind.__name__} {number}")))
+            await pair.clear()
+            controls.append(await honest(pair, seeded(f"honest {number}")))
+            if (number + 1) % 100 == 0:
+                print(f"{number + 1}: {sum(not t.ok for t in forks)} missed, {sum(not t.ok for t in controls)} accused")
     return forks, controls
 
 
@@ -72,8 +74,8 @@ def measure(admin_dsn: str, trials: int) -> dict[str, Any]:
     """Run the trials; return the figures and the machine they hold for."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
-        pair = open_pair(admin_dsn, create_key_directory(Path(directory) / "keys"))
-        forks, controls = asyncio.run(run(pair, trials))
+        keys = create_key_directory(Path(directory) / "keys")
+        forks, controls = asyncio.run(run(admin_dsn, keys, trials))
     return {
         "bench": "forks",
         "trials": len(forks),

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from psycopg import AsyncConnection
-
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.signer import CheckpointSigner
 from testkit.ledger.logs import rows_of
@@ -46,9 +44,7 @@ class DatabasePair:
         """Make both databases and the key directory what they were on the first day."""
         (self.one.keys.path / NOTES_FILE).unlink(missing_ok=True)
         for site in (self.one, self.other):
-            site.left.clear()
-            await site.hold([])
-            await execute(site, "DELETE FROM ledger.checkpoints")
+            await site.clear()
 
     async def signed_history(self, random: Random, *, steps_min: int = 1) -> tuple[CheckpointSigner, list[int]]:
         """Let the log of the first database grow and be signed a few times; return the signer and the sizes."""
@@ -68,8 +64,7 @@ def seeded(name: str) -> Random:
 
 async def execute(site: Site, statement: str, *parameters: object) -> None:
     """Do what only the database's owner can."""
-    async with await AsyncConnection.connect(site.database, autocommit=True) as connection:
-        await connection.execute(statement.encode(), parameters)
+    await site.owner.execute(statement.encode(), parameters)
 
 
 async def restored_backup(pair: DatabasePair, random: Random) -> Trial:

@@ -35,6 +35,7 @@ from ledger.format.tiles import (
     tile_path,
 )
 from ledger.format.verification import EntryRules
+from ledger.store.session import Connection
 
 ORIGIN = "logs.example/00112233445566778899aabbccddeeff"
 OTHER_ORIGIN = "logs.example/ffeeddccbbaa99887766554433221100"
@@ -190,9 +191,15 @@ async def append(installation: Provisioned, log_id: int, groups: Sequence[Group]
 
 async def put(database: str, log_id: int, rows: Sequence[SequencedEntry]) -> None:
     """Make the log one of exactly these rows, fast and as the database's owner; checkpoints stay."""
+    async with await AsyncConnection.connect(database, autocommit=True) as owner:
+        await put_over(owner, log_id, rows)
+
+
+async def put_over(owner: Connection, log_id: int, rows: Sequence[SequencedEntry]) -> None:
+    """Do the same over a connection of the database's owner."""
     tiles, _ = complete_tiles(size=0, pending=(), leaves=[row.leaf for row in rows])
     head = head_of(rows)
-    async with await AsyncConnection.connect(database) as connection, connection.cursor() as cursor:
+    async with owner.transaction(), owner.cursor() as cursor:
         for table in ("parts", "entries", "tiles"):
             await cursor.execute(SQL("DELETE FROM ledger.{} WHERE log_id = %s").format(Identifier(table)), (log_id,))
         copy = "COPY ledger.entries (log_id, index, entry, leaf, type, key, is_control, group_id) FROM STDIN"

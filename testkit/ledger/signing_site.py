@@ -16,7 +16,8 @@ from ledger.format.sequence import SequencedEntry
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from ledger.signing.signer import CheckpointSigner, IssuedCheckpoint
 from ledger.store.session import Connection
-from testkit.ledger.logs import groups, head_of, put, sequenced
+from testkit.ledger.appending import CONFIRM
+from testkit.ledger.logs import TENANT, groups, head_of, put_over, sequenced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +29,24 @@ class Site:
     keys: KeyDirectory
     log_id: int
     origin: str
+    owner: Connection
+    """A connection of the database's owner, in autocommit mode."""
     left: dict[int, bytes] = field(default_factory=dict)
     """Every note that was ever seen in the table of checkpoints, by size."""
 
     async def hold(self, rows: Sequence[SequencedEntry]) -> None:
         """Make the log one of exactly these rows."""
-        await put(self.database, self.log_id, rows)
+        await put_over(self.owner, self.log_id, rows)
+
+    async def clear(self) -> None:
+        """Make the database what it was on the first day: the log is empty, never signed, and confirmed."""
+        self.left.clear()
+        await self.hold([])
+        await self.owner.execute("DELETE FROM ledger.checkpoints")
+        sizes: dict[int, int] = dict(
+            await (await self.owner.execute("SELECT log_id, size FROM ledger.heads")).fetchall()
+        )
+        await self.owner.execute(CONFIRM, {"log_ids": list(sizes), "sizes": list(sizes.values())})
 
     def signer(self) -> CheckpointSigner:
         """Return a signer as a process has it that has just started: it remembers nothing."""
@@ -61,24 +74,21 @@ class Site:
 
     async def stored(self) -> list[tuple[int, bytes]]:
         """Return size and note of the stored checkpoints, smallest first."""
-        async with await AsyncConnection.connect(self.database) as connection:
-            rows = await connection.execute(
-                "SELECT size, note FROM ledger.checkpoints WHERE log_id = %s ORDER BY size", (self.log_id,)
-            )
-            return [(size, bytes(note)) for size, note in await rows.fetchall()]
+        rows = await self.owner.execute(
+            "SELECT size, note FROM ledger.checkpoints WHERE log_id = %s ORDER BY size", (self.log_id,)
+        )
+        return [(size, bytes(note)) for size, note in await rows.fetchall()]
 
     async def confirmed(self) -> bool:
         """Return whether the log is confirmed here, for this start of the server."""
-        async with await AsyncConnection.connect(self.database) as connection:
-            rows = await connection.execute("SELECT FROM ledger.confirmed_logs WHERE log_id = %s", (self.log_id,))
-            return await rows.fetchone() is not None
+        rows = await self.owner.execute("SELECT FROM ledger.confirmed_logs WHERE log_id = %s", (self.log_id,))
+        return await rows.fetchone() is not None
 
     async def unconfirm(self) -> None:
         """Make the database one that another server serves now: none of its confirmations is of this start."""
-        async with await AsyncConnection.connect(self.database, autocommit=True) as connection:
-            await connection.execute(
-                "UPDATE ledger.confirmations SET server_started_at = server_started_at - interval '1 s'"
-            )
+        await self.owner.execute(
+            "UPDATE ledger.confirmations SET server_started_at = server_started_at - interval '1 s'"
+        )
 
     def check_left(self, rows: Sequence[SequencedEntry]) -> None:
         """Check that everything that has left is signed, and of the tree that these rows make at its size."""
@@ -90,6 +100,22 @@ class Site:
         """Return the size of the note next to the key, 0 if there is none."""
         note = open_key_directory(self.keys.path).read_notes().get(self.origin)
         return note.checkpoint.size if note else 0
+
+
+@asynccontextmanager
+async def open_site(
+    database: str, installation: Provisioned, keys: KeyDirectory, *, log_id: int
+) -> AsyncIterator[Site]:
+    """Yield the site of the log of `TENANT`."""
+    async with await AsyncConnection.connect(database, autocommit=True) as owner:
+        yield Site(
+            database=database,
+            installation=installation,
+            keys=keys,
+            log_id=log_id,
+            origin=installation.origin(TENANT),
+            owner=owner,
+        )
 
 
 def forked(rows: Sequence[SequencedEntry], at: int, count: int, *, origin: str, salt: str) -> list[SequencedEntry]:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from psycopg import AsyncConnection
@@ -29,7 +29,7 @@ from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from testkit.ledger.appending import appender, group
 from testkit.ledger.logs import TENANT, change, rows_of
-from testkit.ledger.signing_site import Site, forked
+from testkit.ledger.signing_site import Site, forked, open_site
 
 SIZE = 700
 
@@ -89,12 +89,16 @@ class Lost:
 
 
 @pytest.fixture
-def site(database: str, installation: Provisioned, tmp_path: Path) -> Site:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     keys = create_key_directory(tmp_path / "keys")
     log_id = create_tenant_log(database, installation, TENANT)
-    return Site(
-        database=database, installation=installation, keys=keys, log_id=log_id, origin=installation.origin(TENANT)
-    )
+    async with open_site(database, installation, keys, log_id=log_id) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def rows(template_installation: Provisioned) -> list[SequencedEntry]:
+    return rows_of(SIZE, log=template_installation.origin(TENANT))
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +107,9 @@ def replay() -> ReplayRules:
 
 
 @pytest.fixture
-async def lost(site: Site, tmp_path: Path, replay: ReplayRules) -> Lost:
+async def lost(site: Site, rows: list[SequencedEntry], tmp_path: Path, replay: ReplayRules) -> Lost:
     # Entries without effect on rows beside the log: what those do is tried with a whole gateway.
     plain = ReplayRules(guards=replay.guards, guarded=(), subject_of=replay.subject_of, seal=replay.seal)
-    rows = rows_of(SIZE, log=site.origin)
     await site.hold(rows)
     await site.sign()
     export = tmp_path / "export"
@@ -128,18 +131,18 @@ async def test_a_restored_database_takes_nothing_until_its_log_is_back(lost: Los
         async with appender(lost.site.installation) as running:
             with pytest.raises(UnconfirmedLogError):
                 await running.append(lost.log.log_id, group(), timeout_s=0.2)
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     await lost.recover()
     await lost.site.sign()
     async with appender(lost.site.installation) as running:
         await running.append(lost.log.log_id, group())
 
 
-@pytest.mark.parametrize("near", [0, 1, 200, 255, 512, 690])
+@pytest.mark.parametrize("near", [0, 1, 255, 690])
 async def test_a_restored_log_is_recovered_from_its_export(lost: Lost, near: int) -> None:
     size = lost.beginning(near) if near else 0
     await lost.site.hold(lost.rows[:size])
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     assert await lost.site.sign() == []
     assert not await lost.site.confirmed()
     recovered = await lost.recover()
@@ -156,7 +159,7 @@ async def test_a_recovery_that_was_cut_off_is_gone_on_with(lost: Lost, monkeypat
     monkeypatch.setattr(replay_module, "BATCH_ENTRIES", 50)
     size = lost.beginning(100)
     await lost.site.hold(lost.rows[:size])
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     ends: list[int] = []
 
     def cut(done: int, of: int) -> None:
@@ -182,7 +185,7 @@ async def test_what_others_append_meanwhile_ends_the_recovery(lost: Lost, monkey
     monkeypatch.setattr(replay_module, "BATCH_ENTRIES", 50)
     size = lost.beginning(100)
     await lost.site.hold(lost.rows[:size])
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
 
     def intrude(done: int, of: int) -> None:
         if of == SIZE - size:
@@ -205,9 +208,9 @@ async def refused(
 
 
 async def everything(lost: Lost) -> list[Any]:
-    async with await AsyncConnection.connect(lost.site.database) as owner:
-        heads = await (await owner.execute("SELECT * FROM ledger.heads ORDER BY log_id")).fetchall()
-        entries = await (await owner.execute("SELECT count(*) FROM ledger.entries")).fetchall()
+    owner = lost.site.owner
+    heads = await (await owner.execute("SELECT * FROM ledger.heads ORDER BY log_id")).fetchall()
+    entries = await (await owner.execute("SELECT count(*) FROM ledger.entries")).fetchall()
     return [heads, entries, lost.site.kept()]
 
 
@@ -215,14 +218,14 @@ async def test_an_export_behind_the_signers_note_is_refused(lost: Lost) -> None:
     await lost.site.hold(rows_of(SIZE + 10, log=lost.log.origin))
     await lost.site.sign()
     await lost.site.hold(lost.rows[: lost.beginning(300)])
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     await refused(lost, r"ends with 700 entries, but the signer has signed 710")
 
 
 async def test_a_database_that_went_another_way_is_refused(lost: Lost) -> None:
     size = lost.beginning(300)
     await lost.site.hold(forked(lost.rows, size, 20, origin=lost.log.origin, salt="another"))
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     await refused(lost, f"differ from index {size} on")
 
 
@@ -232,7 +235,7 @@ async def test_a_log_that_lacks_nothing_is_left_alone(lost: Lost) -> None:
 
 async def test_a_broken_export_is_refused(lost: Lost) -> None:
     await lost.site.hold(lost.rows[: lost.beginning(300)])
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     bundle = lost.export / "tile/entries/001"
     bundle.write_bytes(bundle.read_bytes().replace(b'"branch":"then"', b'"branch":"else"', 1))
     await refused(lost, "fault", error=BrokenError)
@@ -240,14 +243,14 @@ async def test_a_broken_export_is_refused(lost: Lost) -> None:
 
 async def test_a_broken_beginning_is_refused(lost: Lost) -> None:
     await lost.site.hold(lost.rows[: lost.beginning(300)])
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     change(lost.site.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 7")
     await refused(lost, "derived fault at index 7", error=BrokenError)
 
 
 async def test_the_export_of_another_log_is_refused(lost: Lost) -> None:
     await lost.site.hold(lost.rows[: lost.beginning(300)])
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     text, _ = (lost.export / CHECKPOINT_FILE).read_text().split("\n\n")
     stranger = lost.site.keys.signer(lost.log.origin.replace("0", "1"))
     note = sign_note(text.replace(lost.log.origin, stranger.name) + "\n", [stranger])
@@ -294,7 +297,7 @@ async def test_a_log_that_does_not_go_on_from_the_older_note_is_never_adopted(lo
     rows = forked(lost.rows, 300, 500, origin=lost.log.origin, salt="another")
     older = (lost.site.keys.path / NOTES_FILE).read_bytes()
     (lost.site.keys.path / NOTES_FILE).unlink()
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     await lost.site.hold(rows)
     async with lost.site.connected() as connection:
         await lost.site.signer().sign_due(connection)
@@ -313,7 +316,7 @@ async def test_a_broken_log_is_never_adopted(lost: Lost) -> None:
 
 
 async def test_nothing_is_adopted_of_a_log_that_the_signer_knows(lost: Lost, site: Site) -> None:
-    create_tenant_log(site.database, site.installation, tenant := uuid4())
+    create_tenant_log(site.database, site.installation, tenant := UUID(int=1, version=4))
     async with lost.auditor() as auditor:
         with pytest.raises(NothingToAdoptError, match="nothing that the signer does not know"):
             await read_adoptable(auditor, lost.log, site.keys)
@@ -328,7 +331,7 @@ async def test_an_export_newer_than_the_note_binds_the_signer_before_anything_is
     """Else the signer would confirm the log half way, and others would append behind it."""
     monkeypatch.setattr(replay_module, "BATCH_ENTRIES", 50)
     (lost.site.keys.path / NOTES_FILE).unlink()
-    change(lost.site.database, "DELETE FROM ledger.checkpoints")
+    await lost.site.owner.execute("DELETE FROM ledger.checkpoints")
     lost.site.left.clear()
     size = lost.beginning(100)
     await lost.site.hold(lost.rows[:size])

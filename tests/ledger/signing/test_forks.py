@@ -4,48 +4,59 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from lakeproof.provision import Provisioned, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import SignerState
-from testkit.databases import CLONE, LOGIN_PASSWORD
+from testkit.databases import CLONE
 from testkit.ledger.forking import FORKS, DatabasePair, honest, seeded
 from testkit.ledger.logs import TENANT, rows_of
-from testkit.ledger.signing_site import Site, forked
+from testkit.ledger.signing_site import Site, forked, open_site
 
-TRIALS_EACH = 8
+TRIALS_EACH = 4
+
+
+@pytest.fixture(scope="module")
+def log_id(module_database: str, module_installation: Provisioned) -> int:
+    return create_tenant_log(module_database, module_installation, TENANT)
 
 
 @pytest.fixture
-def site(database: str, installation: Provisioned, tmp_path: Path) -> Site:
+async def site(
+    module_database: str, module_installation: Provisioned, log_id: int, tmp_path: Path
+) -> AsyncIterator[Site]:
     keys = create_key_directory(tmp_path / "keys")
-    log_id = create_tenant_log(database, installation, TENANT)
-    return Site(
-        database=database, installation=installation, keys=keys, log_id=log_id, origin=installation.origin(TENANT)
-    )
+    async with open_site(module_database, module_installation, keys, log_id=log_id) as site:
+        await site.clear()
+        yield site
 
 
-@pytest.fixture
-def pair(site: Site, admin_dsn: str) -> Iterator[DatabasePair]:
-    """The site, and a clone of its database: both are the same installation, and have the same log."""
-    name = conninfo_to_dict(site.database)["dbname"]
-    clone = f"{name}_clone"
-    names = (sql.Identifier(clone), sql.Identifier(str(name)))
+@pytest.fixture(scope="module")
+def clone(module_database: str, log_id: int, admin_dsn: str) -> Iterator[str]:
+    """A clone of the database of the log `log_id`: both are the same installation, and have the same log."""
+    assert log_id, "it is there before the database is cloned"
+    name = str(conninfo_to_dict(module_database)["dbname"])
+    names = (sql.Identifier(f"{name}_clone"), sql.Identifier(name))
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
         admin.execute(CLONE.format(*names))
-        dsn = make_conninfo(admin_dsn, dbname=clone)
-        yield DatabasePair(
-            site, replace(site, database=dsn, installation=provision(dsn, login_password=LOGIN_PASSWORD), left={})
-        )
+        yield f"{name}_clone"
         admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(names[0]))
+
+
+@pytest.fixture
+async def pair(clone: str, site: Site) -> AsyncIterator[DatabasePair]:
+    """The site, and one on the clone of its database."""
+    database, dsn = (make_conninfo(known, dbname=clone) for known in (site.database, site.installation.dsn))
+    async with open_site(database, replace(site.installation, dsn=dsn), site.keys, log_id=site.log_id) as other:
+        yield DatabasePair(site, other)
 
 
 @pytest.mark.parametrize("kind", FORKS, ids=lambda kind: kind.__name__)
@@ -65,18 +76,22 @@ async def test_an_honest_log_is_never_accused(pair: DatabasePair) -> None:
         assert outcome.ok, outcome
 
 
-async def test_a_log_that_vanished_is_told_and_the_others_are_signed(site: Site) -> None:
-    await site.hold(rows_of(5, log=site.origin))
-    await site.sign()
-    async with await AsyncConnection.connect(site.database, autocommit=True) as owner:
+async def test_a_log_that_vanished_is_told_and_the_others_are_signed(
+    database: str, installation: Provisioned, tmp_path: Path
+) -> None:
+    keys = create_key_directory(tmp_path / "keys")
+    log_id = create_tenant_log(database, installation, TENANT)
+    async with open_site(database, installation, keys, log_id=log_id) as site:
+        await site.hold(rows_of(5, log=site.origin))
+        await site.sign()
         for table in ("checkpoints", "confirmations", "heads", "logs"):
-            await owner.execute(
+            await site.owner.execute(
                 sql.SQL("DELETE FROM ledger.{} WHERE log_id = %s").format(sql.Identifier(table)), (site.log_id,)
             )
-    signer = site.signer()
-    assert await site.sign(signer) == []
-    assert "no log of this origin" in str(signer.refused[site.origin])
-    assert signer.state is SignerState.SIGNING
+        signer = site.signer()
+        assert await site.sign(signer) == []
+        assert "no log of this origin" in str(signer.refused[site.origin])
+        assert signer.state is SignerState.SIGNING
 
 
 # Confirmations
@@ -103,10 +118,9 @@ async def test_a_quiet_round_writes_nothing(site: Site) -> None:
     await site.hold(rows_of(3, log=site.origin))
     await site.sign()
     versions = "SELECT xmin, ctid, * FROM ledger.confirmations ORDER BY log_id"
-    async with await AsyncConnection.connect(site.database, autocommit=True) as connection:
-        rows = await (await connection.execute(versions)).fetchall()
-        await site.sign()
-        assert await (await connection.execute(versions)).fetchall() == rows
+    rows = await (await site.owner.execute(versions)).fetchall()
+    await site.sign()
+    assert await (await site.owner.execute(versions)).fetchall() == rows
 
 
 async def test_a_running_signer_confirms_as_soon_as_the_server_is_back(site: Site) -> None:
@@ -117,11 +131,10 @@ async def test_a_running_signer_confirms_as_soon_as_the_server_is_back(site: Sit
         while not await site.stored():
             pass
         await site.unconfirm()
-        async with await AsyncConnection.connect(site.database, autocommit=True) as owner:
-            await owner.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name LIKE '%signer' AND datname = current_database()"
-            )
+        await site.owner.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name LIKE '%signer' AND datname = current_database()"
+        )
         while not await site.confirmed():
             pass
         stop.set()
