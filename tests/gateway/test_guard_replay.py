@@ -118,7 +118,7 @@ async def play(gateway: Gateway, history: Sequence[Sequence[Request]]) -> str:
     return alias
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=histories)
 async def test_the_rows_are_what_the_log_says(shared_gateway: Gateway, history: list[list[Request]]) -> None:
     policies = await shared_gateway.services.gateway.admin.list_policies(shared_gateway.acme.log_id)

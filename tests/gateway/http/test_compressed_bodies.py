@@ -110,13 +110,13 @@ async def test_a_commit_in_gzip_is_carried_out_as_if_it_were_not(sales: Gateway)
     assert plain.status_code == 200
 
 
-@pytest.mark.parametrize("path", [NAMESPACES, ORDERS, "/v1/policies", "/v1/lineage", "/v1/webhooks/polaris"])
-async def test_what_expands_beyond_the_cap_is_refused_however_small_it_is(sales: Gateway, path: str) -> None:
+async def test_what_expands_beyond_the_cap_is_refused_however_small_it_is(sales: Gateway) -> None:
     before = await words(sales.services, sales.acme.log_id)
     bomb = gzip.compress(bytes(200 << 20), 1)
     assert len(bomb) < 2 << 20
-    answer = await sales.http.post(path, content=bomb, headers=GZIP)
-    assert (answer.status_code, error_of(answer)["type"]) == (413, "PayloadTooLargeException")
+    for path in (NAMESPACES, ORDERS, "/v1/policies", "/v1/lineage", "/v1/webhooks/polaris"):
+        answer = await sales.http.post(path, content=bomb, headers=GZIP)
+        assert (answer.status_code, error_of(answer)["type"]) == (413, "PayloadTooLargeException"), path
     assert await words(sales.services, sales.acme.log_id) == before
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,7 +24,7 @@ from ledger.format.proof import check_proof
 from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import CheckpointSigner
-from ledger.store.read import QUERIES
+from ledger.store.read import QUERIES, read_head
 from ledger.verify.directory import verify_directory
 from testkit.gateway.sales import another_key
 from testkit.servers.gateways import Gateway, sign
@@ -33,9 +32,11 @@ from testkit.servers.gateways import Gateway, sign
 ENTRIES = 600
 
 
-@pytest_asyncio.fixture
-async def keys(gateway: Gateway) -> KeyDirectory:
-    """The keys of a signer that has signed a log of a few hundred entries."""
+on_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
+async def sign_hundreds(gateway: Gateway) -> KeyDirectory:
+    """Append a few hundred entries and sign them; return the signer's keys."""
     parts = gateway.services.gateway
     event = prepare(
         Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=parts.clock(), data={})
@@ -47,49 +48,77 @@ async def keys(gateway: Gateway) -> KeyDirectory:
     return keys
 
 
-@pytest_asyncio.fixture
-async def size(gateway: Gateway, keys: KeyDirectory, database: str) -> AsyncIterator[int]:
-    """The size that was signed."""
-    assert keys is not None
-    with psycopg.connect(database) as connection:
+def signed_size(gateway: Gateway) -> int:
+    with psycopg.connect(gateway.services.installation.admin_dsn) as connection:
         row = connection.execute(QUERIES["latest_checkpoint"], {"log_id": gateway.acme.log_id}).fetchone()
     assert row is not None
     assert row[0] > ENTRIES
-    yield row[0]
+    return int(row[0])
 
 
+@pytest_asyncio.fixture
+async def keys(gateway: Gateway) -> KeyDirectory:
+    """The keys of a signer that has signed a log of a few hundred entries."""
+    return await sign_hundreds(gateway)
+
+
+@pytest_asyncio.fixture
+async def size(gateway: Gateway, keys: KeyDirectory) -> int:
+    """The size that was signed."""
+    assert keys is not None
+    return signed_size(gateway)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_keys(module_gateway: Gateway) -> KeyDirectory:
+    """The keys of a signer that has signed such a log, which tests that only read it share."""
+    return await sign_hundreds(module_gateway)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_size(module_gateway: Gateway, module_keys: KeyDirectory) -> int:
+    """The size that was signed of it."""
+    assert module_keys is not None
+    return signed_size(module_gateway)
+
+
+@on_module_loop
 async def test_what_is_fetched_is_a_log_that_verifies(
-    gateway: Gateway, keys: KeyDirectory, size: int, tmp_path: Path
+    module_gateway: Gateway, module_keys: KeyDirectory, module_size: int, tmp_path: Path
 ) -> None:
-    base = f"/log/{gateway.acme.origin}"
+    base = f"/log/{module_gateway.acme.origin}"
     fetched = tmp_path / "fetched"
-    for path in (CHECKPOINT_FILE, *log_files(size)):
-        answer = await gateway.http.get(f"{base}/{path}")
+    for path in (CHECKPOINT_FILE, *log_files(module_size)):
+        answer = await module_gateway.http.get(f"{base}/{path}")
         assert answer.status_code == 200, path
         (fetched / path).parent.mkdir(parents=True, exist_ok=True)
         (fetched / path).write_bytes(answer.content)
-    report = verify_directory(fetched, [keys.verifier_key(gateway.acme.origin)])
-    assert (report.size, report.unchecked) == (size, ())
+    report = verify_directory(fetched, [module_keys.verifier_key(module_gateway.acme.origin)])
+    assert (report.size, report.unchecked) == (module_size, ())
 
 
-async def test_tiles_may_be_cached_for_ever_by_the_caller_and_a_checkpoint_may_not(gateway: Gateway, size: int) -> None:
-    base = f"/log/{gateway.acme.origin}"
-    checkpoint = await gateway.http.get(f"{base}/checkpoint")
+@on_module_loop
+async def test_tiles_may_be_cached_for_ever_by_the_caller_and_a_checkpoint_may_not(
+    module_gateway: Gateway, module_size: int
+) -> None:
+    base = f"/log/{module_gateway.acme.origin}"
+    checkpoint = await module_gateway.http.get(f"{base}/checkpoint")
     assert checkpoint.headers["content-type"] == "text/plain; charset=utf-8"
     assert checkpoint.headers["cache-control"] == "private, no-cache"
-    for path in ("tile/0/000", f"tile/0/002.p/{size % 256}", "tile/entries/000", "tile/0/000.p/7"):
-        answer = await gateway.http.get(f"{base}/{path}")
+    for path in ("tile/0/000", f"tile/0/002.p/{module_size % 256}", "tile/entries/000", "tile/0/000.p/7"):
+        answer = await module_gateway.http.get(f"{base}/{path}")
         assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
         assert "authorization" in answer.headers["vary"].lower()
 
 
-async def test_entry_bundles_are_compressed_for_those_who_take_it(gateway: Gateway, size: int) -> None:
-    assert size
-    path = f"/log/{gateway.acme.origin}/tile/entries/000"
-    plain = await gateway.http.get(path, headers={"Accept-Encoding": "identity"})
+@on_module_loop
+async def test_entry_bundles_are_compressed_for_those_who_take_it(module_gateway: Gateway, module_size: int) -> None:
+    assert module_size
+    path = f"/log/{module_gateway.acme.origin}/tile/entries/000"
+    plain = await module_gateway.http.get(path, headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
-    packed = await gateway.http.get(path, headers={"Accept-Encoding": "gzip;q=0.5, br"})
+    packed = await module_gateway.http.get(path, headers={"Accept-Encoding": "gzip;q=0.5, br"})
     assert packed.headers["content-encoding"] == "gzip"
     assert packed.content == plain.content  # the client has unpacked it
     assert len(gzip.compress(plain.content)) < len(plain.content)
@@ -103,19 +132,21 @@ TAKE_NONE = (
 )
 
 
-async def test_who_does_not_take_gzip_is_not_given_it(gateway: Gateway, size: int) -> None:
-    assert size
-    path = f"/log/{gateway.acme.origin}/tile/entries/000"
+@on_module_loop
+async def test_who_does_not_take_gzip_is_not_given_it(module_gateway: Gateway, module_size: int) -> None:
+    assert module_size
+    path = f"/log/{module_gateway.acme.origin}/tile/entries/000"
     for accepted in (*TAKE_GZIP, *TAKE_NONE):
-        answer = await gateway.http.get(path, headers={"Accept-Encoding": accepted})
+        answer = await module_gateway.http.get(path, headers={"Accept-Encoding": accepted})
         assert ("content-encoding" in answer.headers) is (accepted in TAKE_GZIP), accepted
         assert "accept-encoding" in answer.headers["vary"].lower()
 
 
+@on_module_loop
 async def test_while_a_bundle_is_compressed_others_are_answered(
-    gateway: Gateway, size: int, monkeypatch: pytest.MonkeyPatch
+    module_gateway: Gateway, module_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert size
+    assert module_size
     real, answered = gzip.compress, threading.Event()
 
     def compress(*arguments: Any, **options: Any) -> bytes:
@@ -123,10 +154,12 @@ async def test_while_a_bundle_is_compressed_others_are_answered(
         return real(*arguments, **options)
 
     monkeypatch.setattr(gzip, "compress", compress)
-    base = f"/log/{gateway.acme.origin}"
-    bundle = asyncio.create_task(gateway.http.get(f"{base}/tile/entries/000", headers={"Accept-Encoding": "gzip"}))
+    base = f"/log/{module_gateway.acme.origin}"
+    bundle = asyncio.create_task(
+        module_gateway.http.get(f"{base}/tile/entries/000", headers={"Accept-Encoding": "gzip"})
+    )
     for _ in range(3):
-        assert (await gateway.http.get(f"{base}/checkpoint")).status_code == 200
+        assert (await module_gateway.http.get(f"{base}/checkpoint")).status_code == 200
     answered.set()
     assert (await bundle).headers["content-encoding"] == "gzip"
 
@@ -173,10 +206,11 @@ NOWHERE = (
 )
 
 
-async def test_what_a_log_does_not_have_is_not_found(gateway: Gateway, size: int) -> None:
-    assert size
+@on_module_loop
+async def test_what_a_log_does_not_have_is_not_found(module_gateway: Gateway, module_size: int) -> None:
+    assert module_size
     for path in NOWHERE:
-        answer = await gateway.http.get(f"/log/{gateway.acme.origin}/{path}")
+        answer = await module_gateway.http.get(f"/log/{module_gateway.acme.origin}/{path}")
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NotFoundException"), path
 
 
@@ -192,19 +226,20 @@ async def test_another_tenants_log_and_the_system_log_are_not_there(gateway: Gat
                 assert "expected a log of this origin, found none" in answer.json()["error"]["message"]
 
 
-async def test_who_is_unknown_or_not_permitted_reads_nothing(gateway: Gateway, size: int) -> None:
-    assert size
-    path = f"/log/{gateway.acme.origin}/checkpoint"
-    async with gateway.client(None) as nobody, gateway.client(await another_key(gateway)) as eve:
+@on_module_loop
+async def test_who_is_unknown_or_not_permitted_reads_nothing(module_gateway: Gateway, module_size: int) -> None:
+    assert module_size
+    path = f"/log/{module_gateway.acme.origin}/checkpoint"
+    async with module_gateway.client(None) as nobody, module_gateway.client(await another_key(module_gateway)) as eve:
         assert (await nobody.get(path)).status_code == 401
         assert (await eve.get(path)).status_code == 403
 
 
 async def test_a_log_whose_entry_is_missing_answers_with_an_error_and_not_with_less(
-    gateway: Gateway, size: int, database: str
+    gateway: Gateway, size: int
 ) -> None:
     assert size
-    with psycopg.connect(database, autocommit=True) as connection:
+    with psycopg.connect(gateway.services.installation.admin_dsn, autocommit=True) as connection:
         connection.execute("DELETE FROM ledger.entries WHERE log_id = %s AND index = 5", (gateway.acme.log_id,))
     answer = await gateway.http.get(f"/log/{gateway.acme.origin}/tile/entries/000")
     assert answer.status_code == 500
@@ -231,11 +266,15 @@ async def test_a_receipt_is_the_proof_of_an_entry_as_soon_as_it_is_signed(
     assert (proven.index, proven.checkpoint.size) == (size, size + 1)
 
 
-async def test_what_is_not_there_or_another_tenants_has_no_receipt(gateway: Gateway, size: int) -> None:
-    origin = gateway.acme.origin
-    for place in (f"{origin}/receipt/{size}", f"{origin}/receipt/-1", f"{origin}/receipt/01", "no/where/receipt/0"):
-        assert (await gateway.http.get(f"/log/{place}")).status_code == 404, place
-    assert (await gateway.http.get(f"/log/{gateway.services.system.origin}/receipt/0")).status_code == 404
+@on_module_loop
+async def test_what_is_not_there_or_another_tenants_has_no_receipt(module_gateway: Gateway, module_size: int) -> None:
+    assert module_size
+    parts, origin = module_gateway.services.gateway, module_gateway.acme.origin
+    async with parts.database.as_role(parts.roles.auditor) as connection:
+        end = (await read_head(connection, module_gateway.acme.log_id)).size
+    for place in (f"{origin}/receipt/{end}", f"{origin}/receipt/-1", f"{origin}/receipt/01", "no/where/receipt/0"):
+        assert (await module_gateway.http.get(f"/log/{place}")).status_code == 404, place
+    assert (await module_gateway.http.get(f"/log/{module_gateway.services.system.origin}/receipt/0")).status_code == 404
 
 
 async def test_without_a_signer_a_receipt_is_unavailable_for_now(

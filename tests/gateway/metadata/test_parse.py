@@ -301,7 +301,7 @@ JSON = st.recursive(
 MEMBERS = sorted({name for update in WELL_FORMED for name in update} | {"type", "fields", "summary"})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.sampled_from(WELL_FORMED) | st.fixed_dictionaries({"action": st.sampled_from(sorted(UPDATES))}), max_size=2

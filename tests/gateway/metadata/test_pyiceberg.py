@@ -206,7 +206,7 @@ def _draw_updates(data: st.DataObject, table: dict[str, Any], fresh_id: int) -> 
     return data.draw(st.sampled_from(choices))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), version=st.sampled_from([2, 3]), commits=st.integers(1, 6))
 def test_random_histories_make_what_pyiceberg_makes(data: st.DataObject, version: int, commits: int) -> None:
     table = _small_table(version)

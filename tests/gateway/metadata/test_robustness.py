@@ -104,7 +104,7 @@ UPDATES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(version=st.sampled_from([1, 2, 3]), commits=st.lists(st.lists(UPDATES, max_size=4), max_size=3))
 def test_any_commits_leave_a_table_that_can_be_read(
     table_of_version: Versions, version: int, commits: list[list[dict[str, Any]]]
@@ -119,7 +119,7 @@ def test_any_commits_leave_a_table_that_can_be_read(
     check_requirements(table, [])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(schema=SCHEMAS, spec=SPECS, order=ORDERS, version=st.sampled_from(["1", "2", "3"]))
 def test_any_create_makes_a_table_that_can_be_read(
     schema: dict[str, Any], spec: dict[str, Any], order: dict[str, Any], version: str
@@ -142,7 +142,7 @@ NOISE: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), version=st.sampled_from([1, 2, 3]), updates=st.lists(UPDATES, min_size=1, max_size=3))
 def test_damaged_metadata_is_read_or_called_corrupt(
     table_of_version: Versions, data: st.DataObject, version: int, updates: list[dict[str, Any]]

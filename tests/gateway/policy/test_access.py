@@ -136,7 +136,7 @@ def test_what_is_no_content_has_a_type_of_its_own_and_paths_that_no_name_can_mak
 
 
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=4), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_no_path_of_content_begins_with_a_dot(levels: list[str], is_table: bool) -> None:
     kind = "table" if is_table else "namespace"
     view = commit(kind=kind, namespace=tuple(levels[:-1] if is_table else levels), name=levels[-1])
@@ -337,7 +337,7 @@ cases = st.lists(st.tuples(st.sampled_from(Effect), st.sampled_from(Outcome)), m
 
 
 @given(cases)
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_access_is_permitted_only_if_one_rule_permits_and_every_forbidding_one_could_be_judged_and_does_not(
     case: list[tuple[Effect, Outcome]],
 ) -> None:
@@ -347,7 +347,7 @@ def test_access_is_permitted_only_if_one_rule_permits_and_every_forbidding_one_c
 
 
 @given(cases, st.integers(0, 5))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_rule_that_fails_never_permits_more_than_before(case: list[tuple[Effect, Outcome]], position: int) -> None:
     effects, outcomes = [e for e, _ in case], [o for _, o in case]
     failing = [ERROR if n == position else outcome for n, outcome in enumerate(outcomes)]

@@ -323,7 +323,7 @@ modelled = st.recursive(
 
 
 @given(modelled)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_logic_is_that_of_three_values(case: Modelled) -> None:
     expression, value = case
     assert judged(expression).outcome is {True: ALLOW, False: DENY, None: ERROR}[value]

@@ -432,7 +432,7 @@ def holds_wide_integer(value: Any) -> bool:
 
 
 @given(st.one_of(any_metadata, any_metadata.map(lambda change: METADATA | change)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_any_metadata_has_all_fields_or_is_refused(metadata: dict[str, Any]) -> None:
     try:
         shown = table_of(metadata)
