@@ -29,7 +29,8 @@ if __name__ == "__main__":
     leave_out_archives()
     from pyspark import daemon
 
-    import spark_detect.driver.source  # noqa: F401 - for those that are forked
+    import spark_detect.driver.source
+    import spark_detect.files.parquet_scan  # noqa: F401 - both for those that are forked
     from spark_detect.classify.columns import warm_up
 
     warm_up()

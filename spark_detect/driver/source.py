@@ -8,6 +8,9 @@ tasks. The other part, `read`, runs in executors and returns counts.
 What a batch has to do is in the database, so the order of Spark's calls does not matter. With a new checkpoint, Spark
 calls `latestOffset` before `initialOffset`. With an existing one it calls `partitions` first, with two equal offsets or
 with those of the last batch.
+
+Spark starts one process each to create the source, to look up its reader, to plan and to read. Planner and scanner are
+imported where they are used: the other processes would spend most of their time on those imports.
 """
 
 from __future__ import annotations
@@ -15,17 +18,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_detect.errors import DetectionError
-from spark_detect.files.parquet_scan import run_task
 from spark_detect.job_folder import JobFolder
 from spark_detect.planning.batches import Batches
-from spark_detect.planning.planner import Planner
 from spark_detect.tasks import RESULT_SCHEMA, Task, TaskResult
+
+if TYPE_CHECKING:
+    from spark_detect.planning.planner import Planner
 
 NAME: Final = "lakeproof_scans"
 FOLDER_OPTION: Final = "folder"
@@ -95,6 +99,8 @@ class ScanReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Run the task of a partition and yield its result as one row."""
+        from spark_detect.files.parquet_scan import run_task  # here: see above
+
         if not isinstance(partition, TaskPartition):
             raise DetectionError(f"expected a partition of this source, found {type(partition).__name__}")
         yield to_row(run_task(partition.task, JobFolder(Path(partition.job)).lake()))
@@ -111,6 +117,8 @@ class ScanReader(DataSourceStreamReader):
             self._opened = None
 
     def _open(self) -> tuple[Batches, Planner]:
+        from spark_detect.planning.planner import Planner  # here: see above
+
         if self._opened is None:
             driver, lake = self._job.driver(), self._job.lake()
             batches = Batches(driver.detector_dsn, bytes_max=driver.batch_bytes_max)
