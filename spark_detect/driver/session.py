@@ -9,6 +9,7 @@ off, too: its warnings come with stack traces, which do not help an operator of 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -62,13 +63,14 @@ def start_session(*, master: str, java_home: Path, folder: Path) -> SparkSession
     which the virtual machine and its workers inherit.
     """
     os.environ["JAVA_HOME"] = str(java_home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     is_local = master.startswith("local")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    python = local_python(folder, os.environ["PYTHONPATH"]) if is_local else sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     if is_local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     logging_file = folder / "log4j2.properties"
     logging_file.write_text(LOG_SETTINGS, encoding="utf-8")
     java_options = f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging_file.as_uri()} -Djava.io.tmpdir={folder}"
@@ -80,3 +82,17 @@ def start_session(*, master: str, java_home: Path, folder: Path) -> SparkSession
     session: SparkSession = builder.config("spark.driver.extraJavaOptions", java_options).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def local_python(folder: Path, path: str) -> str:
+    """
+    Return a program in `folder` that starts this Python with `path` as PYTHONPATH, whatever it is told.
+
+    Spark puts archives first on it, with PySpark and what that needs, which are installed here, too. From an archive
+    each process that Spark starts would compile them anew, for half a second.
+    """
+    program = folder / "python"
+    text = f'#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.quote(sys.executable)} "$@"\n'
+    program.write_text(text, encoding="utf-8")
+    program.chmod(0o700)
+    return str(program) if os.access(program, os.X_OK) else sys.executable  # a place may be closed to programs
