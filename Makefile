@@ -44,7 +44,13 @@ types: $(VENV)/dev.stamp
 layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
-tests: $(VENV)/dev.stamp java
+# A virtual machine of Spark starts in half the time with it. What takes a minute to make is made once.
+$(VENV)/archive.stamp: $(VENV)/dev.stamp | java
+	@echo "writing down which classes Spark loads, once"
+	@$(BIN)/python -m testkit.spark_detect.class_archive
+	@touch $@
+
+tests: $(VENV)/dev.stamp java $(VENV)/archive.stamp
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder $(if $(PACKAGE),tests/$(PACKAGE))
 
 # Measured figures, about an hour. Each bench writes bench/results/<name>.json, the last one docs/measured.md.

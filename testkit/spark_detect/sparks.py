@@ -16,6 +16,7 @@ from pathlib import Path
 from spark_detect.driver.supervise import supervise
 from spark_detect.job_folder import JobFolder
 from testkit.servers.java import find_java
+from testkit.spark_detect.class_archive import archive_variables
 from testkit.spark_detect.lakehouse import Lakehouse
 
 FOUND_TIMEOUT_S = 120
@@ -63,14 +64,16 @@ async def detecting(lakehouse: Lakehouse, folder: Path) -> AsyncIterator[Sparks]
     sparks = Sparks(job=JobFolder(folder / "detect"), log=folder / "detect.log")
     sparks.job.write(lakehouse.driver, lakehouse.lake)
     stop = asyncio.Event()
-    os.environ["LP_JOB"] = str(sparks.job.folder)
+    variables = {"LP_JOB": str(sparks.job.folder), **archive_variables()}
+    os.environ.update(variables)
     running = asyncio.create_task(supervise(sparks.job, log=sparks.log, stop=stop, say=sparks.said.append))
     try:
         yield sparks
     finally:
         stop.set()
         await running
-        del os.environ["LP_JOB"]
+        for name in variables:
+            del os.environ[name]
 
 
 async def until(condition: Callable[[], object], sparks: Sparks) -> None:

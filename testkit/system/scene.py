@@ -10,11 +10,13 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from lakeproof.postgres.directories import recorded_directory
 from lakeproof.postgres.process import postmaster_pid
+from testkit.spark_detect.class_archive import archive_variables
 
 TITLES = (
     "1. Start",
@@ -31,6 +33,7 @@ TITLES = (
     "12. An auditor verifies offline",
 )
 TIMEOUT_S = 300
+POLL_S = 0.05
 
 
 def postmaster_of(home: Path) -> int | None:
@@ -61,6 +64,7 @@ def start(home: Path, *command: str) -> subprocess.Popen[str]:
         [sys.executable, "-m", "lakeproof", *command],
         env={
             **environment,
+            **archive_variables(),
             "LAKEPROOF_HOME": str(home),
             "LAKEPROOF_SERVER_FOLDER": str(home.parent / "servers"),
             "LAKEPROOF_PORT": "0",
@@ -112,7 +116,7 @@ def check_all_steps(printed: str) -> None:
 
 
 def kill_at_step(home: Path, step: int) -> str:
-    """Begin the scene, and kill all of it when that step begins; return what it printed before."""
+    """Begin the scene, and kill all of it once that step has begun; return what it printed before."""
     scene = start_scene(home)
     assert scene.stdout is not None
     printed = ""
@@ -120,6 +124,7 @@ def kill_at_step(home: Path, step: int) -> str:
         if line.startswith(f"{step}. "):
             break
         printed += line
+    _await_spark(home)
     # The scene, its policy worker and whatever it runs are one session; the server is a daemon of its own.
     os.killpg(scene.pid, signal.SIGKILL)
     postmaster = postmaster_of(home)
@@ -128,3 +133,11 @@ def kill_at_step(home: Path, step: int) -> str:
     scene.stdout.close()
     assert scene.wait() == -signal.SIGKILL
     return printed
+
+
+def _await_spark(home: Path) -> None:
+    """Return when Spark's virtual machine runs: it is started while the first steps are played, all else before."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any("/bin/java" in line and "SparkSubmit" in line for line in processes_of(home.parent)):
+        assert time.monotonic() < deadline, processes_of(home.parent)
+        time.sleep(POLL_S)

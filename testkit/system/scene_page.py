@@ -48,6 +48,7 @@ _VARIES: Final = tuple(
         (r"(?<=entries/000\.p/|.tile/0/000\.p/)\d+", "<number>"),
         (r"^     \d+(?=: \S+@example\.com)", "     <number>"),
         (r"\b[\d,]+(?= (?:conflicted|writes|reads of both|batches)\b)", "<number>"),
+        (r"\b[\d,]+ scans \(0 failed\) and [\d,]+ findings", "<number> scans (0 failed) and <number> findings"),
         (r"\b[\d,]+ bytes", "<number> bytes"),
         (r"\bdemo-\d+", "demo-<number>"),
         (r"such as: Personal data found: column \S+ of \S+ holds \S+ ", "such as: Personal data found: <finding> "),
@@ -67,6 +68,14 @@ def normal_form(printed: str) -> list[str]:
     for pattern, put in _VARIES:
         text = pattern.sub(put, text)
     return [line for line in text.splitlines() if not line.startswith(DETECTION_STARTS)]
+
+
+def recorded_of(printed: str) -> tuple[int, int]:
+    """Return how many scans and findings detection says at the end to have recorded; no scan may have failed."""
+    ((scans, findings),) = re.findall(
+        r"^detection recorded (\d+) scans \(0 failed\) and (\d+) findings", printed, re.MULTILINE
+    )
+    return int(scans), int(findings)
 
 
 def steps_of(lines: Iterable[str]) -> dict[str, list[str]]:

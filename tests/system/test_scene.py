@@ -24,9 +24,10 @@ from testkit.system.scene import (
     processes_of,
     verify_deeply,
 )
-from testkit.system.scene_page import DETECTION_STARTS, PAGE, README, normal_form, printed_on, steps_of
+from testkit.system.scene_page import DETECTION_STARTS, PAGE, README, normal_form, printed_on, recorded_of, steps_of
 
-KILLED_AT = 7
+KILLED_AT = 4
+"""Clients are writing then; whatever a scene starts has been started, Spark as well."""
 EARLIER = "   logs of earlier runs, verified again: 1"
 """What a second run prints besides: the log of the first is verified, too."""
 
@@ -48,7 +49,8 @@ def test_the_readme_shows_ten_lines_of_the_scene() -> None:
 
 
 def test_after_everything_was_killed_in_the_middle_the_next_run_passes_and_leaves_no_process_behind(home: Path) -> None:
-    on_page = steps_of(normal_form(printed_on(PAGE.read_text(encoding="utf-8"))))
+    page = printed_on(PAGE.read_text(encoding="utf-8"))
+    on_page = steps_of(normal_form(page))
     killed = steps_of(normal_form(kill_at_step(home, KILLED_AT)))
     assert list(killed.items()) == list(on_page.items())[:KILLED_AT]
     printed = play(home)
@@ -58,6 +60,8 @@ def test_after_everything_was_killed_in_the_middle_the_next_run_passes_and_leave
     assert EARLIER in printed
     played = steps_of(normal_form(printed.replace(f"{EARLIER}\n", "")))
     assert list(played.items())[1:] == list(on_page.items())[1:]
+    for recorded, alone in zip(recorded_of(printed), recorded_of(page), strict=True):
+        assert recorded >= alone, "what the killed run had committed is scanned, too"
     for log in ("system", "demo-1", "demo-2"):
         assert "objects of schema, roles, grants and settings against the record" in verify_deeply(home, log)
     assert postmaster_of(home) is None

@@ -6,9 +6,11 @@ The whole way through Spark: commits become findings, whatever is killed in betw
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
+import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from lakeproof.demo.personal_data import PERSONAL
@@ -18,16 +20,21 @@ from testkit.spark_detect.sparks import detecting, until
 PEOPLE = ("crm", "people")
 
 
-def scans(lakehouse: Lakehouse) -> int:
-    """Return how many scans are in the tenant's log."""
+@pytest.fixture
+def scans(lakehouse: Lakehouse) -> Iterator[Callable[[Lakehouse], int]]:
+    """Tells how many scans are in a tenant's log."""
+    query = "SELECT count(*) FROM ledger.entries WHERE log_id = %s AND type IN ('scan.completed', 'scan.failed')"
     with psycopg.connect(lakehouse.services.installation.admin_dsn, autocommit=True) as connection:
-        query = "SELECT count(*) FROM ledger.entries WHERE log_id = %s AND type IN ('scan.completed', 'scan.failed')"
-        row = connection.execute(query, (lakehouse.log_id,)).fetchone()
-    return 0 if row is None else int(row[0])
+
+        def count(lakehouse: Lakehouse) -> int:
+            row = connection.execute(query, (lakehouse.log_id,)).fetchone()
+            return 0 if row is None else int(row[0])
+
+        yield count
 
 
 async def test_commits_of_all_tenants_become_findings_and_kills_lose_and_repeat_nothing(
-    lakehouse: Lakehouse, tmp_path: Path
+    lakehouse: Lakehouse, scans: Callable[[Lakehouse], int], tmp_path: Path
 ) -> None:
     async with open_lakehouse(lakehouse.services, name="other") as other, detecting(lakehouse, tmp_path) as sparks:
         await lakehouse.play(lambda catalog: make_people(catalog, count=200))
