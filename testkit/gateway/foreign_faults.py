@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The fault table of a commit to a catalog elsewhere: what happens at each step if it is lost, its answer is lost, it
-arrives late, or the process is killed there; and what the client is told, the log says and the upstream holds.
+arrives late, or the process is killed there; and what the client knows, the log says and the upstream holds.
 
-The same table for every upstream. Each case ends with an engine that simply goes on.
+The same table for every upstream. Each case ends with a further commit of an engine.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class ClientKnowledge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One cell: what the client is told, what the log says then and once it was reconciled, and whether it landed."""
+    """One cell: what the client knows, the commit in the log before and after reconciling, and if it took effect."""
 
     step: Step
     loss: Loss
-    told: ClientKnowledge
+    known: ClientKnowledge
     then: tuple[str, ...] = ()
     reconciled: tuple[str, ...] = ()
     lands: bool
@@ -75,21 +75,21 @@ APPROVED, UNKNOWN, ACCEPTED = "approved", "unknown", "accepted"
 
 LOSSES: Final = (
     # The decision is not in the log, so nothing is forwarded.
-    Case(step=Step.DECIDE, loss=Loss.REQUEST, told=ClientKnowledge.NO, lands=False),
+    Case(step=Step.DECIDE, loss=Loss.REQUEST, known=ClientKnowledge.NO, lands=False),
     # It is, but nobody here knows: nothing is forwarded either, and that nothing came of it cannot be proven.
     Case(
         step=Step.DECIDE,
         loss=Loss.ANSWER,
-        told=ClientKnowledge.NO,
+        known=ClientKnowledge.NO,
         then=(APPROVED,),
         reconciled=(APPROVED, UNKNOWN),
         lands=False,
     ),
-    Case(step=Step.DECIDE, loss=Loss.LATE, told=ClientKnowledge.NO, reconciled=(APPROVED, UNKNOWN), lands=False),
+    Case(step=Step.DECIDE, loss=Loss.LATE, known=ClientKnowledge.NO, reconciled=(APPROVED, UNKNOWN), lands=False),
     Case(
         step=Step.FORWARD,
         loss=Loss.REQUEST,
-        told=ClientKnowledge.UNKNOWN,
+        known=ClientKnowledge.UNKNOWN,
         then=(APPROVED, UNKNOWN),
         reconciled=(APPROVED, UNKNOWN),
         lands=False,
@@ -97,7 +97,7 @@ LOSSES: Final = (
     Case(
         step=Step.FORWARD,
         loss=Loss.ANSWER,
-        told=ClientKnowledge.UNKNOWN,
+        known=ClientKnowledge.UNKNOWN,
         then=(APPROVED, UNKNOWN),
         reconciled=(APPROVED, UNKNOWN, ACCEPTED),
         lands=True,
@@ -105,7 +105,7 @@ LOSSES: Final = (
     Case(
         step=Step.FORWARD,
         loss=Loss.LATE,
-        told=ClientKnowledge.UNKNOWN,
+        known=ClientKnowledge.UNKNOWN,
         then=(APPROVED, UNKNOWN),
         reconciled=(APPROVED, UNKNOWN, ACCEPTED),
         lands=True,
@@ -113,7 +113,7 @@ LOSSES: Final = (
     Case(
         step=Step.SETTLE,
         loss=Loss.REQUEST,
-        told=ClientKnowledge.YES,
+        known=ClientKnowledge.YES,
         then=(APPROVED,),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -121,7 +121,7 @@ LOSSES: Final = (
     Case(
         step=Step.SETTLE,
         loss=Loss.ANSWER,
-        told=ClientKnowledge.YES,
+        known=ClientKnowledge.YES,
         then=(APPROVED, ACCEPTED),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -130,16 +130,16 @@ LOSSES: Final = (
     Case(
         step=Step.SETTLE,
         loss=Loss.LATE,
-        told=ClientKnowledge.YES,
+        known=ClientKnowledge.YES,
         then=(APPROVED,),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
     ),
-    Case(step=Step.ANSWER, loss=Loss.REQUEST, told=ClientKnowledge.NOTHING, lands=False),
+    Case(step=Step.ANSWER, loss=Loss.REQUEST, known=ClientKnowledge.NOTHING, lands=False),
     Case(
         step=Step.ANSWER,
         loss=Loss.ANSWER,
-        told=ClientKnowledge.NOTHING,
+        known=ClientKnowledge.NOTHING,
         then=(APPROVED, ACCEPTED),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -147,7 +147,7 @@ LOSSES: Final = (
     Case(
         step=Step.ANSWER,
         loss=Loss.LATE,
-        told=ClientKnowledge.NOTHING,
+        known=ClientKnowledge.NOTHING,
         then=(APPROVED, ACCEPTED),
         reconciled=(APPROVED, ACCEPTED),
         lands=True,
@@ -162,18 +162,18 @@ async def _nothing() -> None:
 
 
 async def check_loss(far: ForeignTenant, case: Case) -> None:
-    """Let one commit go through what `case` says."""
+    """Commit once with the fault of `case`, and check the results."""
     body = await far.next_append()
     match case.step:
         case Step.DECIDE:
-            told, deliver = await _lose_append(far, body, case.loss, number=0)
+            known, deliver = await _lose_append(far, body, case.loss, number=0)
         case Step.FORWARD:
-            told, deliver = await _lose_forward(far, body, case.loss)
+            known, deliver = await _lose_forward(far, body, case.loss)
         case Step.SETTLE:
-            told, deliver = await _lose_append(far, body, case.loss, number=1)
+            known, deliver = await _lose_append(far, body, case.loss, number=1)
         case Step.ANSWER:
-            told, deliver = await _lose_answer(far, body, case.loss)
-    assert told is case.told
+            known, deliver = await _lose_answer(far, body, case.loss)
+    assert known is case.known
     assert tuple(await far.words()) == case.then
     await far.reconcile()
     await far.check()
@@ -182,13 +182,13 @@ async def check_loss(far: ForeignTenant, case: Case) -> None:
 
 
 async def check_end(far: ForeignTenant, body: dict[str, Any], words: tuple[str, ...], *, lands: bool) -> None:
-    """Check what there is once the reconciler has looked, and that an engine can go on from there."""
+    """Check the state after the reconciler has checked, and that an engine can commit again."""
     await far.reconcile()
     assert tuple(await far.words()) == words
     assert (snapshot_of(body) in await far.snapshots()) == lands
     await far.check()
-    goes_on = await far.next_append()
-    assert (await far.gateway.http.post(far.orders, json=goes_on)).status_code == httpx.codes.OK
+    further = await far.next_append()
+    assert (await far.gateway.http.post(far.orders, json=further)).status_code == httpx.codes.OK
     await far.reconcile()
     await far.check()
 
@@ -293,8 +293,8 @@ async def check_other_changes(far: ForeignTenant) -> None:
         lost = await far.gateway.http.request(method, path, json=body)
         assert client_knowledge(lost) is ClientKnowledge.UNKNOWN
         assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED], path
-    told = await read_stored(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
-    uuids = {one.settled.table_uuid for one in told if one.words == ACCEPTED}
+    stored = await read_stored(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
+    uuids = {one.settled.table_uuid for one in stored if one.words == ACCEPTED}
     assert len(uuids) == 1
     assert uuids != {None}
 
@@ -309,7 +309,7 @@ class UpstreamAnswer:
     status: int
     body: bytes = b""
     carried_out: bool
-    told: ClientKnowledge
+    known: ClientKnowledge
     then: tuple[str, ...]
     reconciled: tuple[str, ...] | None = None
 
@@ -319,7 +319,7 @@ class UpstreamAnswer:
 
 UPSTREAM_ANSWERS: Final = (
     *(
-        UpstreamAnswer(status=status, carried_out=carried_out, told=ClientKnowledge.UNKNOWN, then=(APPROVED, UNKNOWN))
+        UpstreamAnswer(status=status, carried_out=carried_out, known=ClientKnowledge.UNKNOWN, then=(APPROVED, UNKNOWN))
         for status, carried_out in (
             (500, True),
             (500, False),
@@ -333,24 +333,24 @@ UPSTREAM_ANSWERS: Final = (
     ),
     *(
         UpstreamAnswer(
-            status=200, body=body, carried_out=carried_out, told=ClientKnowledge.UNKNOWN, then=(APPROVED, UNKNOWN)
+            status=200, body=body, carried_out=carried_out, known=ClientKnowledge.UNKNOWN, then=(APPROVED, UNKNOWN)
         )
         for body, carried_out in ((b"", True), (b"{}", False), (b'{"metadata-location":"s3://', True))
     ),
-    UpstreamAnswer(status=409, carried_out=False, told=ClientKnowledge.NO, then=(APPROVED, "conflicted")),
+    UpstreamAnswer(status=409, carried_out=False, known=ClientKnowledge.NO, then=(APPROVED, "conflicted")),
     *(
-        UpstreamAnswer(status=status, carried_out=False, told=ClientKnowledge.NO, then=(APPROVED, "refused"))
+        UpstreamAnswer(status=status, carried_out=False, known=ClientKnowledge.NO, then=(APPROVED, "refused"))
         for status in (400, 403, 404, 422)
     ),
 )
 
 
 async def check_saying(far: ForeignTenant, saying: UpstreamAnswer) -> None:
-    """Let one commit be answered so."""
+    """Commit once with this answer of the upstream, and check the results."""
     body = await far.next_append()
     happens = Replaced(answer=answer(saying.status, saying.body), carried_out=saying.carried_out)
     far.wire.fault = Fault(happens=happens, path=far.path)
-    assert client_knowledge(await far.gateway.http.post(far.orders, json=body)) is saying.told
+    assert client_knowledge(await far.gateway.http.post(far.orders, json=body)) is saying.known
     assert tuple(await far.words()) == saying.then
     end = (*saying.then, ACCEPTED) if saying.carried_out else saying.then
     await check_end(far, body, end, lands=saying.carried_out)
@@ -465,7 +465,7 @@ async def check_kill(far: ForeignTenant, kill: Kill) -> None:
                 await fault.hit.wait()
                 process.kill()
             await asyncio.wait([asking])
-            assert isinstance(asking.exception(), httpx.TransportError), "nothing is told"
+            assert isinstance(asking.exception(), httpx.TransportError), "the client learns nothing"
             await asyncio.to_thread(process.join, DEATH_TIMEOUT_S)
             assert process.exitcode == -signal.SIGKILL
     assert tuple(await far.words()) == kill.then

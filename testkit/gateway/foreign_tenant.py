@@ -104,10 +104,10 @@ class ForeignTenant:
         if not request.is_mutation:
             return
         reached = sum(seen.is_mutation for seen in self.wire.seen)
-        told = await read_bare(self.services, self.log_id, after=self._counted)
-        told = [one for one in told if one.entry.index >= self._counted]  # the others were counted meanwhile
-        self._counted += len(told)
-        self._approved += sum(one.words == "approved" for one in told)
+        new = await read_bare(self.services, self.log_id, after=self._counted)
+        new = [one for one in new if one.entry.index >= self._counted]  # the others were counted meanwhile
+        self._counted += len(new)
+        self._approved += sum(one.words == "approved" for one in new)
         if reached > self._approved:
             self.unrecorded.append(request)
 
@@ -203,13 +203,13 @@ class ForeignTenant:
 
     async def _outcomes(self) -> dict[str, tuple[CommitOutcome | None, tuple[str, ...]]]:
         outcomes: dict[str, tuple[CommitOutcome | None, tuple[str, ...]]] = {}
-        for told in await read_bare(self.services, self.log_id, after=self.first, key=self.key):
-            if told.words == "approved":
-                outcomes[str(told.entry.group_id)] = (None, told.decided.snapshots)
-            elif told.entry.type == CommitSettled.TYPE:
-                before, snapshots = outcomes[told.settled.decision]
+        for one in await read_bare(self.services, self.log_id, after=self.first, key=self.key):
+            if one.words == "approved":
+                outcomes[str(one.entry.group_id)] = (None, one.decided.snapshots)
+            elif one.entry.type == CommitSettled.TYPE:
+                before, snapshots = outcomes[one.settled.decision]
                 assert before in {None, CommitOutcome.UNKNOWN}, "an outcome that ends a decision is the last one"
-                outcomes[told.settled.decision] = (told.settled.outcome, snapshots)
+                outcomes[one.settled.decision] = (one.settled.outcome, snapshots)
         return outcomes
 
     async def open_decisions(self) -> set[str]:
@@ -234,8 +234,8 @@ async def open_far(services: Services, upstream: str) -> AsyncIterator[ForeignTe
         await services.gateway.admin.create_catalog(
             gateway.acme.log_id, OPERATOR, alias=ALIAS, kind="rest", options={"uri": wire.url}
         )
-        told = (await direct.get("/v1/config")).json()
-        prefix = {**told["defaults"], **told["overrides"]}.get("prefix", "")
+        config = (await direct.get("/v1/config")).json()
+        prefix = {**config["defaults"], **config["overrides"]}.get("prefix", "")
         far = ForeignTenant(gateway=gateway, wire=wire, direct=direct, prefix=f"/v1/{prefix}".rstrip("/"))
         made = await direct.post(f"{far.prefix}/namespaces", json={"namespace": ["sales"]})
         if made.status_code != httpx.codes.CONFLICT:

@@ -29,7 +29,7 @@ from ledger.verify.database import verify_database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """One entry of a log and the payload parts beside it."""
+    """One entry of a log and its payload parts."""
 
     entry: Entry
     parts: Mapping[str, bytes]
@@ -61,13 +61,13 @@ async def read_stored(services: Services, log_id: int, *, after: int = 0, key: s
     async with services.gateway.database.as_role(services.gateway.roles.projector) as connection:
         size = (await read_head(connection, log_id)).size
         parts = await read_parts(connection, log_id, from_index=after, to_index=size, opener=services.opener)
-        told = []
+        stored = []
         async for page in iterate_entries(connection, log_id, from_index=after, to_index=size):
             for data in page:
                 entry = parse_entry(data)
                 payloads = {name: part.payload for name, part in parts.get(entry.index, {}).items()}
-                told.append(StoredEntry(entry=entry, parts=payloads))
-    return [one for one in told if key is None or one.entry.key == key]
+                stored.append(StoredEntry(entry=entry, parts=payloads))
+    return [one for one in stored if key is None or one.entry.key == key]
 
 
 async def read_bare(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[StoredEntry]:
@@ -75,15 +75,15 @@ async def read_bare(services: Services, log_id: int, *, after: int = 0, key: str
     async with services.gateway.database.as_role(services.gateway.roles.projector) as connection:
         size = (await read_head(connection, log_id)).size
         pages = [page async for page in iterate_entries(connection, log_id, from_index=after, to_index=size)]
-    told = [StoredEntry(entry=parse_entry(data), parts={}) for page in pages for data in page]
-    return [one for one in told if key is None or one.entry.key == key]
+    stored = [StoredEntry(entry=parse_entry(data), parts={}) for page in pages for data in page]
+    return [one for one in stored if key is None or one.entry.key == key]
 
 
 async def words(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[str]:
     """Return the short forms of the commits in a log from index `after`; with `key`, only those about it."""
     families = ("commit.", "access.")
-    told = await read_bare(services, log_id, after=after, key=key)
-    return [one.words for one in told if one.entry.type.startswith(families)]
+    stored = await read_bare(services, log_id, after=after, key=key)
+    return [one.words for one in stored if one.entry.type.startswith(families)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,11 +94,11 @@ class Rows:
     tables: dict[tuple[str, tuple[str, ...], str], tuple[UUID, str, str]] = field(default_factory=dict)
 
 
-def replay(told: Sequence[StoredEntry]) -> Rows:
+def replay(entries: Sequence[StoredEntry]) -> Rows:
     """Return the rows that the log says there must be."""
     rows = Rows()
     decisions: dict[tuple[str, str], StoredEntry] = {}
-    for one in told:
+    for one in entries:
         if one.entry.type == CommitDecided.TYPE:
             decisions[str(one.entry.group_id), one.entry.key] = one
         elif one.entry.type == CommitSettled.TYPE and one.settled.outcome is CommitOutcome.ACCEPTED:
@@ -108,16 +108,16 @@ def replay(told: Sequence[StoredEntry]) -> Rows:
     return rows
 
 
-def _apply(rows: Rows, told: StoredEntry, settled: CommitSettled) -> None:
-    decided = told.decided
+def _apply(rows: Rows, decision: StoredEntry, settled: CommitSettled) -> None:
+    decided = decision.decided
     identifier = decided.identifier
     where = (identifier.alias, identifier.namespace)
     match decided.operation:
         case "namespace.create":
             assert where not in rows.namespaces
-            rows.namespaces[where] = _body(told).get("properties") or {}
+            rows.namespaces[where] = _body(decision).get("properties") or {}
         case "namespace.update":
-            body = _body(told)
+            body = _body(decision)
             removals = body.get("removals") or []
             kept = {name: text for name, text in rows.namespaces[where].items() if name not in removals}
             rows.namespaces[where] = kept | (body.get("updates") or {})
@@ -139,8 +139,8 @@ def _apply(rows: Rows, told: StoredEntry, settled: CommitSettled) -> None:
             raise AssertionError(f"an operation nobody knows: {other}")
 
 
-def _body(told: StoredEntry) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(json.loads(told.parts["inputs"])["body"])
+def _body(decision: StoredEntry) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(json.loads(decision.parts["inputs"])["body"])
     return body
 
 
@@ -173,7 +173,7 @@ async def check_agreement(services: Services, log_id: int) -> Rows:
 
 
 async def check_deeply(services: Services, log_id: int) -> None:
-    """Check that `verify --deep` says nothing against a log and what stands beside it."""
+    """Check that `verify --deep` finds no fault in a log and what is derived from it."""
     (log,) = [log for log in await services.logs() if log.log_id == log_id]
     installation = services.installation
     async with installation.connect(installation.roles.auditor) as auditor:

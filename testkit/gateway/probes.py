@@ -298,7 +298,7 @@ BAD_CHUNKS: Final = (
 
 
 def framings(maker: RequestMaker) -> Iterator[Probe]:
-    """Bodies whose end is not told, told twice, or told wrongly, alone and with a request hidden behind them."""
+    """Bodies whose length is missing, given twice, or wrong, alone and with a request hidden behind them."""
     refused = frozenset({400, 501})
     for text, body in BAD_FRAMINGS.items():
         for hidden in (b"", maker.hidden()):

@@ -52,6 +52,6 @@ async def project(world: World, log: Log, *projections: Projection) -> None:
     await ProjectionRunner(dsn, chosen).catch_up(log.log_id, await world.size(log))
 
 
-async def told(world: World, log: Log, event_type: str) -> list[dict[str, Any]]:
+async def data_of_type(world: World, log: Log, event_type: str) -> list[dict[str, Any]]:
     """Return the data of a log's entries of a type."""
     return [dict(entry.data) for entry in await world.entries(log, event_type)]

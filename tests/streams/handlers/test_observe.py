@@ -50,7 +50,7 @@ from testkit.servers.faulty_store import drip_body, faulty_store, never, reset
 from testkit.servers.loopback import LOOPBACK
 from testkit.servers.traps import set_trap
 from testkit.streams.answering import happened, noon
-from testkit.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from testkit.streams.lakes import ALIAS, TABLE, data_of_type, new_lake, project
 from testkit.streams.replaying import replayed, wait_no_longer
 from testkit.streams.shared_reads import SharedReads, shared_reads
 from testkit.streams.table_metadata import TABLE_UUID, metadata
@@ -167,7 +167,7 @@ class Lake:
         """Let the runner handle every trigger of the log; return what was observed."""
         await project(self.world, self.log)
         await self.world.catch_up(self.log, self.handler, quick_s=3_600)
-        return await told(self.world, self.log, OBSERVED)
+        return await data_of_type(self.world, self.log, OBSERVED)
 
     async def dead(self) -> list[str]:
         async with self.world.as_role(self.world.roles.streams) as connection:
@@ -403,7 +403,7 @@ async def test_storages_that_never_answer_hold_up_no_other_tenant(lake: Lake, wo
 
 
 async def has_observed(world: World, log: Log, count: int) -> bool:
-    return len(await told(world, log, OBSERVED)) >= count
+    return len(await data_of_type(world, log, OBSERVED)) >= count
 
 
 async def test_a_storage_that_never_answers_ends_in_dead_letters_that_can_be_replayed(
@@ -456,7 +456,7 @@ async def test_triggers_of_a_table_lead_to_the_same_in_any_order(lake: Lake, *, 
     for message in reversed(messages) if is_reversed else messages:
         for group in (await lake.handle(message)).groups:
             await lake.world.append(lake.log.log_id, group)
-    observed = await told(lake.world, lake.log, OBSERVED)
+    observed = await data_of_type(lake.world, lake.log, OBSERVED)
     assert sorted(item["snapshot"] for item in observed) == ["1", "3"]
 
 

@@ -31,7 +31,7 @@ from streams.state.dead_letters import read_letters
 from testkit.servers.cloud import fresh_cloud, left, put, send, start_cloud
 from testkit.servers.loopback import LOOPBACK
 from testkit.streams.answering import noon
-from testkit.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from testkit.streams.lakes import ALIAS, TABLE, data_of_type, new_lake, project
 from testkit.streams.world import World, until
 
 BACK_OFF_S = (0.01,)
@@ -129,7 +129,7 @@ async def test_a_new_metadata_file_becomes_a_trigger_of_its_tenant(world: World,
     data = [put(cloud, f"{TABLE}/data/{name}.parquet") for name in "ab"]
     put(cloud, f"{TABLE}/metadata/snap-1.avro")
     source = await run_until_empty(world, cloud)
-    triggers = await told(world, log, TRIGGER)
+    triggers = await data_of_type(world, log, TRIGGER)
     assert triggers[0] == {
         "alias": ALIAS,
         "file_count": 0,
@@ -139,7 +139,7 @@ async def test_a_new_metadata_file_becomes_a_trigger_of_its_tenant(world: World,
         "source": "s3",
     }
     assert sorted(name for trigger in triggers[1:] for name in trigger["files"]) == data
-    assert await told(world, other, TRIGGER) == []
+    assert await data_of_type(world, other, TRIGGER) == []
     assert (source.counts.messages, source.counts.dead) == (4, 0)
 
 
@@ -147,7 +147,7 @@ async def test_more_than_one_batch_is_taken(world: World, cloud: Cloud, tmp_path
     log = await new_lake(world, cloud, secrets=tmp_path)
     locations = {put(cloud, f"{TABLE}/metadata/{number:05}.metadata.json") for number in range(25)}
     await run_until_empty(world, cloud)
-    assert {trigger["metadata_location"] for trigger in await told(world, log, TRIGGER)} == locations
+    assert {trigger["metadata_location"] for trigger in await data_of_type(world, log, TRIGGER)} == locations
 
 
 async def test_a_message_that_comes_twice_is_told_once(world: World, cloud: Cloud, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_a_message_that_comes_twice_is_told_once(world: World, cloud: Clou
     for _ in range(3):
         send(cloud, event(cloud, f"{TABLE}/metadata/1.metadata.json"))
         await run_until_empty(world, cloud)
-    assert len(await told(world, log, TRIGGER)) == 1
+    assert len(await data_of_type(world, log, TRIGGER)) == 1
 
 
 @pytest.mark.parametrize("body", ["no json", '{"Records": []}', "x" * 200_000])
@@ -166,7 +166,7 @@ async def test_poison_goes_to_the_dead_letters_and_holds_nobody_up(
     send(cloud, body)
     put(cloud, f"{TABLE}/metadata/1.metadata.json")
     source = await run_until_empty(world, cloud)
-    assert len(await told(world, log, TRIGGER)) == 1
+    assert len(await data_of_type(world, log, TRIGGER)) == 1
     (letter,) = await letters(world)
     assert letter.payload == body.encode()
     assert "expected" in letter.reason
@@ -183,7 +183,7 @@ async def test_a_file_of_no_catalog_waits_among_the_dead_letters_until_there_is_
     handler = ReceiveS3Events(world.append, warehouse=WAREHOUSE, clock=noon)
     replayed = [each async for each in replay(world.dsn, [handler], world.append)]
     assert [each.result for each in replayed] == [ReplayResult.HANDLED]
-    assert len(await told(world, log, TRIGGER)) == 1
+    assert len(await data_of_type(world, log, TRIGGER)) == 1
     assert await letters(world) == []
 
 
@@ -228,9 +228,9 @@ async def test_a_source_killed_at_any_step_loses_nothing_and_repeats_nothing(
     with pytest.raises(Killed):
         await doomed.run(asyncio.Event())
     assert left(cloud) == 3
-    assert bool(await told(world, log, TRIGGER)) is (step != "before the append")
+    assert bool(await data_of_type(world, log, TRIGGER)) is (step != "before the append")
     await run_until_empty(world, cloud)
-    triggers = await told(world, log, TRIGGER)
+    triggers = await data_of_type(world, log, TRIGGER)
     assert len(triggers) == 3
     assert {trigger["metadata_location"] for trigger in triggers} == locations
 
@@ -254,7 +254,7 @@ async def test_while_the_log_is_away_a_batch_waits_and_nothing_is_deleted(
     async with running(source_of(world, queue, append=append)):
         await until(lambda: queue.deleted == ["r0"])
     assert attempts == 4
-    assert len(await told(world, log, TRIGGER)) == 1
+    assert len(await data_of_type(world, log, TRIGGER)) == 1
 
 
 async def test_a_group_that_the_log_never_takes_is_dead(world: World, cloud: Cloud, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ async def test_a_deletion_that_fails_repeats_nothing(world: World, cloud: Cloud,
     async with running(source_of(world, queue)) as source:
         await until(lambda: len(queue.deleted) == 3)
     assert source.counts.undeleted == 6
-    assert len(await told(world, log, TRIGGER)) == 3
+    assert len(await data_of_type(world, log, TRIGGER)) == 3
 
 
 async def test_messages_stay_hidden_for_as_long_as_they_are_worked_on(
@@ -316,7 +316,7 @@ async def test_a_queue_that_is_away_is_waited_for(world: World, cloud: Cloud, tm
     async with running(source_of(world, queue)) as source:
         await until(lambda: queue.deleted == ["r0"])
     assert source.counts.failures == 5
-    assert len(await told(world, log, TRIGGER)) == 1
+    assert len(await data_of_type(world, log, TRIGGER)) == 1
 
 
 async def test_a_database_that_is_away_is_waited_for(world: World, cloud: Cloud, tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ async def test_a_catalog_that_was_just_registered_is_known_at_the_next_batch(
         put(cloud, f"{TABLE}/metadata/1.metadata.json")
         await until(lambda: source.counts.messages == 1)
         await until(lambda: is_empty(cloud))
-    assert len(await told(world, log, TRIGGER)) == 1
+    assert len(await data_of_type(world, log, TRIGGER)) == 1
 
 
 async def test_what_was_committed_behind_the_gateways_back_is_ungoverned(
@@ -386,6 +386,6 @@ async def test_what_was_committed_behind_the_gateways_back_is_ungoverned(
         )
         for _ in range(2):
             await world.catch_up(log, observe)
-            (observed,) = await told(world, log, "commit.observed")
+            (observed,) = await data_of_type(world, log, "commit.observed")
             assert (observed["snapshot"], observed["metadata_location"]) == ("3051729675574597004", location)
             await world.rows("UPDATE streams.cursors SET next_index = 0")
