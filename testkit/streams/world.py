@@ -29,6 +29,7 @@ from streams.processing.sender import Sender
 from testkit.streams.answering import ANSWERED, ASKED, OTHER, POISON, told
 
 TIMEOUT_S = 30
+PAUSE_S_MAX = 0.1
 
 
 class World:
@@ -42,6 +43,13 @@ class World:
         self.appender = appender
         self._tenants = count(1)
         self._groups = count(1)
+        self._free: dict[str, list[Connection]] = {}
+
+    async def close(self) -> None:
+        """Close the connections that are kept."""
+        for connections in self._free.values():
+            for connection in connections:
+                await connection.close()
 
     async def append(self, log_id: int, group: Group) -> Appended | Stale:
         """Append a group, as the services of a process do."""
@@ -91,7 +99,7 @@ class World:
 
     async def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return what the superuser sees."""
-        async with await AsyncConnection.connect(self.database, autocommit=True) as connection:
+        async with self._connection(self.database) as connection:
             cursor = await connection.execute(query, parameters or None)
             return await cursor.fetchall() if cursor.description else []
 
@@ -102,22 +110,37 @@ class World:
     @asynccontextmanager
     async def as_role(self, role: str) -> AsyncIterator[Connection]:
         """Yield the login role's connection, working as `role`."""
-        async with (
-            await AsyncConnection.connect(self.installation.dsn, autocommit=True) as connection,
-            connection.transaction(),
-        ):
+        async with self._connection(self.installation.dsn) as connection, connection.transaction():
             await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
             yield connection
 
+    @asynccontextmanager
+    async def _connection(self, dsn: str) -> AsyncIterator[Connection]:
+        """
+        Yield a connection that nobody else uses now; it is kept for the next one who asks.
+
+        Tests look every few milliseconds, and a connection costs more than what they look for.
+        """
+        free = self._free.setdefault(dsn, [])
+        connection = free.pop() if free else await AsyncConnection.connect(dsn, autocommit=True)
+        try:
+            yield connection
+        except BaseException:
+            await connection.close()
+            raise
+        free.append(connection)
+
 
 async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Return when the condition holds."""
+    """Return when the condition holds; what is waited for long is looked for less often."""
+    pause_s = 0.01
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             held = condition()
             if held if isinstance(held, bool) else await held:
                 return
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.3, PAUSE_S_MAX)
 
 
 @asynccontextmanager

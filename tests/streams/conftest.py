@@ -31,7 +31,9 @@ async def world(database: str, installation: Provisioned) -> AsyncIterator[World
     """The test's database with a running appender."""
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry([])) as appender:
-        yield World(database, installation, appender)
+        world = World(database, installation, appender)
+        yield world
+        await world.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -28,7 +29,7 @@ from streams.metadata.reader import MetadataReaderPool
 from streams.processing.replay import ReplayResult, replay
 from streams.sources.sqs import QueueUnavailableError, SqsMessage, SqsQueue, SqsSource
 from streams.state.dead_letters import read_letters
-from testkit.servers.cloud import fresh_cloud, left, put, send, start_cloud
+from testkit.servers.cloud import drain, fresh_cloud, left, put, send, start_cloud
 from testkit.servers.loopback import LOOPBACK
 from testkit.streams.answering import noon
 from testkit.streams.lakes import ALIAS, TABLE, data_of_type, new_lake, project
@@ -39,13 +40,28 @@ TRIGGER = "trigger.received"
 WAREHOUSE = "file:///wh"
 
 
-@pytest.fixture
-def cloud(moto: str) -> Cloud:
+@pytest.fixture(scope="module")
+def shared_cloud(moto: str) -> Cloud:
     """A bucket whose events are told to a queue."""
     return fresh_cloud(moto)
 
 
+@pytest.fixture
+def cloud(shared_cloud: Cloud) -> Cloud:
+    """That bucket, and its queue, which is empty."""
+    drain(shared_cloud)
+    return shared_cloud
+
+
+@pytest.fixture
+def named() -> Cloud:
+    """A bucket that only events and catalogs name: whatever asks for it finds nobody."""
+    return Cloud(endpoint="http://127.0.0.1:9", bucket="lake", queue="http://127.0.0.1:9/queue")
+
+
+@cache
 def queue_of(cloud: Cloud, *, kind: type[SqsQueue] = SqsQueue, visibility_s: int = 30) -> SqsQueue:
+    """Return a queue, which has no state but its client: making one reads megabytes of JSON."""
     return kind(
         cloud.queue,
         endpoint=cloud.endpoint,
@@ -237,10 +253,10 @@ async def test_a_source_killed_at_any_step_loses_nothing_and_repeats_nothing(
 
 @pytest.mark.parametrize("away", [LogUnavailableError, QueueFullError, OutcomeUnknownError])
 async def test_while_the_log_is_away_a_batch_waits_and_nothing_is_deleted(
-    world: World, cloud: Cloud, tmp_path: Path, away: type[Exception]
+    world: World, named: Cloud, tmp_path: Path, away: type[Exception]
 ) -> None:
-    log = await new_lake(world, cloud, secrets=tmp_path)
-    queue = Simulated(event(cloud, f"{TABLE}/metadata/1.metadata.json"))
+    log = await new_lake(world, named, secrets=tmp_path)
+    queue = Simulated(event(named, f"{TABLE}/metadata/1.metadata.json"))
     attempts = 0
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
@@ -257,9 +273,9 @@ async def test_while_the_log_is_away_a_batch_waits_and_nothing_is_deleted(
     assert len(await data_of_type(world, log, TRIGGER)) == 1
 
 
-async def test_a_group_that_the_log_never_takes_is_dead(world: World, cloud: Cloud, tmp_path: Path) -> None:
-    await new_lake(world, cloud, secrets=tmp_path)
-    queue = Simulated(event(cloud, f"{TABLE}/metadata/1.metadata.json"))
+async def test_a_group_that_the_log_never_takes_is_dead(world: World, named: Cloud, tmp_path: Path) -> None:
+    await new_lake(world, named, secrets=tmp_path)
+    queue = Simulated(event(named, f"{TABLE}/metadata/1.metadata.json"))
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         raise GroupMismatchError("other content")
@@ -269,9 +285,9 @@ async def test_a_group_that_the_log_never_takes_is_dead(world: World, cloud: Clo
     assert [letter.reason for letter in await letters(world)] == ["other content"]
 
 
-async def test_a_deletion_that_fails_repeats_nothing(world: World, cloud: Cloud, tmp_path: Path) -> None:
-    log = await new_lake(world, cloud, secrets=tmp_path)
-    queue = Simulated(*(event(cloud, f"{TABLE}/metadata/{number}.metadata.json") for number in range(3)))
+async def test_a_deletion_that_fails_repeats_nothing(world: World, named: Cloud, tmp_path: Path) -> None:
+    log = await new_lake(world, named, secrets=tmp_path)
+    queue = Simulated(*(event(named, f"{TABLE}/metadata/{number}.metadata.json") for number in range(3)))
     queue.failing_deletes = 2
     async with running(source_of(world, queue)) as source:
         await until(lambda: len(queue.deleted) == 3)
@@ -280,10 +296,10 @@ async def test_a_deletion_that_fails_repeats_nothing(world: World, cloud: Cloud,
 
 
 async def test_messages_stay_hidden_for_as_long_as_they_are_worked_on(
-    world: World, cloud: Cloud, tmp_path: Path
+    world: World, named: Cloud, tmp_path: Path
 ) -> None:
-    await new_lake(world, cloud, secrets=tmp_path)
-    queue = Simulated(event(cloud, f"{TABLE}/metadata/1.metadata.json"))
+    await new_lake(world, named, secrets=tmp_path)
+    queue = Simulated(event(named, f"{TABLE}/metadata/1.metadata.json"))
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         await until(lambda: len(queue.hidden) >= 2)
@@ -295,10 +311,10 @@ async def test_messages_stay_hidden_for_as_long_as_they_are_worked_on(
 
 
 async def test_a_source_that_is_told_to_stop_shows_to_others_what_it_could_not_store(
-    world: World, cloud: Cloud, tmp_path: Path
+    world: World, named: Cloud, tmp_path: Path
 ) -> None:
-    await new_lake(world, cloud, secrets=tmp_path)
-    queue = Simulated(event(cloud, f"{TABLE}/metadata/1.metadata.json"))
+    await new_lake(world, named, secrets=tmp_path)
+    queue = Simulated(event(named, f"{TABLE}/metadata/1.metadata.json"))
     stop = asyncio.Event()
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
@@ -309,9 +325,9 @@ async def test_a_source_that_is_told_to_stop_shows_to_others_what_it_could_not_s
     assert (queue.hidden, queue.deleted) == ([0], [])
 
 
-async def test_a_queue_that_is_away_is_waited_for(world: World, cloud: Cloud, tmp_path: Path) -> None:
-    log = await new_lake(world, cloud, secrets=tmp_path)
-    queue = Simulated(event(cloud, f"{TABLE}/metadata/1.metadata.json"))
+async def test_a_queue_that_is_away_is_waited_for(world: World, named: Cloud, tmp_path: Path) -> None:
+    log = await new_lake(world, named, secrets=tmp_path)
+    queue = Simulated(event(named, f"{TABLE}/metadata/1.metadata.json"))
     queue.failing_receives = 5
     async with running(source_of(world, queue)) as source:
         await until(lambda: queue.deleted == ["r0"])
@@ -319,9 +335,9 @@ async def test_a_queue_that_is_away_is_waited_for(world: World, cloud: Cloud, tm
     assert len(await data_of_type(world, log, TRIGGER)) == 1
 
 
-async def test_a_database_that_is_away_is_waited_for(world: World, cloud: Cloud, tmp_path: Path) -> None:
-    await new_lake(world, cloud, secrets=tmp_path)
-    queue = Simulated(event(cloud, f"{TABLE}/metadata/1.metadata.json"))
+async def test_a_database_that_is_away_is_waited_for(world: World, named: Cloud, tmp_path: Path) -> None:
+    await new_lake(world, named, secrets=tmp_path)
+    queue = Simulated(event(named, f"{TABLE}/metadata/1.metadata.json"))
     source = source_of(world, queue)
     source._dsn = psycopg.conninfo.make_conninfo(world.dsn, host="/nowhere")
     async with running(source):
