@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,11 @@ from ledger.anchoring.archive import NOTE_SIZE_BYTES_MAX, ArchivedNotes, Archive
 from ledger.anchoring.archives import FileArchive, GitArchive, is_archive, parse_archive
 from ledger.anchoring.bucket_archive import BucketArchive
 from testkit.ledger.logs import ORIGIN, SIGNER, rows_of, signed
-from testkit.servers.cloud import fresh_cloud, start_cloud
+from testkit.servers.cloud import fresh_cloud
 
 ENTRIES = [row.entry for row in rows_of(9)]
 NOTES = {size: signed(ENTRIES[:size], SIGNER) for size in (3, 6, 9)}
 NOWHERE = BucketAccess()
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with start_cloud() as url:
-        yield url
 
 
 def git(*arguments: object) -> str:
@@ -148,9 +141,9 @@ def test_git_is_told_nothing_of_our_environment_but_what_it_needs(
     assert "/elsewhere" not in told
 
 
-def test_a_bucket_under_object_lock_keeps_every_version(endpoint: str) -> None:
-    s3 = locked_bucket(endpoint, "kept")
-    place = parse_archive("s3://kept/lakeproof/", access(endpoint))
+def test_a_bucket_under_object_lock_keeps_every_version(moto: str) -> None:
+    s3 = locked_bucket(moto, "kept")
+    place = parse_archive("s3://kept/lakeproof/", access(moto))
     assert place.where == "s3://kept/lakeproof"
     assert place.read(ORIGIN).notes == ()
     assert set(filled(place).notes) == set(NOTES.values())
@@ -169,22 +162,22 @@ def test_a_bucket_under_object_lock_keeps_every_version(endpoint: str) -> None:
     assert (len(newest.notes), newest.is_whole) == (2, False)
 
 
-def test_a_bucket_that_could_be_emptied_or_is_not_there_is_refused(endpoint: str) -> None:
-    cloud = fresh_cloud(endpoint)
-    locked_bucket(endpoint, "no-retention", retention=False)
+def test_a_bucket_that_could_be_emptied_or_is_not_there_is_refused(moto: str) -> None:
+    cloud = fresh_cloud(moto)
+    locked_bucket(moto, "no-retention", retention=False)
     for bucket in (cloud.bucket, "no-retention"):
         with pytest.raises(ArchiveError, match="no object lock with a default retention"):
-            BucketArchive(bucket=bucket, access=access(endpoint)).add(ORIGIN, size=3, note=NOTES[3])
+            BucketArchive(bucket=bucket, access=access(moto)).add(ORIGIN, size=3, note=NOTES[3])
     with pytest.raises(ArchiveError, match="NoSuchBucket"):
-        BucketArchive(bucket="nowhere", access=access(endpoint)).read(ORIGIN)
+        BucketArchive(bucket="nowhere", access=access(moto)).read(ORIGIN)
     unreachable = access("http://127.0.0.1:1")
     with pytest.raises(ArchiveError, match="Could not connect"):
         BucketArchive(bucket="kept", access=unreachable).read(ORIGIN)
 
 
-def test_a_bucket_that_holds_another_checkpoint_of_that_size_is_refused(endpoint: str) -> None:
-    locked_bucket(endpoint, "forked")
-    place = BucketArchive(bucket="forked", access=access(endpoint))
+def test_a_bucket_that_holds_another_checkpoint_of_that_size_is_refused(moto: str) -> None:
+    locked_bucket(moto, "forked")
+    place = BucketArchive(bucket="forked", access=access(moto))
     place.add(ORIGIN, size=3, note=NOTES[3])
     with pytest.raises(ArchiveError, match="expected the same checkpoint at size 3, found another"):
         place.add(ORIGIN, size=3, note=signed(ENTRIES[1:4], SIGNER))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from threading import Event as Signal
 from threading import Thread
 from typing import Any, ClassVar, Final
@@ -84,7 +85,7 @@ class Place:
 
     def tamper(self, statement: str) -> None:
         with psycopg.connect(self.database, autocommit=True) as owner:
-            assert owner.execute(statement.encode()).rowcount == 1
+            assert owner.execute(f"{statement} AND log_id = {self.log_id}".encode()).rowcount == 1
 
     def verify(self) -> None:
         async def verify() -> None:
@@ -109,7 +110,9 @@ def running_store(installation: Provisioned, role: str) -> Iterator[LogStore]:
         roles = installation.roles
         reader = installation.as_role(role)
 
-        pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(reader, kwargs={"autocommit": True}, open=False)
+        pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            reader, kwargs={"autocommit": True}, min_size=1, max_size=4, open=False
+        )
         async with Appender(installation.as_role(roles.appender), GuardRegistry(CORE_GUARDS)) as appender, pool:
             made.append(LogStore(appender, pool.connection, new_group_id=new_group_id))
             ready.set()
@@ -125,12 +128,17 @@ def running_store(installation: Provisioned, role: str) -> Iterator[LogStore]:
         thread.join()
 
 
+@pytest.fixture(scope="module")
+def tenants() -> Iterator[UUID]:
+    return (UUID(int=number, version=4) for number in count())
+
+
 @pytest.fixture
-def place(database: str, installation: Provisioned) -> Iterator[Place]:
-    tenant = uuid4()
-    log_id = create_tenant_log(database, installation, tenant)
-    with running_store(installation, installation.roles.tenant(tenant)) as store:
-        yield Place(database=database, installation=installation, log_id=log_id, store=store)
+def place(module_database: str, module_installation: Provisioned, tenants: Iterator[UUID]) -> Iterator[Place]:
+    tenant = next(tenants)
+    log_id = create_tenant_log(module_database, module_installation, tenant)
+    with running_store(module_installation, module_installation.roles.tenant(tenant)) as store:
+        yield Place(database=module_database, installation=module_installation, log_id=log_id, store=store)
 
 
 class OnPlace:
@@ -282,8 +290,8 @@ def test_snapshots_are_taken_and_used(notes: Notes, place: Place) -> None:
     assert notes.snapshots is not None
     assert [snapshot.originator_version for snapshot in notes.snapshots.get(note_id)] == [2, 4]
     with psycopg.connect(place.database, autocommit=True) as owner:
-        gone = "DELETE FROM ledger.recorded_events WHERE kind = 'event' AND version <= 4"
-        assert owner.execute(gone).rowcount == 4
+        gone = "DELETE FROM ledger.recorded_events WHERE kind = 'event' AND version <= 4 AND log_id = %s"
+        assert owner.execute(gone, (place.log_id,)).rowcount == 4
     assert notes.repository.get(note_id).text == "e", "built from the newest snapshot"
     with pytest.raises(IntegrityError):
         notes.take_snapshot(note_id, version=4)
@@ -352,7 +360,7 @@ def test_a_subscription_to_some_topics_passes_over_the_others(place: Place) -> N
     assert ids == list(range(3, 3 * READ_MAX + 1, 3))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(states=st.lists(st.binary(max_size=60) | st.text(max_size=60).map(str.encode), min_size=1, max_size=5))
 def test_every_state_comes_back_to_the_byte(place: Place, states: list[bytes]) -> None:
     recorder, note_id = place.recorder(), uuid4()
@@ -417,8 +425,8 @@ def test_events_and_snapshots_of_one_version_do_not_meet(place: Place) -> None:
     assert events_alone.select_events(ONE) == place.recorder().select_events(ONE)
 
 
-def test_what_another_log_records_is_not_seen(place: Place) -> None:
-    other = create_tenant_log(place.database, place.installation, uuid4())
+def test_what_another_log_records_is_not_seen(place: Place, tenants: Iterator[UUID]) -> None:
+    other = create_tenant_log(place.database, place.installation, next(tenants))
     place.recorder().insert_events([stored()])
     assert LogRecorder(place.store, other).insert_events([stored(state=b"other")]) == [1]
     assert [event.state for event in place.recorder().select_events(ONE)] == [b"{}"]
@@ -493,11 +501,9 @@ def test_a_notification_of_another_place_is_told_as_corruption(place: Place) -> 
         place.recorder().select_notifications(None, 10)
 
 
-def test_a_log_that_cannot_be_reached_is_told_and_nothing_is_made_up(database: str, installation: Provisioned) -> None:
-    tenant = uuid4()
-    log_id = create_tenant_log(database, installation, tenant)
-    with running_store(installation, installation.roles.tenant(tenant)) as store:
-        recorder = LogRecorder(store, log_id)
+def test_a_log_that_cannot_be_reached_is_told_and_nothing_is_made_up(place: Place) -> None:
+    with running_store(place.installation, place.installation.roles.auditor) as store:
+        recorder = LogRecorder(store, place.log_id)
     for call in (recorder.max_notification_id, lambda: recorder.insert_events([stored()])):
         with pytest.raises(LogUnavailableError):
             call()
