@@ -135,7 +135,7 @@ class Site:
         return self._peers[-1]
 
     async def close(self) -> None:
-        """End what is left."""
+        """End what is left. Before the server stops, this spares it the wait for clients that do not go."""
         self.go_on.set()
         for peer in self._peers:
             await peer.close()

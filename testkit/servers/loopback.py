@@ -22,7 +22,23 @@ LOOPBACK = EgressRules.parse("127.0.0.0/8")
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that leaves the signals to pytest."""
+    """uvicorn that leaves the signals to pytest, and ends when it is told to instead of with its next tick."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        ticking = asyncio.create_task(super().main_loop())
+        told = asyncio.create_task(self._told.wait())
+        await asyncio.wait([ticking, told], return_when=asyncio.FIRST_COMPLETED)
+        for task in (ticking, told):
+            task.cancel()
+        await asyncio.wait([ticking, told])
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -53,6 +69,6 @@ async def serve_config(config: uvicorn.Config) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        server.should_exit = True
+        server.end()
         await serving
         listener.close()

@@ -49,7 +49,8 @@ def lake_of(chained: Chained) -> str:
 
 @pytest.mark.parametrize("name", PATHS)
 async def test_no_path_property_leads_out_of_the_place(chained: Chained, name: str) -> None:
-    for path in ("file:///etc", "/etc", "s3://elsewhere/t", f"{lake_of(chained)}2/t", f"{lake_of(chained)}/../t"):
+    ways_out = ("file:///etc", "/etc", "s3://elsewhere/t", f"{lake_of(chained)}2/t", f"{lake_of(chained)}/../t")
+    for path in ways_out[PATHS.index(name) % 3 :: 3]:  # each of them with two of the names
         for answer in (
             await chained.http.post(ORDERS, json=properties(**{name: path})),
             await chained.http.post(TABLES, json=created("t", **{name: path})),

@@ -42,7 +42,7 @@ def spelled(location: str) -> list[str]:
 @pytest.mark.parametrize("name", PATHS)
 async def test_no_path_property_leads_out_of_the_catalogs_folder(sales: Gateway, name: str) -> None:
     root, elsewhere = root_of(sales), f"{sales.services.gateway.catalogs.warehouse}/{'0' * 32}/lake/t"
-    for path in (
+    ways_out = (
         "file:///etc",
         "file:/etc",
         "/etc",
@@ -53,7 +53,8 @@ async def test_no_path_property_leads_out_of_the_catalogs_folder(sales: Gateway,
         f"{root}/../x",
         f"{root}/%2e%2e/x",
         f"{root}2/x",
-    ):
+    )
+    for path in ways_out[PATHS.index(name) % 3 :: 3]:  # each of them with two of the names
         for answer in (
             await sales.http.post(ORDERS, json=properties(**{name: path})),
             await sales.http.post(TABLES, json=created("t", **{name: path})),

@@ -40,6 +40,7 @@ async def test_a_head_that_drips_is_answered_408() -> None:
         assert await peer.rest() == b""
         dripping.cancel()
         assert here.clients == []
+        await here.close()
 
 
 async def test_a_body_that_drips_is_answered_408_and_is_no_body() -> None:
@@ -74,6 +75,7 @@ async def test_a_body_that_we_do_not_read_is_not_late() -> None:
         answer = await peer.answer()
         assert (answer.status, answer.body, answer.closes) == (200, b"waited", True)
         await sending
+        await here.close()
 
 
 async def test_a_client_that_does_not_read_the_answer_is_disconnected() -> None:
@@ -117,6 +119,7 @@ async def test_a_client_that_expects_100_continue_gets_it_only_if_its_body_is_re
         await peer.send(post("/now", "Expect: 100-continue", "Content-Length: 2"))
         answer = await peer.answer()
         assert (answer.status, answer.closes, here.bodies) == (200, True, [b"ab"])
+        await here.close()
 
 
 async def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
@@ -206,6 +209,7 @@ async def test_a_request_that_is_being_answered_is_not_cut_off_for_another() -> 
             assert (answer.status, answer.headers["retry-after"], answer.closes) == (503, "1", True)
         here.go_on.set()
         assert [(await peer.answer()).body for peer in busy] == [b"waited"] * 2
+        await here.close()
 
 
 async def test_one_peer_may_have_so_many_and_another_is_not_concerned() -> None:
@@ -220,6 +224,7 @@ async def test_one_peer_may_have_so_many_and_another_is_not_concerned() -> None:
         await other.send(get("/now"))
         assert (await other.answer()).status == 200
         here.go_on.set()
+        await here.close()
 
 
 async def test_even_those_who_are_refused_are_bounded() -> None:
@@ -232,6 +237,7 @@ async def test_even_those_who_are_refused_are_bounded() -> None:
         assert 60 <= len(told) < 90
         here.go_on.set()
         assert (await busy.answer()).body == b"waited"
+        await here.close()
 
 
 async def test_when_the_server_stops_what_has_begun_is_finished_and_what_has_not_is_closed() -> None:
