@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 from collections.abc import AsyncIterator
 
 import httpx
@@ -19,6 +20,8 @@ from ledger.files.bounded_http import HttpResponse, NoResponseError, check_url, 
 from testkit.servers.loopback import serve
 
 LIMIT_BYTES = 1000
+TLS = ssl.create_default_context()
+"""Of all clients here: each would read the certificates of all authorities again."""
 SECRET = "hunter2"  # in URLs that hold credentials
 UNUSABLE = [
     "",
@@ -48,7 +51,7 @@ UNUSABLE = [
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=TLS) as client:
         yield client
 
 

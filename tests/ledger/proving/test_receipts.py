@@ -88,8 +88,8 @@ async def test_who_asks_for_a_receipt_has_the_signer_sign(site: Site) -> None:
 
 async def test_many_are_given_theirs_at_once_while_the_log_grows(site: Site) -> None:
     async with site.signing():
-        for _ in range(5):
-            places = await asyncio.gather(*(site.append(1 + number % 7) for number in range(100)))
+        for _ in range(3):
+            places = await asyncio.gather(*(site.append(1 + number % 7) for number in range(50)))
             sizes = await asyncio.gather(*(site.check(index) for indices in places for index in indices))
             assert all(size > index for size, index in zip(sizes, [i for p in places for i in p], strict=True))
     assert min(sizes) > 256  # in a tree with complete tiles

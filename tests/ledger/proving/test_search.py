@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import AsyncConnection
@@ -30,29 +31,36 @@ LATER = START + timedelta(milliseconds=100)
 """When the second batch of groups was recorded."""
 
 
-@pytest.fixture
-def log_id(database: str, installation: Provisioned) -> int:
-    return create_tenant_log(database, installation, TENANT)
+@pytest.fixture(scope="module")
+def log_id(module_database: str, module_installation: Provisioned) -> int:
+    return create_tenant_log(module_database, module_installation, TENANT)
 
 
-@pytest.fixture
-def rows(database: str, installation: Provisioned, log_id: int) -> list[SequencedEntry]:
-    rows = rows_of(SIZE, log=installation.origin(TENANT))
-    asyncio.run(put(database, log_id, rows))
+@pytest.fixture(scope="module")
+def rows(module_database: str, module_installation: Provisioned, log_id: int) -> list[SequencedEntry]:
+    rows = rows_of(SIZE, log=module_installation.origin(TENANT))
+    asyncio.run(put(module_database, log_id, rows))
     return rows
 
 
-@pytest.fixture
-async def connection(installation: Provisioned) -> AsyncIterator[Connection]:
-    dsn = installation.as_role(installation.roles.auditor)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def connection(module_installation: Provisioned) -> AsyncIterator[Connection]:
+    dsn = module_installation.as_role(module_installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         yield connection
 
 
-@pytest.fixture
-async def log(connection: Connection, installation: Provisioned, rows: list[SequencedEntry]) -> Log:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def log(connection: Connection, module_installation: Provisioned, rows: list[SequencedEntry]) -> Log:
     assert rows
-    return await find_log(connection, installation.origin(TENANT))
+    return await find_log(connection, module_installation.origin(TENANT))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def changing(module_database: str, log: Log, rows: list[SequencedEntry]) -> AsyncIterator[str]:
+    """The owner's connection string to the database, in which the log's entries are put back afterwards."""
+    yield module_database
+    await put(module_database, log.log_id, rows)
 
 
 Matches = Callable[[Entry], bool]
@@ -77,6 +85,7 @@ CASES: list[tuple[EntryFilter, Matches]] = [
 ]
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_newest_entries_that_match_are_found_and_no_others(
     connection: Connection, log: Log, rows: list[SequencedEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +99,7 @@ async def test_the_newest_entries_that_match_are_found_and_no_others(
             assert [one.index for one in found] == [parse_entry(one.entry).index for one in found]
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_nothing_before_an_index_is_shown_and_an_index_too_large_shows_nothing(
     connection: Connection, log: Log
 ) -> None:
@@ -98,6 +108,7 @@ async def test_nothing_before_an_index_is_shown_and_an_index_too_large_shows_not
     assert await find_newest(connection, log, EntryFilter(), count_max=SIZE, from_index=SIZE + 5) == ([], SIZE)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_first_entry_of_any_time_is_found_by_halving(
     connection: Connection, log: Log, rows: list[SequencedEntry]
 ) -> None:
@@ -107,27 +118,31 @@ async def test_the_first_entry_of_any_time_is_found_by_halving(
         assert await first_index_since(connection, log.log_id, time, size=SIZE) == expected
 
 
-async def test_a_corrupt_time_is_an_error_and_no_answer(connection: Connection, log: Log, database: str) -> None:
-    change(database, "UPDATE ledger.entries SET entry = 'x' WHERE log_id = %s AND index = 350", log.log_id)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_corrupt_time_is_an_error_and_no_answer(connection: Connection, log: Log, changing: str) -> None:
+    change(changing, "UPDATE ledger.entries SET entry = 'x' WHERE log_id = %s AND index = 350", log.log_id)
     with pytest.raises(FormatError):
         await find_newest(connection, log, EntryFilter(after=START), count_max=1)
 
 
-async def test_a_missing_entry_is_an_error_and_no_answer(connection: Connection, log: Log, database: str) -> None:
-    change(database, "DELETE FROM ledger.entries WHERE index = 350")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_missing_entry_is_an_error_and_no_answer(connection: Connection, log: Log, changing: str) -> None:
+    change(changing, "DELETE FROM ledger.entries WHERE index = 350")
     with pytest.raises(BrokenError) as caught:
         await first_index_since(connection, log.log_id, LATER, size=SIZE)
     assert (caught.value.fault, caught.value.index) == (Fault.INDEX, 350)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_of_a_log_that_is_not_there_nothing_is_shown(connection: Connection) -> None:
     nowhere = Log(log_id=99, origin="no/where", tenant=None, reader=None)
     with pytest.raises(NoSuchLogError):
         await find_newest(connection, nowhere, EntryFilter(), count_max=1)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_follower_sees_each_new_entry_that_matches_once(
-    connection: Connection, log: Log, rows: list[SequencedEntry], database: str
+    connection: Connection, log: Log, rows: list[SequencedEntry], changing: str
 ) -> None:
     more = rows_of(SIZE + 100, log=log.origin)
     seen: list[int] = []
@@ -136,8 +151,8 @@ async def test_a_follower_sees_each_new_entry_that_matches_once(
     async for found in followed:
         seen.append(found.index)
         if len(seen) == 2:
-            await put(database, log.log_id, more)
-            async with await AsyncConnection.connect(database, autocommit=True) as ringing:
+            await put(changing, log.log_id, more)
+            async with await AsyncConnection.connect(changing, autocommit=True) as ringing:
                 await ringing.execute(f"NOTIFY {LOG_GROWN}")
         if len(seen) == len(expected):
             break
@@ -145,18 +160,20 @@ async def test_a_follower_sees_each_new_entry_that_matches_once(
     assert seen == expected
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_follower_from_beyond_the_end_sees_nothing_before_that(
-    connection: Connection, log: Log, database: str, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, log: Log, changing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "POLL_S", 0.01)
     followed = follow(connection, log, EntryFilter(), from_index=SIZE + 30)
     first = asyncio.ensure_future(anext(followed))
     for size in (SIZE + 10, SIZE + 31):  # it looks while these are written, and before there is what it waits for
-        await put(database, log.log_id, rows_of(size, log=log.origin))
+        await put(changing, log.log_id, rows_of(size, log=log.origin))
     assert (await first).index == SIZE + 30
     await followed.aclose()
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_follower_ends_when_what_comes_is_too_late(
     connection: Connection, log: Log, rows: list[SequencedEntry]
 ) -> None:
@@ -166,6 +183,7 @@ async def test_a_follower_ends_when_what_comes_is_too_late(
     ]
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_figures_of_a_log_add_up(connection: Connection, log: Log, rows: list[SequencedEntry]) -> None:
     figures = await read_statistics(connection, log)
     assert (figures.size, figures.groups) == (SIZE, sum(row.group_id is not None for row in rows))
@@ -181,19 +199,21 @@ async def test_the_figures_of_a_log_add_up(connection: Connection, log: Log, row
     assert f"size       {SIZE} entries in {figures.groups} groups" in statistics_page(figures)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_parts_that_still_exist_are_counted_as_the_tenant_sees_them(
-    log: Log, rows: list[SequencedEntry], installation: Provisioned, connection: Connection
+    log: Log, rows: list[SequencedEntry], module_installation: Provisioned, connection: Connection
 ) -> None:
     figures = await read_statistics(connection, log)
-    reader = installation.as_role(installation.roles.tenant(TENANT))
+    reader = module_installation.as_role(module_installation.roles.tenant(TENANT))
     async with await AsyncConnection.connect(reader, autocommit=True) as as_tenant:
         held = await with_parts(as_tenant, log, figures)
     assert held.parts_held == sum(len(row.parts) for row in rows)
     assert f"parts      {held.parts_held} held" in statistics_page(held)
 
 
-async def test_an_empty_log_has_figures_too(connection: Connection, installation: Provisioned, log_id: int) -> None:
-    figures = await read_statistics(connection, await find_log(connection, installation.origin(TENANT)))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_empty_log_has_figures_too(connection: Connection, module_installation: Provisioned) -> None:
+    figures = await read_statistics(connection, await find_log(connection, module_installation.system_origin))
     assert (figures.size, figures.first_recorded_at, figures.types) == (0, None, ())
     assert "size       0 entries" in statistics_page(figures)
 

@@ -185,11 +185,14 @@ ODD: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*SOUND, *ODD])
-def test_both_accept_what_the_format_has_and_refuse_what_it_has_not(tmp_path: Path, name: str) -> None:
-    odd = event(**{**SOUND, **ODD}[name])
-    path = write_directory(tmp_path, chained([event(), odd, event()]))
-    assert verdict(path) == (None if name in SOUND else ("entry", 1))
+def test_both_accept_what_the_format_has(tmp_path: Path) -> None:
+    assert verdict(write_directory(tmp_path, chained([event(**sound) for sound in SOUND.values()]))) is None
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_both_refuse_what_the_format_has_not(tmp_path: Path, name: str) -> None:
+    path = write_directory(tmp_path, chained([event(), event(**ODD[name]), event()]))
+    assert verdict(path) == ("entry", 1)
 
 
 @pytest.mark.parametrize("recorded_at", ["2026-03-01T24:00:00.000000Z", "2026-02-29T12:00:00.000000Z"])
