@@ -5,6 +5,8 @@ No tenant sees what another's streams are at, no reader writes, and the auditor 
 
 from __future__ import annotations
 
+from itertools import product
+
 import psycopg
 import pytest
 
@@ -37,36 +39,32 @@ async def test_each_reader_sees_its_own_rows_and_no_others(world: World) -> None
                 assert await rows.fetchall() == [(log_id,)], table
 
 
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("statement", ["DELETE FROM streams.{}", "UPDATE streams.{} SET log_id = 1"])
-async def test_no_reader_writes(world: World, table: str, statement: str) -> None:
+async def test_no_reader_writes(world: World) -> None:
     (_, reader), _ = await two_tenants(world)
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        async with world.as_role(reader) as connection:
-            await connection.execute(statement.format(table))
+    for table, statement in product(TABLES, ("DELETE FROM streams.{}", "UPDATE streams.{} SET log_id = 1")):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with world.as_role(reader) as connection:
+                await connection.execute(statement.format(table))
 
 
 @pytest.mark.parametrize("role", ["signer", "projector", "appender", "gateway", "detector"])
-@pytest.mark.parametrize("table", TABLES)
-async def test_other_services_see_nothing(world: World, role: str, table: str) -> None:
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        async with world.as_role(getattr(world.roles, role)) as connection:
-            await connection.execute(f"SELECT * FROM streams.{table}")  # noqa: S608 - ours
+async def test_other_services_see_nothing(world: World, role: str) -> None:
+    for table in TABLES:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with world.as_role(getattr(world.roles, role)) as connection:
+                await connection.execute(f"SELECT * FROM streams.{table}")  # noqa: S608 - ours
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+async def test_the_auditor_sees_no_message(world: World) -> None:
+    for query in (
         "SELECT payload FROM streams.outbox",
         "SELECT reason FROM streams.dead_letters",
         "SELECT host FROM streams.hosts",
         "SELECT host FROM streams.deferred",
-    ],
-)
-async def test_the_auditor_sees_no_message(world: World, query: str) -> None:
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        async with world.as_role(world.roles.auditor) as connection:
-            await connection.execute(query)
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with world.as_role(world.roles.auditor) as connection:
+                await connection.execute(query)
 
 
 async def test_the_streams_role_changes_nothing_in_the_log(world: World) -> None:

@@ -66,7 +66,7 @@ def test_38_of_42_families_are_found_by_their_values_alone() -> None:
     assert len(TRUE) - len(BARE) >= 38
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", LOOK_ALIKE)
 def test_what_only_looks_alike_is_not_flagged_at_all(name: str, seed: int) -> None:
     assert percents(LOOK_ALIKE[name][0], counts(name, seed=seed)) == {}

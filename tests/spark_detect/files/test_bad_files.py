@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.manifest import FileFormat
 
@@ -41,82 +41,78 @@ def replace_by_avro(file: Path) -> None:
     file.write_bytes(b"Obj\x01" + bytes(100))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "fault"),
-    [
+async def test_a_bad_file_fails_that_scan_alone(lakehouse: Lakehouse) -> None:
+    spoils: list[tuple[Callable[[Path], object], ScanFault]] = [
         (Path.unlink, ScanFault.FILE_MISSING),
         (cut, ScanFault.FILE_UNREADABLE),
         (cut_within, ScanFault.FILE_UNREADABLE),
         (encrypt, ScanFault.FILE_ENCRYPTED),
         (replace_by_avro, ScanFault.FILE_UNREADABLE),
         (lambda file: file.write_bytes(b""), ScanFault.FILE_UNREADABLE),
-    ],
-)
-async def test_a_bad_file_fails_that_scan_alone(
-    lakehouse: Lakehouse, spoil: Callable[[Path], None], fault: ScanFault
-) -> None:
-    def act(catalog: RestCatalog) -> str:
-        table = make_people(catalog, count=20)
-        (task,) = table.refresh().scan().plan_files()
-        table.append(some_people(20, 5))
-        make_people(catalog, name="others", count=7)
-        return task.file.file_path
+    ]
 
-    location = await asyncio.to_thread(lambda: act(lakehouse.connect()))
-    spoil(lakehouse.path(location))
+    def act(catalog: RestCatalog) -> list[str]:
+        locations = []
+        for number in range(len(spoils)):
+            table = make_people(catalog, name=f"people{number}", count=20)
+            (task,) = table.refresh().scan().plan_files()
+            table.append(some_people(20, 5 + number))
+            locations.append(task.file.file_path)
+        return locations
+
+    locations = await asyncio.to_thread(lambda: act(lakehouse.connect()))
+    for location, (spoil, _) in zip(locations, spoils, strict=True):
+        spoil(lakehouse.path(location))
     recorded = await lakehouse.detect()
-    assert (recorded.scans, recorded.failed) == (3, 1)
-    (failed,) = await lakehouse.failed()
-    assert (failed.fault, failed.file) == (fault, location)
-    assert sorted(scan.rows for scan in await lakehouse.completed()) == [5, 7]
+    assert (recorded.scans, recorded.failed) == (2 * len(spoils), len(spoils))
+    found = {failed.file: failed.fault for failed in await lakehouse.failed()}
+    assert found == {location: fault for location, (_, fault) in zip(locations, spoils, strict=True)}
+    assert sorted(scan.rows for scan in await lakehouse.completed()) == [5 + number for number in range(len(spoils))]
     assert (await lakehouse.detect()).scans == 0, "what has failed is not tried again"
 
 
-@pytest.mark.parametrize(
-    ("members", "fault"),
-    [
+async def test_a_file_that_its_manifest_says_cannot_be_read_is_not_opened(lakehouse: Lakehouse) -> None:
+    described: list[tuple[dict[str, Any], ScanFault]] = [
         ({"file_format": FileFormat.ORC}, ScanFault.FORMAT_UNSUPPORTED),
         ({"file_format": FileFormat.AVRO}, ScanFault.FORMAT_UNSUPPORTED),
         ({"file_format": FileFormat.PARQUET, "key_metadata": b"key"}, ScanFault.FILE_ENCRYPTED),
-    ],
-)
-async def test_a_file_that_its_manifest_says_cannot_be_read_is_not_opened(
-    lakehouse: Lakehouse, members: dict[str, Any], fault: ScanFault
-) -> None:
-    def act(catalog: RestCatalog) -> str:
-        table = make_people(catalog, count=20).refresh()
-        location = f"{table.location()}/data/other"
-        append_file(table, location, **members)
-        return location
+    ]
 
-    location = await asyncio.to_thread(lambda: act(lakehouse.connect()))
+    def act(catalog: RestCatalog) -> list[str]:
+        locations = []
+        for number, (members, _) in enumerate(described):
+            table = make_people(catalog, name=f"people{number}", count=20).refresh()
+            locations.append(f"{table.location()}/data/other")
+            append_file(table, locations[-1], **members)
+        return locations
+
+    locations = await asyncio.to_thread(lambda: act(lakehouse.connect()))
     await lakehouse.detect()
-    (failed,) = await lakehouse.failed()
-    assert (failed.fault, failed.file) == (fault, location)
+    found = {failed.file: failed.fault for failed in await lakehouse.failed()}
+    assert found == {location: fault for location, (_, fault) in zip(locations, described, strict=True)}
 
 
-@pytest.mark.parametrize("what", ["manifest list", "manifest", "metadata"])
-@pytest.mark.parametrize("spoil", ["missing", "garbage"])
-async def test_metadata_that_cannot_be_read_fails_the_scan(lakehouse: Lakehouse, what: str, spoil: str) -> None:
-    def act(catalog: RestCatalog) -> str:
-        table = make_people(catalog, count=20).refresh()
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        places = {
-            "manifest list": snapshot.manifest_list,
-            "manifest": snapshot.manifests(table.io)[0].manifest_path,
-            "metadata": table.metadata_location,
-        }
-        return places[what]
+async def test_metadata_that_cannot_be_read_fails_the_scan(lakehouse: Lakehouse) -> None:
+    def act(catalog: RestCatalog) -> dict[str, ScanFault]:
+        faults = {}
+        for number, (what, is_missing) in enumerate(product(("manifest list", "manifest", "metadata"), (True, False))):
+            table = make_people(catalog, name=f"people{number}", count=20).refresh()
+            snapshot = table.current_snapshot()
+            assert snapshot is not None
+            places = {
+                "manifest list": snapshot.manifest_list,
+                "manifest": snapshot.manifests(table.io)[0].manifest_path,
+                "metadata": table.metadata_location,
+            }
+            file = lakehouse.path(places[what])
+            file.unlink() if is_missing else file.write_bytes(b"\x00garbage" * 20)
+            faults[places[what]] = ScanFault.METADATA_MISSING if is_missing else ScanFault.METADATA_UNREADABLE
+        return faults
 
-    location = await asyncio.to_thread(lambda: act(lakehouse.connect()))
-    file = lakehouse.path(location)
-    file.unlink() if spoil == "missing" else file.write_bytes(b"\x00garbage" * 20)
+    faults = await asyncio.to_thread(lambda: act(lakehouse.connect()))
     recorded = await lakehouse.detect()
-    assert (recorded.scans, recorded.failed) == (1, 1)
-    (failed,) = await lakehouse.failed()
-    expected = ScanFault.METADATA_MISSING if spoil == "missing" else ScanFault.METADATA_UNREADABLE
-    assert (failed.fault, failed.file) == (expected, location)
+    assert (recorded.scans, recorded.failed) == (len(faults), len(faults))
+    assert {failed.file: failed.fault for failed in await lakehouse.failed()} == faults
 
 
 async def test_a_metadata_file_that_was_cleaned_up_is_told_of_by_a_newer_one(lakehouse: Lakehouse) -> None:

@@ -65,7 +65,7 @@ def test_an_entry_is_the_event_that_the_specification_asks_for() -> None:
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from("abc"), st.recursive(_texts | st.integers(-5, 5), st.lists, max_leaves=5)))
 def test_any_data_arrives_as_it_stands_in_the_log(data: dict[str, canonical.Json]) -> None:
     event = Event(type="test.told", version=1, key="a:b", actor="system", occurred_at=NOON, data=data)

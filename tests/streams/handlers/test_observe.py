@@ -222,27 +222,21 @@ async def test_what_was_approved_is_not_ungoverned(lake: Lake, is_projected: boo
 
 
 @pytest.mark.parametrize("is_projected", [True, False])
-@pytest.mark.parametrize(
-    "other",
-    [
+async def test_what_was_not_approved_for_this_table_is_ungoverned(lake: Lake, *, is_projected: bool) -> None:
+    others = (
         decision(SNAPSHOT, decided=CommitDecision.REJECTED),
         decision(SNAPSHOT, decided=CommitDecision.UNDECIDABLE),
         decision(SNAPSHOT, decided=CommitDecision.CONFLICTED),
         decision(SNAPSHOT, uuid=OTHER_UUID),
         decision(EARLIER),
-    ],
-    ids=["rejected", "undecidable", "conflicted", "another table", "another snapshot"],
-)
-async def test_what_was_not_approved_for_this_table_is_ungoverned(
-    lake: Lake, other: CommitDecided, is_projected: bool
-) -> None:
+    )
     await lake.tell(trigger(lake.put(metadata(SNAPSHOT))))
     message = await lake.last()
     if is_projected:
-        await lake.tell(other)
+        await lake.tell(*others)
     await project(lake.world, lake.log)
     if not is_projected:
-        await lake.tell(other)
+        await lake.tell(*others)
     assert len((await lake.handle(message)).groups) == 1
 
 
@@ -330,24 +324,25 @@ async def test_data_files_and_the_built_in_catalog_are_not_compared(lake: Lake) 
     assert await lake.handle(*messages) == Effects()
 
 
-@pytest.mark.parametrize(
-    ("location", "reason"),
-    [
-        ("s3://{bucket}/wh/t/metadata/gone.metadata.json", "found none"),
-        ("s3://{bucket}/elsewhere/t/metadata/1.metadata.json", "below"),
-        ("s3://{bucket}/wh/../elsewhere/metadata/1.metadata.json", "below"),
-        ("file:///etc/passwd", "below"),
-        ("/etc/passwd", "below"),
-        ("http://169.254.169.254/", "begins with"),
-    ],
-)
-async def test_a_file_that_is_gone_or_not_the_catalogs_is_a_dead_letter(lake: Lake, location: str, reason: str) -> None:
+async def test_a_file_that_is_gone_or_not_the_catalogs_is_a_dead_letter(lake: Lake) -> None:
     put(lake.cloud, "elsewhere/t/metadata/1.metadata.json", metadata(SNAPSHOT))
-    await lake.pull(location.format(bucket=lake.cloud.bucket))
+    reasons = {
+        "s3://{bucket}/wh/t/metadata/gone.metadata.json": "found none",
+        "s3://{bucket}/elsewhere/t/metadata/1.metadata.json": "below",
+        "s3://{bucket}/wh/../elsewhere/metadata/1.metadata.json": "below",
+        "file:///etc/passwd": "below",
+        "/etc/passwd": "below",
+        "http://169.254.169.254/": "begins with",
+    }
+    for location in reasons:
+        await lake.pull(location.format(bucket=lake.cloud.bucket))
     await lake.pull(lake.put(metadata(SNAPSHOT)))
     assert len(await lake.observe_all()) == 1
-    (found,) = await lake.dead()
-    assert reason in found
+    dead = await lake.dead()
+    assert len(dead) == len(reasons)
+    for location, reason in reasons.items():
+        (found,) = [one for one in dead if one.startswith(f"{location.format(bucket=lake.cloud.bucket)}: ")]
+        assert reason in found
 
 
 async def test_a_file_that_is_no_metadata_is_a_dead_letter(lake: Lake) -> None:
@@ -460,29 +455,24 @@ async def test_triggers_of_a_table_lead_to_the_same_in_any_order(lake: Lake, *, 
     assert sorted(item["snapshot"] for item in observed) == ["1", "3"]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "host"),
-    [
+async def test_triggers_wait_for_the_host_of_their_catalogs_endpoint(world: World, lake: Lake, tmp_path: Path) -> None:
+    for endpoint, host in (
         (None, "s3"),
         ("http://Store.Example:9000/x", "store.example:9000"),
         ("https://user:password@store.example", "store.example"),
         ("store.example:9000", "store.example:9000"),
         ("http://[", "http://["),
         ("", ""),
-    ],
-)
-async def test_triggers_wait_for_the_host_of_their_catalogs_endpoint(
-    world: World, lake: Lake, tmp_path: Path, endpoint: str | None, host: str
-) -> None:
-    other = await new_lake(world, lake.cloud, secrets=tmp_path, folder="other")
-    named = {"uri": "http://127.0.0.1:9"} | ({} if endpoint is None else {"s3.endpoint": endpoint})
-    created = happened(CatalogCreated(id="second", version=1, kind="rest", options=named), key="catalog:second")
-    data = happened(trigger(None, alias="second"))
-    await world.tell(other, created, happened(trigger("s3://x/1", alias="second")), data)
-    await project(world, other)
-    await world.catch_up(other, DeferringHandler(lake.handler))
-    assert await world.rows("SELECT host FROM streams.hosts") == [(host,)]
-    assert len(await world.rows("SELECT index FROM streams.deferred")) == 1
+    ):
+        other = await new_lake(world, lake.cloud, secrets=tmp_path, folder="other")
+        named = {"uri": "http://127.0.0.1:9"} | ({} if endpoint is None else {"s3.endpoint": endpoint})
+        created = happened(CatalogCreated(id="second", version=1, kind="rest", options=named), key="catalog:second")
+        data = happened(trigger(None, alias="second"))
+        await world.tell(other, created, happened(trigger("s3://x/1", alias="second")), data)
+        await project(world, other)
+        await world.catch_up(other, DeferringHandler(lake.handler))
+        assert await world.rows("SELECT host FROM streams.hosts WHERE log_id = %s", other.log_id) == [(host,)]
+        assert len(await world.rows("SELECT index FROM streams.deferred WHERE log_id = %s", other.log_id)) == 1
 
 
 async def test_a_storage_that_is_away_is_tried_again(lake: Lake, world: World, tmp_path: Path) -> None:
@@ -561,7 +551,7 @@ def test_bytes_that_are_no_metadata_are_poison(data: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_flipped_bytes_never_break_the_parser(flips: Sequence[tuple[int, int]]) -> None:
     for whole in (metadata(1, 2), gzip.compress(metadata(1, 2))):
         data = bytearray(whole)
@@ -571,31 +561,24 @@ def test_flipped_bytes_never_break_the_parser(flips: Sequence[tuple[int, int]]) 
             parse_table_snapshots(bytes(data))
 
 
-@pytest.mark.parametrize(
-    "location", ["{trap}/x.metadata.json", "s3://127.0.0.1:{port}/x", "file:///etc/passwd", "hdfs://h/x"]
-)
-async def test_a_trigger_that_names_a_place_inside_is_not_followed(lake: Lake, location: str) -> None:
+async def test_a_trigger_that_names_a_place_inside_is_not_followed(lake: Lake) -> None:
     with set_trap() as trap:
-        effects = await lake.handle(await lake.pull(location.format(trap=trap.url, port=trap.port)))
-        assert (len(effects.groups), len(effects.dead)) == (0, 1)
-        assert trap.caught() == 0
+        for location in ("{trap}/x.metadata.json", "s3://127.0.0.1:{port}/x", "file:///etc/passwd", "hdfs://h/x"):
+            effects = await lake.handle(await lake.pull(location.format(trap=trap.url, port=trap.port)))
+            assert (len(effects.groups), len(effects.dead)) == (0, 1)
+            assert trap.caught() == 0
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]"])
 async def test_a_store_at_an_address_that_is_not_allowed_is_never_asked(
-    lake: Lake, world: World, tmp_path: Path, host: str
+    lake: Lake, world: World, tmp_path: Path
 ) -> None:
     with set_trap() as trap:
-        endpoint = f"http://{host}:{trap.port}"
-        other = Lake(
-            world,
-            lake.cloud,
-            await new_lake(world, lake.cloud, secrets=tmp_path, folder="inside", **{"s3.endpoint": endpoint}),
-            tmp_path,
-            lake.reads,
-        )
-        other.handler = other.observe(egress=EgressRules.parse("public"))
-        message = await other.pull(f"s3://{lake.cloud.bucket}/inside/orders/metadata/1.metadata.json")
-        (dead,) = (await other.handle(message)).dead
-        assert "LAKEPROOF_UPSTREAMS_ALLOWED" in dead.reason
-        assert trap.caught() == 0
+        for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]"):
+            endpoint = f"http://{host}:{trap.port}"
+            inside = await new_lake(world, lake.cloud, secrets=tmp_path, folder="inside", **{"s3.endpoint": endpoint})
+            other = Lake(world, lake.cloud, inside, tmp_path, lake.reads)
+            other.handler = other.observe(egress=EgressRules.parse("public"))
+            message = await other.pull(f"s3://{lake.cloud.bucket}/inside/orders/metadata/1.metadata.json")
+            (dead,) = (await other.handle(message)).dead
+            assert "LAKEPROOF_UPSTREAMS_ALLOWED" in dead.reason
+            assert trap.caught() == 0

@@ -136,7 +136,7 @@ def test_what_is_no_such_message_is_poison_with_a_reason(body: str | bytes) -> N
         ),
     )
 )
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_nothing_else_leaves_the_parser(value: object) -> None:
     for body in (json.dumps(value), json.dumps({"Records": [value]}), through_sns(json.dumps(value))):
         with suppress(PoisonError):
