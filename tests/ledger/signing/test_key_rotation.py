@@ -261,26 +261,33 @@ def crash_at(step: str, times: int, *, after: bool, patch: pytest.MonkeyPatch, s
     return signing.keeper()
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
-    ("step", "times", "retiring"),
-    [
-        ("append", 1, False),
-        ("state_rotation", 1, False),
-        ("KeyDirectory.replace_ring", 1, False),
-        ("destroy_strays", 1, False),
-        ("write_later_key", 1, False),
-        ("KeyDirectory.replace_ring", 2, False),
-        ("append", 2, False),
-        ("KeyDirectory.replace_ring", 3, False),
-        ("state_retirement", 1, True),
-        ("write_retirement", 1, True),
-        ("KeyDirectory.replace_ring", 1, True),
-        ("append", 1, True),
-        ("destroy_key", 1, True),
-        ("KeyDirectory.replace_ring", 2, True),
-    ],
+ROTATING = (
+    ("append", 1),
+    ("state_rotation", 1),
+    ("KeyDirectory.replace_ring", 1),
+    ("destroy_strays", 1),
+    ("write_later_key", 1),
+    ("KeyDirectory.replace_ring", 2),
+    ("append", 2),
+    ("KeyDirectory.replace_ring", 3),
 )
+RETIRING = (
+    ("state_retirement", 1),
+    ("write_retirement", 1),
+    ("KeyDirectory.replace_ring", 1),
+    ("append", 1),
+    ("destroy_key", 1),
+    ("KeyDirectory.replace_ring", 2),
+)
+CRASHES = [
+    *((*step, retiring, False) for steps, retiring in ((ROTATING, False), (RETIRING, True)) for step in steps),
+    (*ROTATING[-1], False, True),
+    (*RETIRING[-1], True, True),
+]
+"""A crash before each step, in their order, which is one after the step before it; and one after the last."""
+
+
+@pytest.mark.parametrize(("step", "times", "retiring", "after"), CRASHES)
 async def test_after_a_crash_at_any_step_the_signer_goes_on_and_the_step_is_taken_up(
     signing: SignerSetup, step: str, times: int, retiring: bool, after: bool
 ) -> None:
