@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.erase import Eraser, ErasureRequest
 from ledger.erasing.key_files import LOCK_FILE
@@ -26,7 +25,7 @@ from ledger.format.sealing import KeyOpener
 from ledger.format.sequence import Group
 from ledger.store.read import Log, read_logs, read_parts
 from ledger.store.session import Connection
-from testkit.ledger.appending import NOON, appended, new_id
+from testkit.ledger.appending import NOON, appended, new_id, new_log
 
 ADA, EVE = "ad" * 16, "e0" * 16
 ASKED = ErasureRequest(reason=ErasureReason.REQUEST, at=NOON)
@@ -91,7 +90,7 @@ class Site:
 @asynccontextmanager
 async def open_site(database: str, installation: Provisioned, directory: Path) -> AsyncIterator[Site]:
     """Yield a site whose log knows Ada and Eve."""
-    log_id = create_tenant_log(database, installation, uuid4())
+    log_id = new_log(database, installation)
     roles, keys = installation.roles, key_folder(directory)
     dsn = installation.as_role(roles.appender)
     async with (

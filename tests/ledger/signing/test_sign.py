@@ -54,10 +54,14 @@ class Growth(Protocol):
     async def __call__(self, size: int, *, salt: str = "") -> None: ...
 
 
-@pytest.fixture
-def grow(database: str, log_id: int, origin: str) -> Growth:
-    rows: dict[str, list[SequencedEntry]] = {}
+@pytest.fixture(scope="module")
+def rows() -> dict[str, list[SequencedEntry]]:
+    """The entries of the logs that tests have let grow, by salt."""
+    return {}
 
+
+@pytest.fixture
+def grow(database: str, log_id: int, origin: str, rows: dict[str, list[SequencedEntry]]) -> Growth:
     async def grow(size: int, *, salt: str = "") -> None:
         if salt not in rows:
             rows[salt] = rows_of(SIZE_MAX, log=origin, salt=salt)

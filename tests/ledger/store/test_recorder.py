@@ -19,7 +19,7 @@ from eventsourcing.persistence import IntegrityError, NotSupportedError, StoredE
 from psycopg import AsyncConnection
 
 import ledger.store.log_store
-from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import (
     FormatError,
@@ -49,10 +49,10 @@ from ledger.store.recorder import (
     VersionConflictError,
 )
 from ledger.store.session import Connection
+from testkit.ledger.appending import new_log
 
 ACTOR = "0123456789abcdef" * 2
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-TENANT = UUID(int=1)
 
 _numbers = count()
 _random = Random(9162)  # noqa: S311  (ids of tests, repeatable)
@@ -97,7 +97,7 @@ class Place:
     """One tenant's log on a real database, and everything that writes or reads it."""
 
     def __init__(self, dsn: str, installation: Provisioned, appender: Appender) -> None:
-        self.log_id = create_tenant_log(dsn, installation, TENANT)
+        self.log_id = new_log(dsn, installation)
         self.dsn = dsn
         self.appender = appender
         self.reader_dsn = installation.as_role(installation.roles.gateway)
@@ -127,10 +127,11 @@ class Place:
 
 
 @pytest.fixture
-async def place(database: str, installation: Provisioned) -> AsyncIterator[Place]:
+async def place(module_database: str, module_installation: Provisioned) -> AsyncIterator[Place]:
+    installation = module_installation
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as appender:
-        yield Place(database, installation, appender)
+        yield Place(module_database, installation, appender)
 
 
 async def test_an_aggregate_rebuilt_from_the_log_is_the_one_that_was_saved(place: Place) -> None:
@@ -154,10 +155,10 @@ async def test_what_the_log_does_not_hold_is_not_found(place: Place) -> None:
 
 
 async def test_of_two_writers_who_loaded_the_same_version_one_is_told_a_conflict(
-    place: Place, installation: Provisioned
+    place: Place, module_installation: Provisioned
 ) -> None:
     await place.record(created())
-    dsn = installation.as_role(installation.roles.appender)
+    dsn = module_installation.as_role(module_installation.roles.appender)
     async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as elsewhere:
         other = LogApplication(LogStore(elsewhere, place.lend, new_group_id=new_group_id), place.log_id)
         results = await asyncio.gather(
