@@ -430,7 +430,7 @@ def test_no_groups_change_nothing() -> None:
 def test_a_group_has_an_event_and_an_else_branch_has_a_guard() -> None:
     with pytest.raises(FormatError, match="at least one event"):
         Group(id=ONE, then=())
-    with pytest.raises(FormatError, match="a guard beside"):
+    with pytest.raises(FormatError, match="a guard with its else branch"):
         Group(id=ONE, then=(event(),), otherwise=(event(),))
 
 
