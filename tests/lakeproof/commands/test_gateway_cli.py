@@ -33,6 +33,8 @@ from lakeproof.settings import load_settings
 from ledger.format.entry import parse_entry
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
+from testkit.servers.gateways import QUICK_HASHES
+from testkit.servers.policy_engine import shared_engine
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -58,7 +60,7 @@ def command(database: str, installation: Provisioned, tmp_path: Path) -> Command
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Services]:
-        async with open_services(installation) as services:
+        async with open_services(installation, engine=shared_engine(), hasher=QUICK_HASHES) as services:
             yield services
 
     app = apps(opened)
