@@ -61,7 +61,8 @@ def crashing_gateway(
 ) -> Iterator[tuple[str, BaseProcess]]:
     """Start a gateway that dies at `point`; yields its URL and its process."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["testkit.system.crashing_gateway"])
+    # PyIceberg imports the second one, and pandas with it, when a table is read for the first time.
+    context.set_forkserver_preload(["testkit.system.crashing_gateway", "pyiceberg.io.pyarrow"])
     reader, writer = context.Pipe(duplex=False)
     arguments = (database, installation, directory, point, writer)
     process = context.Process(target=serve_until_death, args=arguments, daemon=True)
