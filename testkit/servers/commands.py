@@ -105,6 +105,10 @@ def _import_all() -> None:
                     importlib.import_module(found.name)
     for name in HEAVY:
         del sys.modules[name]
+    importlib.import_module("anyio._backends._asyncio")  # by the first client that speaks HTTP
+    from projections.egress.client import _certificates
+
+    _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 def _answer(connection: socket.socket) -> None:
