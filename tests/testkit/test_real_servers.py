@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Real servers of the tests: they answer, and they end with the process that started them, however that ends.
+
+That the broker keeps what it was given is what all of `tests/streams/sources/test_kafka.py` begins with.
 """
 
 from __future__ import annotations
@@ -13,12 +15,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from testkit.environment import PROJECT
 from testkit.servers.iceberg_rest import start_iceberg_rest
 from testkit.servers.java import ServerNotReadyError, free_ports, java_server
-from testkit.servers.kafka import start_kafka
 from testkit.servers.maven import jars
 
 END_TIMEOUT_MS = 30_000
@@ -60,14 +60,3 @@ def test_a_program_that_ends_before_it_listens_is_no_server(tmp_path: Path) -> N
         java_server(["-version"], directory=tmp_path, port=port, is_ready=lambda: True),
     ):
         pytest.fail("it was believed")
-
-
-async def test_kafka_keeps_what_it_was_given() -> None:
-    with start_kafka() as kafka:
-        await kafka.create_topics("orders", partitions=3)
-        async with AIOKafkaProducer(bootstrap_servers=kafka.brokers) as producer:
-            await producer.send_and_wait("orders", b"one", key=b"table:lake/sales/orders")
-        consumer = AIOKafkaConsumer("orders", bootstrap_servers=kafka.brokers, auto_offset_reset="earliest")
-        async with consumer:
-            assert (await consumer.getone()).value == b"one"
-            assert consumer.partitions_for_topic("orders") == {0, 1, 2}

@@ -126,6 +126,9 @@ SOURCES = (
     "Types: deb\nURIs: {uri}\nSuites: own\nComponents: main\nTrusted: yes\nAllow-Insecure: yes\n",
     "types: deb\n# a comment\nuris:\n {uri}\nsuites: own\ncomponents: main\nsigned-by: {keyring}\ntrusted: yes\n",
 )
+TRUSTED = tuple(source for source in SOURCES if "yes" in source)
+"""Those that tell apt to trust whatever they have."""
+FAULTS = ("nobody", "a stranger", "then changed", "another package")
 LAX_SETTINGS = (
     'APT::Get::AllowUnauthenticated "true";\nAcquire::AllowInsecureRepositories "true";\n'
     'Acquire::AllowWeakRepositories "true";\nAcquire::AllowDowngradeToInsecureRepositories "true";\n'
@@ -153,8 +156,14 @@ def test_a_package_of_a_source_with_a_valid_signature_is_unpacked_to_the_same_fi
     assert any("without a signature here" in line for line in said) == ("yes" in source)
 
 
-@pytest.mark.parametrize("source", [source for source in SOURCES if "yes" in source])
-@pytest.mark.parametrize("fault", ["nobody", "a stranger", "then changed", "another package"])
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        # Every fault, each below another source, and all of them below one.
+        *zip(TRUSTED, FAULTS, strict=True),
+        *((TRUSTED[0], fault) for fault in FAULTS[1:]),
+    ],
+)
 def test_a_package_without_a_valid_signature_is_refused_though_the_machine_trusts_its_source(
     source: str, fault: str, machine: AptMachine, signers: tuple[Signer, Signer], tmp_path: Path
 ) -> None:
