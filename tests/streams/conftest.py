@@ -6,7 +6,7 @@ The streams' world: a database with tenants' logs, a real appender, and handlers
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -48,13 +48,25 @@ def clock() -> Callable[[], datetime]:
     return noon
 
 
-@pytest_asyncio.fixture
-async def wire(
+@pytest.fixture
+def new_wire(
     world: World,
     postgres_server: EmbeddedServer,
     short_directory: Callable[[], AbstractContextManager[Path]],
-) -> AsyncIterator[Wire]:
+) -> Callable[[], AbstractAsyncContextManager[Wire]]:
+    """Makes connections that can be cut, each by itself."""
+
+    @asynccontextmanager
+    async def new() -> AsyncIterator[Wire]:
+        with short_directory() as directory:
+            async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
+                yield Wire(proxy, make_conninfo(world.dsn, host=str(directory)))
+
+    return new
+
+
+@pytest_asyncio.fixture
+async def wire(new_wire: Callable[[], AbstractAsyncContextManager[Wire]]) -> AsyncIterator[Wire]:
     """A connection that can be cut."""
-    with short_directory() as directory:
-        async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
-            yield Wire(proxy, make_conninfo(world.dsn, host=str(directory)))
+    async with new_wire() as wire:
+        yield wire
