@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The commands that edit the control plane, on the test's own database.
+The commands that edit the control plane.
+
+The tests share a database and a tenant: each adds things by ids of its own, and looks for them alone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,12 +28,13 @@ from lakeproof.commands.opening import OpenServices
 from lakeproof.commands.rules import access_rules_app, mark_place, policies_app
 from lakeproof.commands.tenants import tenants_app
 from lakeproof.installation import Installation
-from lakeproof.provision import Provisioned
+from lakeproof.provision import provision
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from ledger.format.entry import parse_entry
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
+from testkit.databases import LOGIN_PASSWORD
 from testkit.servers.gateways import QUICK_HASHES
 from testkit.servers.policy_engine import shared_engine
 
@@ -52,11 +54,18 @@ def apps(open_services: OpenServices) -> typer.Typer:
     return app
 
 
-@pytest.fixture
-def command(database: str, installation: Provisioned, tmp_path: Path) -> Command:
-    """Runs a command as `lakeproof` would, on this test's database."""
-    settings = load_settings({"LAKEPROOF_HOME": str(tmp_path / "home")}, directory=tmp_path)
-    installation = Installation.on(installation, settings=settings, admin_dsn=database)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home that the tests share."""
+    return tmp_path_factory.mktemp("gateway-cli") / "home"
+
+
+@pytest.fixture(scope="module")
+def command(module_database: str, home: Path) -> Command:
+    """Runs a command as `lakeproof` would, on the database that the tests share."""
+    provisioned = provision(module_database, login_password=LOGIN_PASSWORD)
+    settings = load_settings({"LAKEPROOF_HOME": str(home)}, directory=home.parent)
+    installation = Installation.on(provisioned, settings=settings, admin_dsn=module_database)
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Services]:
@@ -67,14 +76,18 @@ def command(database: str, installation: Provisioned, tmp_path: Path) -> Command
     return lambda *arguments, **typed: CliRunner().invoke(app, arguments, **typed)
 
 
-@pytest.fixture
-def acme(command: Command) -> dict[str, object]:
-    """A tenant, as `tenants add --json` tells of it."""
-    arguments = ("--identity", "ada@acme.example", "--role", "data-eng", "--catalog", "lake")
-    result = command("tenants", "add", "acme", *arguments, "--json")
+def add_tenant(command: Command, name: str, *arguments: str) -> dict[str, object]:
+    """Add a tenant; return it as `tenants add --json` tells of it."""
+    result = command("tenants", "add", name, "--identity", "ada@acme.example", *arguments, "--json")
     assert result.exit_code == 0, result.output
     tenant: dict[str, object] = json.loads(result.stdout)
     return tenant
+
+
+@pytest.fixture(scope="module")
+def acme(command: Command) -> dict[str, object]:
+    """The tenant that most tests share."""
+    return add_tenant(command, "acme", "--role", "data-eng", "--catalog", "lake")
 
 
 def listed(result: Result) -> list[dict[str, object]]:
@@ -83,44 +96,56 @@ def listed(result: Result) -> list[dict[str, object]]:
     return rows
 
 
+def of_id(row_id: str, rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return what goes by an id, whatever other tests have added."""
+    return [row for row in rows if row["id"] == row_id]
+
+
+def aliases(command: Command) -> set[object]:
+    """Return the aliases of the tenant's catalogs."""
+    return {row["alias"] for row in listed(command("catalogs", "list", "--tenant", "acme", "--json"))}
+
+
 POLICY = ("--id", "tenant-id", "--message", "tables need tenant_id")
 
 
 def test_a_new_tenants_key_is_shown_once_with_how_an_engine_uses_it(command: Command) -> None:
-    added = command("tenants", "add", "acme", "--identity", "ada@acme.example", "--catalog", "lake")
+    added = command("tenants", "add", "shown", "--identity", "ada@acme.example", "--catalog", "lake")
     assert added.exit_code == 0
     secret = next(line.strip() for line in added.stdout.splitlines() if line.strip().startswith("lp_"))
     assert added.stdout.count(secret) == 1
     assert 'uri="http://127.0.0.1:8181", warehouse="lake"' in added.stdout
-    for shown in (command("keys", "list", "--tenant", "acme"), command("tenants", "list")):
+    for shown in (command("keys", "list", "--tenant", "shown"), command("tenants", "list")):
         assert shown.exit_code == 0
         assert secret not in shown.output
 
 
 def test_the_command_says_how_to_add_a_catalog_to_a_new_tenant(command: Command) -> None:
-    added = command("tenants", "add", "acme", "--identity", "ada@acme.example")
-    assert "lakeproof catalogs add --tenant acme lake" in added.stdout
-    assert listed(command("catalogs", "list", "--tenant", "acme", "--json")) == []
-    assert command("catalogs", "list", "--tenant", "acme").stdout == "none\n"
+    added = command("tenants", "add", "bare", "--identity", "ada@acme.example")
+    assert "lakeproof catalogs add --tenant bare lake" in added.stdout
+    assert listed(command("catalogs", "list", "--tenant", "bare", "--json")) == []
+    assert command("catalogs", "list", "--tenant", "bare").stdout == "none\n"
 
 
 def test_a_name_that_is_taken_founds_no_second_tenant(command: Command, acme: dict[str, object]) -> None:
     again = command("tenants", "add", "acme", "--identity", "eve@acme.example")
     assert isinstance(again.exception, ConflictError)
-    assert listed(command("tenants", "list", "--json")) == [{"id": acme["tenant"], "name": "acme"}]
+    named = [row for row in listed(command("tenants", "list", "--json")) if row["name"] == "acme"]
+    assert named == [{"id": acme["tenant"], "name": "acme"}]
 
 
 def test_an_alias_that_is_refused_leaves_no_tenant_behind(command: Command) -> None:
-    refused = command("tenants", "add", "acme", "--identity", "ada@acme.example", "--catalog", "No Alias")
+    refused = command("tenants", "add", "refused", "--identity", "ada@acme.example", "--catalog", "No Alias")
     assert isinstance(refused.exception, BadRequestError)
     assert refused.exception.field == "alias"
-    assert command("tenants", "list").stdout == "none\n"
+    assert "refused" not in [row["name"] for row in listed(command("tenants", "list", "--json"))]
 
 
 def test_a_tenant_goes_by_its_name_and_by_its_id(command: Command, acme: dict[str, object]) -> None:
     by_name = listed(command("catalogs", "list", "--tenant", "acme", "--json"))
     by_id = listed(command("catalogs", "list", "--tenant", str(acme["tenant"]), "--json"))
-    assert by_name == by_id == [{"alias": "lake", "kind": "builtin", "options": {}}]
+    assert by_name == by_id
+    assert {"alias": "lake", "kind": "builtin", "options": {}} in by_name
 
 
 def test_a_tenants_setting_is_shown_and_set(command: Command, acme: dict[str, object]) -> None:
@@ -137,110 +162,102 @@ def test_a_tenants_setting_is_shown_and_set(command: Command, acme: dict[str, ob
 def test_a_tenant_that_is_not_there_is_named(command: Command, acme: dict[str, object]) -> None:
     result = command("policies", "list", "--tenant", "acne")
     assert isinstance(result.exception, NotFoundError)
-    assert "'acne' does not exist; known: acme" in str(result.exception)
+    said, _, known = str(result.exception).partition("; known: ")
+    assert said.endswith("'acne' does not exist")
+    assert "acme" in known
 
 
-def test_a_policy_is_added_and_listed_as_it_was_written(command: Command, acme: dict[str, object]) -> None:
+def test_a_policy_is_added_once_listed_as_it_was_written_changed_and_retired(command: Command) -> None:
+    add_tenant(command, "initech")
+    of_tenant = ("--tenant", "initech")
     expression = "!table.exists ||\n\ttable.exists"
-    added = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", expression)
-    assert added.stdout == "policy tenant-id v1 is in force for tenant acme\n"
-    rows = listed(command("policies", "list", "--tenant", "acme", "--json"))
+    added = command("policies", "add", *of_tenant, *POLICY, "--expression", expression)
+    assert added.stdout == "policy tenant-id v1 is in force for tenant initech\n"
+    rows = listed(command("policies", "list", *of_tenant, "--json"))
     message = "tables need tenant_id"
     assert rows == [{"id": "tenant-id", "version": 1, "message": message, "expression": expression}]
-    assert command("policies", "list", "--tenant", "acme").stdout == (
+    assert command("policies", "list", *of_tenant).stdout == (
         "ID         VERSION  MESSAGE                EXPRESSION\n"
         "tenant-id  1        tables need tenant_id  !table.exists || table.exists\n"
     )
+    again = command("policies", "add", *of_tenant, *POLICY, "--expression", "true")
+    assert isinstance(again.exception, ConflictError)
+    change = ("policies", "change", "tenant-id", *of_tenant, "--message", "no", "--expression")
+    assert command(*change, "1 == 1").stdout == "policy tenant-id v2 is in force for tenant initech\n"
+    (row,) = listed(command("policies", "list", *of_tenant, "--json"))
+    assert (row["version"], row["message"], row["expression"]) == (2, "no", "1 == 1")
+    wrong = command(*change, "(tabel)")
+    assert isinstance(wrong.exception, PolicyNotCompiledError)
+    assert wrong.stderr == "    (tabel)\n     ^\n"
+    retired = command("policies", "retire", "tenant-id", *of_tenant)
+    assert retired.stdout == "policy tenant-id of tenant initech is retired\n"
+    assert listed(command("policies", "list", *of_tenant, "--json")) == []
+    assert isinstance(command("policies", "retire", "tenant-id", *of_tenant).exception, ConflictError)
+    assert isinstance(command("policies", "retire", "never", *of_tenant).exception, NotFoundError)
 
 
-def test_a_policy_that_does_not_compile_is_shown_with_a_caret_under_the_place(
-    command: Command, acme: dict[str, object]
-) -> None:
-    refused = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true &&\n  (tabel.exists)")
+@pytest.mark.usefixtures("acme")
+def test_a_policy_that_does_not_compile_is_shown_with_a_caret_under_the_place(command: Command) -> None:
+    add = ("policies", "add", "--tenant", "acme", "--id", "wrong", "--message", "no")
+    refused = command(*add, "--expression", "true &&\n  (tabel.exists)")
     assert isinstance(refused.exception, PolicyNotCompiledError)
     assert refused.stderr == "      (tabel.exists)\n       ^\n"
     assert refused.stdout == ""
-    assert listed(command("policies", "list", "--tenant", "acme", "--json")) == []
+    assert of_id("wrong", listed(command("policies", "list", "--tenant", "acme", "--json"))) == []
 
 
-def test_a_policy_is_changed_and_retired(command: Command, acme: dict[str, object]) -> None:
-    command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true")
-    changed = command(
-        "policies", "change", "tenant-id", "--tenant", "acme", "--message", "no", "--expression", "1 == 1"
-    )
-    assert changed.stdout == "policy tenant-id v2 is in force for tenant acme\n"
-    (row,) = listed(command("policies", "list", "--tenant", "acme", "--json"))
-    assert (row["version"], row["message"], row["expression"]) == (2, "no", "1 == 1")
-    wrong = command("policies", "change", "tenant-id", "--tenant", "acme", "--message", "no", "--expression", "(tabel)")
-    assert isinstance(wrong.exception, PolicyNotCompiledError)
-    assert wrong.stderr == "    (tabel)\n     ^\n"
-    retired = command("policies", "retire", "tenant-id", "--tenant", "acme")
-    assert retired.stdout == "policy tenant-id of tenant acme is retired\n"
-    assert listed(command("policies", "list", "--tenant", "acme", "--json")) == []
-    assert isinstance(command("policies", "retire", "tenant-id", "--tenant", "acme").exception, ConflictError)
-    assert isinstance(command("policies", "retire", "never", "--tenant", "acme").exception, NotFoundError)
-
-
-def test_a_policy_that_fails_on_some_inputs_is_added_with_a_warning(command: Command, acme: dict[str, object]) -> None:
-    added = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "result.properties.owner == 'ada'")
+@pytest.mark.usefixtures("acme")
+def test_a_policy_that_fails_on_some_inputs_is_added_with_a_warning(command: Command) -> None:
+    add = ("policies", "add", "--tenant", "acme", "--id", "owned", "--message", "no")
+    added = command(*add, "--expression", "result.properties.owner == 'ada'")
     assert added.exit_code == 0
     assert added.stderr.startswith("warning: it fails for ")
     assert "reads a field or key that does not exist" in added.stderr
 
 
-RULE = ("access-rules", "add", "--tenant", "acme", "--id", "r")
+def add_rule(row_id: str, effect: str, expression: str) -> tuple[str, ...]:
+    """Return the arguments that add an access rule."""
+    options = ("--tenant", "acme", "--id", row_id, "--effect", effect, "--expression", expression)
+    return ("access-rules", "add", *options)
 
 
-def test_an_access_rule_is_added_listed_and_retired(command: Command, acme: dict[str, object]) -> None:
-    added = command(*RULE, "--effect", "permit", "--expression", "'reader' in roles")
+@pytest.mark.usefixtures("acme")
+def test_an_access_rule_is_added_listed_and_retired(command: Command) -> None:
+    added = command(*add_rule("r", "permit", "'reader' in roles"))
     assert (added.stdout, added.stderr) == ("access rule r (permit) is in force for tenant acme\n", "")
     rows = listed(command("access-rules", "list", "--tenant", "acme", "--json"))
-    assert [(row["id"], row["effect"], row["vocabulary"]) for row in rows] == [
-        ("first-key", "permit", 2),
-        ("r", "permit", 2),
-    ]
+    for row_id in ("first-key", "r"):
+        assert [(row["effect"], row["vocabulary"]) for row in of_id(row_id, rows)] == [("permit", 2)]
     retired = command("access-rules", "retire", "r", "--tenant", "acme")
     assert retired.stdout == "access rule r of tenant acme is retired\n"
     again = command("access-rules", "retire", "r", "--tenant", "acme")
     assert isinstance(again.exception, ConflictError)
 
 
-@pytest.mark.parametrize(
-    ("effect", "expression"),
-    [("allow", "true"), ("permit", "rolls == []"), ("permit", ""), ("permit", "1 + 1")],
-)
-def test_an_access_rule_that_is_none_is_refused(
-    command: Command, acme: dict[str, object], effect: str, expression: str
+@pytest.mark.usefixtures("acme")
+def test_an_access_rule_that_is_none_is_refused(command: Command) -> None:
+    for effect, expression in (("allow", "true"), ("permit", "rolls == []"), ("permit", ""), ("permit", "1 + 1")):
+        refused = command(*add_rule("none", effect, expression))
+        assert isinstance(refused.exception, BadRequestError | PolicyNotCompiledError), (effect, expression)
+    assert of_id("none", listed(command("access-rules", "list", "--tenant", "acme", "--json"))) == []
+
+
+def test_the_operator_may_lock_everybody_out_is_warned_and_undoes_it_and_the_log_has_it_as_of_the_system(
+    command: Command, acme: dict[str, object], module_database: str
 ) -> None:
-    refused = command(*RULE, "--effect", effect, "--expression", expression)
-    assert isinstance(refused.exception, BadRequestError | PolicyNotCompiledError)
-    assert len(listed(command("access-rules", "list", "--tenant", "acme", "--json"))) == 1
-
-
-def test_the_operator_may_lock_everybody_out_is_warned_and_undoes_it(command: Command, acme: dict[str, object]) -> None:
-    added = command(*RULE, "--effect", "forbid", "--expression", "true")
+    added = command(*add_rule("lock", "forbid", "true"))
     assert added.exit_code == 0
     assert "warning: no key in force can retire it over HTTP" in added.stderr
-    assert "lakeproof access-rules retire r --tenant acme" in added.stderr
-    assert command("access-rules", "retire", "r", "--tenant", "acme").exit_code == 0
-
-
-async def test_what_the_operator_changes_is_in_the_log_as_of_the_system(
-    command: Command, acme: dict[str, object], database: str
-) -> None:
-    def change_everything() -> None:
-        assert command(*RULE, "--effect", "forbid", "--expression", "true").exit_code == 0
-        assert command("access-rules", "retire", "r", "--tenant", "acme").exit_code == 0
-        assert command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true").exit_code == 0
-        assert command("policies", "retire", "tenant-id", "--tenant", "acme").exit_code == 0
-
-    await asyncio.to_thread(change_everything)
-    async with await psycopg.AsyncConnection.connect(database) as connection:
+    assert "lakeproof access-rules retire lock --tenant acme" in added.stderr
+    assert command("access-rules", "retire", "lock", "--tenant", "acme").exit_code == 0
+    assert command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true").exit_code == 0
+    assert command("policies", "retire", "tenant-id", "--tenant", "acme").exit_code == 0
+    with psycopg.connect(module_database) as connection:
         query = (
             "SELECT entry FROM ledger.entries WHERE log_id = (SELECT log_id FROM ledger.logs WHERE tenant = %s)"
             " ORDER BY index"
         )
-        rows = await (await connection.execute(query, (UUID(str(acme["tenant"])),))).fetchall()
+        rows = connection.execute(query, (UUID(str(acme["tenant"])),)).fetchall()
     told = [parse_entry(bytes(entry)) for (entry,) in rows][-4:]
     assert [(entry.type, entry.actor) for entry in told] == [
         ("access_rule.created", "system"),
@@ -250,17 +267,12 @@ async def test_what_the_operator_changes_is_in_the_log_as_of_the_system(
     ]
 
 
-def test_an_id_is_given_once(command: Command, acme: dict[str, object]) -> None:
-    for expected in (type(None), ConflictError):
-        result = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true")
-        assert isinstance(result.exception, expected)
-
-
 def test_a_tenant_with_a_confusable_name_is_not_founded(command: Command, acme: dict[str, object]) -> None:
-    for name in ("Acme", "acm\u0435", "acme\u200b"):
+    names = ("Acme", "acm\u0435", "acme\u200b")
+    for name in names:
         refused = command("tenants", "add", name, "--identity", "eve@acme.example")
         assert isinstance(refused.exception, BadRequestError)
-    assert [row["name"] for row in listed(command("tenants", "list", "--json"))] == ["acme"]
+    assert {row["name"] for row in listed(command("tenants", "list", "--json"))}.isdisjoint(names)
 
 
 def test_a_place_goes_from_one_tenant_to_another(command: Command, acme: dict[str, object]) -> None:
@@ -284,41 +296,44 @@ def test_catalogs_are_added_by_kind(command: Command, acme: dict[str, object]) -
     assert added.stdout == "catalog attic (builtin) is reachable for tenant acme\n"
     unknown = command("catalogs", "add", "--tenant", "acme", "cellar", "--kind", "tape")
     assert isinstance(unknown.exception, BadRequestError)
-    aliases = [row["alias"] for row in listed(command("catalogs", "list", "--tenant", "acme", "--json"))]
-    assert aliases == ["lake", "attic"]
+    assert aliases(command) >= {"lake", "attic"}
+    assert "cellar" not in aliases(command)
 
 
 def test_a_foreign_catalog_is_added_with_its_options(command: Command, acme: dict[str, object]) -> None:
     options = ("--option", "uri=https://catalog.example/api", "--option", "token=secret:partner")
     added = command("catalogs", "add", "--tenant", "acme", "partner", "--kind", "rest", *options)
     assert added.stdout == "catalog partner (rest) is reachable for tenant acme\n"
-    row = listed(command("catalogs", "list", "--tenant", "acme", "--json"))[-1]
+    rows = listed(command("catalogs", "list", "--tenant", "acme", "--json"))
+    (row,) = [row for row in rows if row["alias"] == "partner"]
     assert row["options"] == {"uri": "https://catalog.example/api", "token": "secret:partner"}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("hunter2",), ("uri=https://a", "uri=https://b"), ("uri=https://a", "token=hunter2"), ("no=hunter2",), ()],
-)
-def test_options_that_are_refused_are_not_repeated(
-    command: Command, acme: dict[str, object], options: tuple[str, ...]
-) -> None:
-    arguments = [part for option in options for part in ("--option", option)]
-    refused = command("catalogs", "add", "--tenant", "acme", "partner", "--kind", "rest", *arguments)
-    assert isinstance(refused.exception, BadRequestError)
-    assert "hunter2" not in str(refused.exception)
-    assert [row["alias"] for row in listed(command("catalogs", "list", "--tenant", "acme", "--json"))] == ["lake"]
+@pytest.mark.usefixtures("acme")
+def test_options_that_are_refused_are_not_repeated(command: Command) -> None:
+    for options in (
+        ("hunter2",),
+        ("uri=https://a", "uri=https://b"),
+        ("uri=https://a", "token=hunter2"),
+        ("no=hunter2",),
+        (),
+    ):
+        arguments = [part for option in options for part in ("--option", option)]
+        refused = command("catalogs", "add", "--tenant", "acme", "refused", "--kind", "rest", *arguments)
+        assert isinstance(refused.exception, BadRequestError), options
+        assert "hunter2" not in str(refused.exception)
+    assert "refused" not in aliases(command)
 
 
 def test_a_secret_is_stored_from_standard_input_and_never_shown(
-    command: Command, acme: dict[str, object], tmp_path: Path
+    command: Command, acme: dict[str, object], home: Path
 ) -> None:
-    kept = SecretDirectory(tmp_path / "home" / "secrets" / "tenants")
+    kept = SecretDirectory(home / "secrets" / "tenants")
     for value, typed in (("hunter2", "hunter2\n"), ("hunter3", b"hunter3")):
-        stored = command("catalogs", "secret", "partner", "--tenant", "acme", input=typed)
-        assert stored.stdout == "secret partner of tenant acme is stored; options name it as secret:partner\n"
-        assert kept.read(UUID(str(acme["tenant"])), "partner") == value
-    file = kept.directory / str(acme["tenant"]) / "partner"
+        stored = command("catalogs", "secret", "stored", "--tenant", "acme", input=typed)
+        assert stored.stdout == "secret stored of tenant acme is stored; options name it as secret:stored\n"
+        assert kept.read(UUID(str(acme["tenant"])), "stored") == value
+    file = kept.directory / str(acme["tenant"]) / "stored"
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -335,12 +350,12 @@ def test_a_secret_is_stored_from_standard_input_and_never_shown(
     ],
 )
 def test_what_is_no_secret_is_refused_and_not_repeated(
-    command: Command, acme: dict[str, object], tmp_path: Path, secret_id: str, value: bytes
+    command: Command, acme: dict[str, object], home: Path, secret_id: str, value: bytes
 ) -> None:
     refused = command("catalogs", "secret", secret_id, "--tenant", "acme", input=value)
     assert isinstance(refused.exception, SecretMissingError)
     assert "hunter2" not in str(refused.exception)
-    assert list((tmp_path / "home").rglob("partner")) == []
+    assert list(home.rglob("partner")) == []
 
 
 def test_a_secret_of_a_tenant_that_is_not_there_is_refused(command: Command) -> None:
@@ -348,14 +363,20 @@ def test_a_secret_of_a_tenant_that_is_not_there_is_refused(command: Command) -> 
     assert isinstance(refused.exception, NotFoundError)
 
 
-def test_a_key_is_created_listed_without_its_secret_and_revoked(command: Command, acme: dict[str, object]) -> None:
-    arguments = ("--tenant", "acme", "--identity", "bob@acme.example", "--role", "b", "--role", "a")
-    created = json.loads(command("keys", "create", *arguments, "--json").stdout)
+@pytest.mark.usefixtures("acme")
+def test_a_key_is_created_with_or_without_an_end_listed_without_its_secret_and_revoked(command: Command) -> None:
+    create = ("keys", "create", "--tenant", "acme", "--identity", "bob@acme.example")
+    created = json.loads(command(*create, "--role", "b", "--role", "a", "--json").stdout)
+    ending = json.loads(command(*create, "--expires", "90d", "--json").stdout)
     assert created["secret"].startswith("lp_")
     shown = command("keys", "list", "--tenant", "acme", "--json")
-    row = next(row for row in listed(shown) if row["id"] == created["id"])
-    assert row["roles"] == ["a", "b"]
+    (row,) = of_id(created["id"], listed(shown))
+    assert (row["roles"], row["expires_at"]) == (["a", "b"], None)
     assert created["secret"] not in shown.output
+    (row,) = of_id(ending["id"], listed(shown))
+    assert row["expires_at"] == ending["expires_at"]
+    assert (row["expired"], row["issuer"]) == (False, None)
+    assert "\nIt ends at 2" in command(*create, "--expires", "1h").stdout
     revoked = command("keys", "revoke", "--tenant", "acme", created["id"])
     assert revoked.stdout == f"key {created['id']} is revoked\n"
     assert created["id"] not in command("keys", "list", "--tenant", "acme").stdout
@@ -380,17 +401,6 @@ def test_the_end_of_a_key_is_an_age_or_a_time(text: str, found: datetime) -> Non
 def test_what_is_neither_an_age_nor_a_time_is_refused(text: str) -> None:
     with pytest.raises(BadRequestError, match="expires_at: expected a time"):
         parse_end(text, now=NOON)
-
-
-def test_a_key_is_created_with_its_end_and_listed_with_it(command: Command, acme: dict[str, object]) -> None:
-    arguments = ("--tenant", "acme", "--identity", "bob@acme.example")
-    created = json.loads(command("keys", "create", *arguments, "--expires", "90d", "--json").stdout)
-    rows = {row["id"]: row for row in listed(command("keys", "list", "--tenant", "acme", "--json"))}
-    assert rows[created["id"]]["expires_at"] == created["expires_at"]
-    assert (rows[created["id"]]["expired"], rows[created["id"]]["issuer"]) == (False, None)
-    assert [row["expires_at"] for row in rows.values() if row["id"] != created["id"]] == [None]
-    told = command("keys", "create", *arguments, "--expires", "1h").stdout
-    assert "\nIt ends at 2" in told
 
 
 @pytest.mark.parametrize("end", ["0d", "99999d", "1999-01-01T00:00:00Z"])

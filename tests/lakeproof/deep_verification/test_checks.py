@@ -46,6 +46,14 @@ async def test_each_change_beside_the_logs_is_found_and_named_and_nothing_else(h
         if (where[: len(change.where)], fault) != (change.where, change.fault):
             wrong.append((change.statement, where, fault))
     assert wrong == []
+
+    ((location,),) = home.owner.execute("SELECT metadata_location FROM gateway.tables WHERE name = 'new'").fetchall()
+    held = path_of(location).read_text()
+    path_of(location).write_text("{}")
+    where, fault = await home.verdict(Change("SELECT 1", ""))
+    assert where == "metadata file of table:lake/sales/new"
+    assert fault is not None
+    path_of(location).write_text(held)
     assert [await home.check(log) for log in (home.acme, home.system)] == clean
 
 
@@ -61,7 +69,7 @@ async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arr
             assert answer.status_code == 200
             await runner.catch_up(home.acme.log_id, progress)
 
-    going_on = asyncio.create_task(go_on(12))
+    going_on = asyncio.create_task(go_on(8))
     verdict = [(await home.check(home.acme))[-1]]
     while not going_on.done():
         verdict.append((await home.check(home.acme))[-1])
@@ -86,17 +94,24 @@ async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arr
     assert await home.verdict(never_arrived) == ("", None)
 
 
-async def test_a_metadata_file_that_was_changed_is_named(home: Home) -> None:
-    ((location,),) = home.owner.execute("SELECT metadata_location FROM gateway.tables WHERE name = 'new'").fetchall()
-    path_of(location).write_text("{}")
-    where, fault = await home.verdict(Change("SELECT 1", ""))
-    assert where == "metadata file of table:lake/sales/new"
-    assert fault is not None
+async def test_on_a_database_that_is_not_as_recorded_no_migration_runs_and_nothing_is_served_unless_that_is_accepted(
+    home: Home, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation = home.gateway.services.installation
+    extra = Migration(package="ledger", number=9999, name="extra", text="CREATE TABLE ledger.extra (a integer);")
+    known = [*migrations(), extra]
+    monkeypatch.setattr("lakeproof.provision.migrations", lambda: iter(known))
+    home.make(TRIGGER.statement)
+    with pytest.raises(SchemaChangedError, match=r"trigger ledger\.entries\.evil"):
+        provision(database, login_password=LOGIN_PASSWORD)
+    assert home.owner.execute("SELECT to_regclass('ledger.extra')").fetchone() == (None,)
+    home.owner.execute(TRIGGER.undo.encode())
+    provision(database, login_password=LOGIN_PASSWORD)
+    assert "the next start makes a new one" in (await home.check(home.system))[-1]
+    async with open_services(installation) as services:
+        await record_in_system_log(services, installation.open_keys())
+    assert "objects of schema" in (await home.check(home.system))[-1]
 
-
-async def test_nothing_is_served_on_a_database_that_is_not_as_recorded_unless_that_is_accepted(home: Home) -> None:
-    services = home.gateway.services
-    installation = services.installation
     home.make(TRIGGER.statement)
     with pytest.raises(
         SchemaChangedError, match=r"trigger ledger\.entries\.evil: expected none, found CREATE "
@@ -120,26 +135,3 @@ async def test_nothing_is_served_on_a_database_that_is_not_as_recorded_unless_th
     assert (await home.check(home.system))[-1].startswith(f"{len(record.schema.objects):,} objects")
     assert await home.verdict(Change("SELECT 1", "", undo=TRIGGER.undo)) == ("", None)
     assert (await home.verdict(Change("SELECT 1", "", of_system=True)))[0] == TRIGGER.where, "it is expected now"
-
-
-async def test_migrations_do_not_run_on_a_database_that_is_not_as_recorded(
-    home: Home, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    extra = Migration(package="ledger", number=9999, name="extra", text="CREATE TABLE ledger.extra (a integer);")
-    known = [*migrations(), extra]
-    monkeypatch.setattr("lakeproof.provision.migrations", lambda: iter(known))
-    home.make(TRIGGER.statement)
-    with pytest.raises(SchemaChangedError, match=r"trigger ledger\.entries\.evil"):
-        provision(database, login_password=LOGIN_PASSWORD)
-    assert home.owner.execute("SELECT to_regclass('ledger.extra')").fetchone() == (None,)
-    home.owner.execute(TRIGGER.undo.encode())
-    provision(database, login_password=LOGIN_PASSWORD)
-    assert "the next start makes a new one" in (await home.check(home.system))[-1]
-    installation = home.gateway.services.installation
-    async with open_services(installation) as services:
-        await record_in_system_log(services, installation.open_keys())
-    assert "objects of schema" in (await home.check(home.system))[-1]
-    home.make(TRIGGER.statement)
-    with pytest.raises(SchemaChangedError, match="evil"):
-        async with open_services(installation):
-            pass
