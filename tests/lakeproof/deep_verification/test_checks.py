@@ -69,7 +69,7 @@ async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arr
             assert answer.status_code == 200
             await runner.catch_up(home.acme.log_id, progress)
 
-    going_on = asyncio.create_task(go_on(8))
+    going_on = asyncio.create_task(go_on(12))
     verdict = [(await home.check(home.acme))[-1]]
     while not going_on.done():
         verdict.append((await home.check(home.acme))[-1])
