@@ -261,7 +261,7 @@ STEPS = {
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_wire_cut_at_any_step_loses_and_repeats_nothing(world: World, wire: Wire, step: str) -> None:
     handler = AnsweringHosts()
-    runner = HandlerRunner(wire.dsn, [handler], world.append, batch_max=3, poll_s=0.1, lease_s=LEASE_S)
+    runner = HandlerRunner(wire.dsn, [handler], world.append, batch_max=3, poll_s=0.05, lease_s=LEASE_S / 2)
     async with running(runner, asyncio.Event()):
         for cut in (Cut.BEFORE, Cut.AFTER):
             log = await world.new_log()
