@@ -228,7 +228,7 @@ async def test_catalogs_that_never_answer_hold_up_no_other_tenant_and_no_other_c
             founded = await found_tenant(services, name=f"t{number}", identity="eve@example.com")
             polled.secrets.write(founded.tenant, SECRET, founded.key.secret)
             await register(polled, founded.log_id, store.endpoint)
-        poller = polled.new_poller(tenant_timeout_s=2.0)
+        poller = polled.new_poller(tenant_timeout_s=1.0)
         for _ in range(2):
             await poller.poll()
     assert await polled.locations() == [location]
