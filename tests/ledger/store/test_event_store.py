@@ -141,14 +141,30 @@ def place(module_database: str, module_installation: Provisioned, tenants: Itera
         yield Place(database=module_database, installation=module_installation, log_id=log_id, store=store)
 
 
+@pytest.fixture(scope="module")
+def auditor_store(module_installation: Provisioned) -> Iterator[LogStore]:
+    """A store that reads every log, for tests in which it does not matter who reads."""
+    with running_store(module_installation, module_installation.roles.auditor) as store:
+        yield store
+
+
+@pytest.fixture
+def shared_place(
+    module_database: str, module_installation: Provisioned, tenants: Iterator[UUID], auditor_store: LogStore
+) -> Place:
+    """A tenant's log of a test's own, in a store that others share."""
+    log_id = create_tenant_log(module_database, module_installation, next(tenants))
+    return Place(database=module_database, installation=module_installation, log_id=log_id, store=auditor_store)
+
+
 class OnPlace:
     """Gives the library's test cases a log of their own each."""
 
     place: Place
 
     @pytest.fixture(autouse=True)
-    def _take_place(self, place: Place) -> None:
-        self.place = place
+    def _take_place(self, shared_place: Place) -> None:
+        self.place = shared_place
 
 
 class TestAggregateRecorder(OnPlace, suite.AggregateRecorderTestCase):
@@ -393,11 +409,11 @@ def test_every_state_comes_back_to_the_byte(place: Place, states: list[bytes]) -
     ],
 )
 def test_what_is_not_of_its_form_or_too_large_is_refused_and_leaves_nothing(
-    place: Place, wrong: dict[str, Any], word: str
+    shared_place: Place, wrong: dict[str, Any], word: str
 ) -> None:
     with pytest.raises((FormatError, NotCanonicalError, LimitExceededError), match=word):
-        place.recorder().insert_events([stored(uuid4()), stored(**wrong)])
-    assert (place.entries(), place.rows()) == ([], [])
+        shared_place.recorder().insert_events([stored(uuid4()), stored(**wrong)])
+    assert (shared_place.entries(), shared_place.rows()) == ([], [])
 
 
 def test_a_save_of_too_many_events_or_bytes_is_refused_and_the_largest_is_not(place: Place) -> None:
@@ -478,14 +494,14 @@ def test_a_factory_makes_no_other_recorders(place: Place) -> None:
     ],
 )
 def test_what_is_no_event_where_one_should_be_is_told_as_corruption(
-    place: Place, tampering: str, expected: str
+    shared_place: Place, tampering: str, expected: str
 ) -> None:
-    place.recorder().insert_events([stored()])
-    place.recorder().insert_events([stored(UUID(int=2), 3)])
-    place.snapshots().insert_events([stored(version=5)])
-    place.tamper(tampering)
+    shared_place.recorder().insert_events([stored()])
+    shared_place.recorder().insert_events([stored(UUID(int=2), 3)])
+    shared_place.snapshots().insert_events([stored(version=5)])
+    shared_place.tamper(tampering)
     with pytest.raises(FormatError, match=expected):
-        place.recorder().select_events(ONE)
+        shared_place.recorder().select_events(ONE)
 
 
 def test_a_state_that_was_changed_in_the_database_is_found_by_verifying(place: Place) -> None:
