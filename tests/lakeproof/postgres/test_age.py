@@ -156,14 +156,8 @@ def test_a_package_of_a_source_with_a_valid_signature_is_unpacked_to_the_same_fi
     assert any("without a signature here" in line for line in said) == ("yes" in source)
 
 
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        # Every fault, each below another source, and all of them below one.
-        *zip(TRUSTED, FAULTS, strict=True),
-        *((TRUSTED[0], fault) for fault in FAULTS[1:]),
-    ],
-)
+# Every fault, each below another source.
+@pytest.mark.parametrize(("source", "fault"), list(zip(TRUSTED, FAULTS, strict=True)))
 def test_a_package_without_a_valid_signature_is_refused_though_the_machine_trusts_its_source(
     source: str, fault: str, machine: AptMachine, signers: tuple[Signer, Signer], tmp_path: Path
 ) -> None:

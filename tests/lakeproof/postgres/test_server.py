@@ -190,29 +190,23 @@ def test_a_stale_process_id_of_a_stranger_does_not_stand_in_the_way(home: Path, 
         assert one_value(server.admin_dsn, "SELECT 1") == 1
 
 
-@pytest.mark.parametrize("line", ["work_mem = many", "no such line", "max_conections = 1", "work_mem = 1kB"])
-def test_a_corrupt_configuration_is_named(line: str, home: Path, age: Path) -> None:
+def test_a_corrupt_configuration_or_access_file_is_named(home: Path, age: Path) -> None:
     with started(home, age) as server:
-        configuration = server.files.data / "postgresql.conf"
-    whole = configuration.read_text()
-    configuration.write_text(f"{whole}\n{line}\n")
+        data = server.files.data
+    configuration, access = data / "postgresql.conf", data / "pg_hba.conf"
+    whole, admitted = configuration.read_text(), access.read_text()
     try:
-        message = refusal(home, age)
-    finally:
+        for line in ("work_mem = many", "no such line", "max_conections = 1", "work_mem = 1kB"):
+            configuration.write_text(f"{whole}\n{line}\n")
+            message = refusal(home, age)
+            assert message.startswith("PostgreSQL's configuration is wrong ("), line
+            assert line.split()[0] in message or "postgresql.conf" in message
         configuration.write_text(whole)
-    assert message.startswith("PostgreSQL's configuration is wrong (")
-    assert line.split()[0] in message or "postgresql.conf" in message
-
-
-def test_a_corrupt_access_file_is_named(home: Path, age: Path) -> None:
-    with started(home, age) as server:
-        access = server.files.data / "pg_hba.conf"
-    whole = access.read_text()
-    access.write_text("local all all no-such-method\n")
-    try:
+        access.write_text("local all all no-such-method\n")
         assert "pg_hba.conf" in refusal(home, age)
     finally:
-        access.write_text(whole)
+        configuration.write_text(whole)
+        access.write_text(admitted)
 
 
 def test_a_wrong_or_missing_password_file_is_named_and_nothing_is_left_running(home: Path, age: Path) -> None:
