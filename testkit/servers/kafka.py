@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,6 +63,8 @@ group.initial.rebalance.delay.ms=0
 num.network.threads=2
 num.io.threads=2
 """
+FORMATTED: Final = f"formatted-{hashlib.sha256(PROPERTIES.encode()).hexdigest()[:8]}"
+"""What a folder of the cache ends with that was formatted for these properties."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +96,33 @@ def start_kafka() -> Iterator[Kafka]:
         _configure(directory, port=port, controller_port=controller_port)
         cheap = [HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         classes = [*cheap, f"-Dlog4j2.configurationFile={directory}/log4j2.properties", "-cp", f"{libraries}/*"]
+        _format(directory, classes, kept=libraries.with_name(f"{libraries.name}-{FORMATTED}"))
+        brokers = f"127.0.0.1:{port}"
+        arguments = [*classes, "kafka.Kafka", "server.properties"]
+        with java_server(arguments, directory=directory, port=port, is_ready=lambda: _answers(brokers)) as pid:
+            yield Kafka(brokers=brokers, pid=pid)
+
+
+def _format(directory: Path, classes: Sequence[str], *, kept: Path) -> None:
+    """
+    Make the broker's folder in `directory`, from `kept` if that is there: the tool is a virtual machine of its own.
+
+    No port and no path is in what the tool writes. Clusters that have an id in common never meet.
+    """
+    data = directory / "data"
+    if not kept.is_dir():
         identity = uuid4().bytes
         # Its first letter is none of "-" and "_": the tool would take it for an option of its own.
         cluster = base64.urlsafe_b64encode(bytes([identity[0] & 0x7F]) + identity[1:]).decode().rstrip("=")
         storage = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"]
         subprocess.run([find_java(), *classes, *storage], cwd=directory, check=True, capture_output=True)
-        brokers = f"127.0.0.1:{port}"
-        arguments = [*classes, "kafka.Kafka", "server.properties"]
-        with java_server(arguments, directory=directory, port=port, is_ready=lambda: _answers(brokers)) as pid:
-            yield Kafka(brokers=brokers, pid=pid)
+        fresh = kept.with_name(f"{kept.name}.{uuid4().hex}.new")
+        shutil.copytree(data, fresh)
+        with suppress(OSError):  # another process was first
+            fresh.rename(kept)
+        shutil.rmtree(fresh, ignore_errors=True)
+    else:
+        shutil.copytree(kept, data)
 
 
 def _configure(directory: Path, *, port: int, controller_port: int) -> None:
