@@ -95,7 +95,8 @@ class Consumers:
             "directory": str(directory),
         }
         self.log_id = create_tenant_log(database, installation, TENANT)
-        self._database = database
+        # One session for all looks: another for each costs the server more than the look.
+        self._connection = self._stack.enter_context(psycopg.connect(database, autocommit=True))
 
     def start(self, member: str) -> subprocess.Popen[str]:
         """Start a process and wait until it takes part."""
@@ -127,16 +128,13 @@ class Consumers:
         return counted
 
     def entries(self) -> list[bytes]:
-        with psycopg.connect(self._database) as connection:
-            query = "SELECT entry FROM ledger.entries WHERE log_id = %s ORDER BY index"
-            return [bytes(row[0]) for row in connection.execute(query, (self.log_id,)).fetchall()]
+        query = "SELECT entry FROM ledger.entries WHERE log_id = %s ORDER BY index"
+        return [bytes(row[0]) for row in self._connection.execute(query, (self.log_id,)).fetchall()]
 
     def dead(self) -> list[tuple[str, str, bytes]]:
-        with psycopg.connect(self._database) as connection:
-            query = "SELECT id, reason, payload FROM streams.dead_letters WHERE log_id = %s ORDER BY id"
-            return [
-                (found, reason, bytes(payload)) for found, reason, payload in connection.execute(query, (self.log_id,))
-            ]
+        query = "SELECT id, reason, payload FROM streams.dead_letters WHERE log_id = %s ORDER BY id"
+        rows = self._connection.execute(query, (self.log_id,)).fetchall()
+        return [(found, reason, bytes(payload)) for found, reason, payload in rows]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
