@@ -76,8 +76,8 @@ def _faults() -> Iterator[Fault]:
 
 FAULTS = tuple(_faults())
 GROWN = [
-    *zip(FAULTS, (30, 31) * len(FAULTS), strict=False),
-    *((fault, (31, 30)[number % 2]) for number, fault in enumerate(FAULTS) if fault.kept),
+    *zip(FAULTS, (255, 260) * len(FAULTS), strict=False),
+    *((fault, (260, 255)[number % 2]) for number, fault in enumerate(FAULTS) if fault.kept),
 ]
 """To which size the restored log grows after a fault: the size of what was kept, or more; where something was, both."""
 EACH_FAULT = pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.step}, {fault.way}" for fault in FAULTS])
@@ -100,7 +100,7 @@ async def site(
 
 @pytest.fixture(scope="module")
 def rows(module_installation: Provisioned) -> Sequence[SequencedEntry]:
-    return rows_of(40, log=module_installation.origin(TENANT))
+    return rows_of(270, log=module_installation.origin(TENANT))
 
 
 async def strike(site: Site, fault: Fault, patch: pytest.MonkeyPatch) -> None:
@@ -162,17 +162,17 @@ def _arm_file(fault: Fault, patch: pytest.MonkeyPatch) -> None:
 async def test_after_a_fault_what_was_kept_leaves_and_the_log_goes_on(
     site: Site, rows: Sequence[SequencedEntry], monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    await site.hold(rows[:30])
+    await site.hold(rows[:255])
     await strike(site, fault, monkeypatch)
-    assert sorted(site.left) == ([30] if fault.left else [])
-    assert site.kept() == (30 if fault.kept else 0)
+    assert sorted(site.left) == ([255] if fault.left else [])
+    assert site.kept() == (255 if fault.kept else 0)
     assert await site.confirmed() is fault.confirmed
-    await site.hold(rows[:31])
+    await site.hold(rows[:260])
     signed = await site.sign()
-    assert [one.checkpoint.size for one in signed if one.put_back] == ([30] if fault.kept and not fault.left else [])
-    assert sorted(site.left) == [30, 31][not fault.kept :]
+    assert [one.checkpoint.size for one in signed if one.put_back] == ([255] if fault.kept and not fault.left else [])
+    assert sorted(site.left) == [255, 260][not fault.kept :]
     site.check_left(rows)
-    assert (site.kept(), await site.confirmed()) == (31, True)
+    assert (site.kept(), await site.confirmed()) == (260, True)
     assert await site.sign() == []
 
 
@@ -180,13 +180,13 @@ async def test_after_a_fault_what_was_kept_leaves_and_the_log_goes_on(
 async def test_after_a_fault_and_a_restored_backup_no_second_root_leaves_for_one_size(
     site: Site, rows: Sequence[SequencedEntry], monkeypatch: pytest.MonkeyPatch, fault: Fault, grown: int
 ) -> None:
-    await site.hold(rows[:20])
+    await site.hold(rows[:250])
     await site.sign()
-    await site.hold(rows[:30])
+    await site.hold(rows[:255])
     await strike(site, fault, monkeypatch)
-    await site.owner.execute("DELETE FROM ledger.checkpoints WHERE size >= 20")
-    # The backup is of the time between: the first 20 entries are the same, then others follow.
-    await site.hold(forked(rows, 20, grown - 20, origin=site.origin, salt="another"))
+    await site.owner.execute("DELETE FROM ledger.checkpoints WHERE size >= 250")
+    # The backup is of the time between: the first 250 entries are the same, then others follow.
+    await site.hold(forked(rows, 250, grown - 250, origin=site.origin, salt="another"))
     signer = site.signer()
     await site.sign(signer)
     assert (site.origin in signer.refused) is fault.kept
@@ -197,10 +197,10 @@ async def test_after_a_fault_and_a_restored_backup_no_second_root_leaves_for_one
 async def test_a_refused_log_stays_refused_whatever_happens_while_its_confirmation_is_withdrawn(
     site: Site, rows: Sequence[SequencedEntry], monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    await site.hold(rows[:30])
+    await site.hold(rows[:255])
     await site.sign()
     assert await site.confirmed()
-    await site.hold(rows[:29])
+    await site.hold(rows[:254])
     fault = Fault("withdraw", way, kept=True, left=True, confirmed=not way.is_done)
     async with site.connected() as connection:
         with monkeypatch.context() as armed:
