@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 
 STANDSTILL_S: Final = 180.0
 """Longer than a queue hides a message whose receipt was lost (`streams.sources.sqs.VISIBILITY_S`)."""
-POLL_S: Final = 0.25
-"""A look at the log or at a projection costs a session of the database and the reading of all entries."""
+POLL_S: Final = 0.05
 PROGRESS_S: Final = 1.0
 """How often progress is checked."""
 
