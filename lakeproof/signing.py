@@ -47,7 +47,7 @@ async def confirm_logs(installation: Installation, say: Callable[[str], None]) -
     """
     if installation.settings.dsn is not None and not holds_keys(installation.keys):
         return  # the user's own server, perhaps seen from a machine where no signer has ever run
-    with _saying_why_not(say):
+    with _saying_why_not(say, KeyDirectoryError, KeyUnavailableError, ServerError):
         await _sign_once(await open_signer(installation), say)
 
 
@@ -58,7 +58,7 @@ async def confirm_logs_with_existing_key(installation: Installation, say: Callab
     """
     if not holds_keys(installation.keys):
         return
-    with _saying_why_not(say):
+    with _saying_why_not(say, KeyDirectoryError, KeyUnavailableError):
         await _sign_once(make_signer(installation, installation.open_keys()), say)
 
 
@@ -162,10 +162,11 @@ def _check_named(keys: KeyDirectory, named: str | None) -> None:
 
 
 @contextmanager
-def _saying_why_not(say: Callable[[str], None]) -> Iterator[None]:
+def _saying_why_not(say: Callable[[str], None], *errors: type[Exception]) -> Iterator[None]:
+    """Pass one of `errors` to `say` instead of raising it."""
     try:
         yield
-    except (KeyDirectoryError, KeyUnavailableError, ServerError) as error:
+    except errors as error:
         say(f"the logs cannot be confirmed: {error}")
 
 
