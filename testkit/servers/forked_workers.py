@@ -54,15 +54,15 @@ class _Origin:
     def fork(self, judging_bytes_max: int) -> _Fork:
         with ExitStack() as theirs, ExitStack() as ours:
             requests, answers, status = os.pipe(), os.pipe()[::-1], os.pipe()[::-1]
-            for his, mine in (requests, answers, status):
-                theirs.callback(os.close, his)
-                ours.callback(os.close, mine)
+            for child_end, our_end in (requests, answers, status):
+                theirs.callback(os.close, child_end)
+                ours.callback(os.close, our_end)
             socket.send_fds(self._control, [b"%d" % judging_bytes_max], [requests[0], answers[0], status[0]])
             theirs.close()
-            told = os.fdopen(status[1], "rb", buffering=0)
-            pid = int(told.readline())
+            status_file = os.fdopen(status[1], "rb", buffering=0)
+            pid = int(status_file.readline())
             ours.pop_all()
-        return _Fork(pid, os.fdopen(requests[1], "wb"), os.fdopen(answers[1], "rb"), told)
+        return _Fork(pid, os.fdopen(requests[1], "wb"), os.fdopen(answers[1], "rb"), status_file)
 
     def close(self) -> None:
         self._control.close()

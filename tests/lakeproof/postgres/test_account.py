@@ -325,11 +325,11 @@ def test_what_a_process_of_nobody_has_planted_never_changes_hands(former: Path, 
         message = refusal(server_in(directory, age))
         assert "planted is no plain file or folder of the server's own" in message, kind
         assert owners(secret) == {"root"}
-        room = recorded_directory(former)
-        assert room is not None
-        data = room / "data"  # the first start has moved it, and left it nobody's
+        recorded = recorded_directory(former)
+        assert recorded is not None
+        data = recorded / "data"  # the first start has moved it, and left it nobody's
         assert DEFAULT_ACCOUNT not in owners(data), f"nothing is half done: {kind}"
-        next(room.rglob("planted")).unlink()
+        next(recorded.rglob("planted")).unlink()
     with started(server_in(directory, age)) as server:
         assert kept(server) == (23,)
 

@@ -57,11 +57,6 @@ def installation(module_installation: Provisioned) -> Provisioned:
 
 
 @pytest.fixture
-def log_id(database: str, installation: Provisioned) -> int:
-    return new_log(database, installation)
-
-
-@pytest.fixture
 async def running(installation: Provisioned) -> AsyncIterator[Appender]:
     async with appender(installation) as started:
         yield started

@@ -46,11 +46,6 @@ def installation(module_installation: Provisioned) -> Provisioned:
     return module_installation
 
 
-@pytest.fixture
-def log_id(database: str, installation: Provisioned) -> int:
-    return new_log(database, installation)
-
-
 def in_small_batches(installation: Provisioned, proxy: CuttingProxy | None = None) -> Appender:
     dsn = appender_dsn(installation, host=str(proxy.directory) if proxy else None)
     return Appender(dsn, GuardRegistry(()), batch_max=BATCH)

@@ -33,11 +33,6 @@ STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY")
 
 
 @pytest.fixture
-def log_id(database: str, installation: Provisioned) -> int:
-    return new_log(database, installation)
-
-
-@pytest.fixture
 async def idle(database: str, installation: Provisioned, log_id: int) -> AsyncIterator[Appender]:
     """An Appender that has appended, and waits for more; whatever comes, it goes on with the same session."""
     async with appender(installation) as running:

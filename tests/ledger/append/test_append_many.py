@@ -17,7 +17,7 @@ from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullErr
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import SubjectKeysError
 from ledger.format.sequence import Appended, AppendOutcome, AppendRefused, Group
-from testkit.ledger.appending import appender_dsn, group, new_id, new_log, places, read_log
+from testkit.ledger.appending import appender_dsn, group, new_id, places, read_log
 from testkit.ledger.erasing import ADA, about, key_folder
 
 
@@ -29,11 +29,6 @@ def database(module_database: str) -> str:
 @pytest.fixture(scope="module")
 def installation(module_installation: Provisioned) -> Provisioned:
     return module_installation
-
-
-@pytest.fixture
-def log_id(database: str, installation: Provisioned) -> int:
-    return new_log(database, installation)
 
 
 async def check_told(database: str, log_id: int, wanted: Sequence[Group], outcomes: Sequence[AppendOutcome]) -> None:

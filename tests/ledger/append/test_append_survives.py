@@ -20,7 +20,7 @@ from ledger.format.event import Part
 from ledger.format.guards import Guard, GuardCall, GuardRegistry
 from ledger.format.sealing import KEY_WAIT_S, StoredPart, SubjectKeysError
 from ledger.format.sequence import Appended, Group
-from testkit.ledger.appending import appended, appender, appender_dsn, event, group, new_id, new_log, read_log
+from testkit.ledger.appending import appended, appender, appender_dsn, event, group, new_id, read_log
 from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 from testkit.ledger.erasing import ADA, EVE, about, held, key_folder
 
@@ -35,11 +35,6 @@ def database(module_database: str) -> str:
 @pytest.fixture(scope="module")
 def installation(module_installation: Provisioned) -> Provisioned:
     return module_installation
-
-
-@pytest.fixture
-def log_id(database: str, installation: Provisioned) -> int:
-    return new_log(database, installation)
 
 
 # One group that breaks what handles it
