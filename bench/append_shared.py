@@ -21,9 +21,9 @@ from bench.servers import new_database
 from bench.waiting import wait_for
 from lakeproof.provision import create_tenant_log, provision
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.append.wire import Query, Statement
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group
+from ledger.store.wire import Query, Statement
 
 LOGS = 100
 ROUNDS = 20

@@ -42,7 +42,6 @@ from ledger.append.statements import (
     read_stored_groups,
     update_heads,
 )
-from ledger.append.wire import Pipeline, Statement, StatementResult, parse_int, rows, tag
 from ledger.errors import GuardError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener
@@ -59,6 +58,7 @@ from ledger.format.sequence import (
 from ledger.format.tiles import Tile
 from ledger.store.read import QUERIES
 from ledger.store.session import Connection, brief_message, check_fsync, is_refusal
+from ledger.store.wire import Pipeline, Statement, StatementResult, parse_int, rows, tag
 
 EARLY_ROWS: Final = 24
 """Entries that are sent at a time, while the next ones are made."""

@@ -20,7 +20,15 @@ from itertools import accumulate
 from typing import Final
 from uuid import UUID
 
-from ledger.append.wire import (
+from ledger.errors import BrokenError, Fault, FormatError
+from ledger.format.entry import parse_entry
+from ledger.format.merkle import Frontier
+from ledger.format.sealing import Opener, StoredPart, key_id_of, stored_bytes
+from ledger.format.sequence import Group, LogHead, SequencedEntry, StoredGroup
+from ledger.format.tiles import Tile
+from ledger.store.read import QUERIES
+from ledger.store.session import Connection
+from ledger.store.wire import (
     BinaryValue,
     Query,
     Statement,
@@ -39,14 +47,6 @@ from ledger.append.wire import (
     timestamptz_array,
     uuid_array,
 )
-from ledger.errors import BrokenError, Fault, FormatError
-from ledger.format.entry import parse_entry
-from ledger.format.merkle import Frontier
-from ledger.format.sealing import Opener, StoredPart, key_id_of, stored_bytes
-from ledger.format.sequence import Group, LogHead, SequencedEntry, StoredGroup
-from ledger.format.tiles import Tile
-from ledger.store.read import QUERIES
-from ledger.store.session import Connection
 
 BEGIN: Final[Statement] = (Query("BEGIN"), {})
 COMMIT: Final[Statement] = (Query("COMMIT"), {})

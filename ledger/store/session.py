@@ -36,7 +36,7 @@ BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 CONNECTION: Final[dict[str, Any]] = {
     "connect_timeout": 5,
-    # `append/wire.py` prepares statements itself: after a ROLLBACK the driver would drop its own, and ours with them.
+    # `store/wire.py` prepares statements itself: after a ROLLBACK the driver would drop its own, and ours with them.
     "prepare_threshold": None,
     # How this side notices a server that has vanished …
     "keepalives": 1,

@@ -22,11 +22,11 @@ from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.append.wire import PREPARE_AFTER
 from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
 from ledger.format.entry import Branch
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended
+from ledger.store.wire import PREPARE_AFTER
 from testkit.databases import CLONE
 from testkit.ledger.appending import NOON, appender_dsn, group, read_log
 from testkit.ledger.cutting_proxy import Cut, Plan

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from ledger.append.wire import (
+from ledger.store.session import is_refusal
+from ledger.store.wire import (
     PREPARE_AFTER,
     Pipeline,
     Query,
@@ -23,7 +24,6 @@ from ledger.append.wire import (
     rows,
     tag,
 )
-from ledger.store.session import is_refusal
 
 DOUBLE = Query("SELECT %(n)s::integer * 2")
 ECHO = Query("SELECT %(data)b::bytea")
