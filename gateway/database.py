@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import lru_cache
 from typing import Final, Self
 
 import psycopg
@@ -31,7 +32,7 @@ class Database:
     """A pool of connections; use `as_role` for every read. An async context manager."""
 
     def __init__(self, dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> None:
-        self._pool = connection_pool(dsn, connections_max=connections_max, name="lakeproof gateway")
+        self._pool = connection_pool(dsn, connections_max=connections_max, name="lakeproof gateway", checks=False)
 
     async def __aenter__(self) -> Self:
         await self._pool.open()
@@ -49,14 +50,52 @@ class Database:
             UnavailableError: if the database cannot be reached, or refuses because a right or a table is missing.
         """
         with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
-            async with self._pool.connection() as connection, connection.transaction():
-                await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+            connection = await self._begun(role)
+            try:
                 yield connection
+                await connection.commit()
+            except BaseException:
+                # What has gone wrong is known; that the rollback fails, too, says that the connection is lost.
+                with suppress(psycopg.Error):
+                    await connection.rollback()
+                raise
+            finally:
+                await self._pool.putconn(connection)
+
+    async def _begun(self, role: str) -> Connection:
+        """
+        Return a connection of the pool with a transaction in which it works as `role`, in one round trip.
+
+        It is the first statement that shows whether the server has closed a connection since its last use. Then another
+        one is taken; the pool replaces the lost one.
+        """
+        tries = self._pool.max_size
+        while True:
+            connection, tries = await self._pool.getconn(), tries - 1
+            try:
+                await connection.execute(_begin_as(role), prepare=False)
+            except BaseException as error:
+                with suppress(psycopg.Error):
+                    await connection.rollback()
+                await self._pool.putconn(connection)
+                if not isinstance(error, psycopg.OperationalError) or not tries:
+                    raise
+            else:
+                return connection
 
 
-def connection_pool(dsn: str, *, connections_max: int, name: str) -> AsyncConnectionPool[Connection]:
+@lru_cache(maxsize=10_000)
+def _begin_as(role: str) -> bytes:
+    return sql.SQL("BEGIN; SET LOCAL ROLE {}").format(sql.Identifier(role)).as_bytes()
+
+
+def connection_pool(
+    dsn: str, *, connections_max: int, name: str, checks: bool = True
+) -> AsyncConnectionPool[Connection]:
     """
     Return a pool, not open yet, of connections in autocommit mode; the server shows them under `name`.
+
+    Unless the pool `checks` each connection before it lends it, a round trip, a lent one may be lost already.
     """
     return AsyncConnectionPool(
         dsn,
@@ -67,7 +106,7 @@ def connection_pool(dsn: str, *, connections_max: int, name: str) -> AsyncConnec
         # Giving up early, it notices at once that a database is back, however long it was gone.
         reconnect_timeout=WAIT_S,
         open=False,
-        check=AsyncConnectionPool.check_connection,
+        check=AsyncConnectionPool.check_connection if checks else None,
         kwargs={"autocommit": True, "connect_timeout": 3, "application_name": name},
         configure=_configure,
     )
