@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
-PROCESSES ?= 3
+PROCESSES ?= 4
 # Where this is set, every process of a test compiles all modules anew, and pytest rewrites all tests in each of its own.
 unexport PYTHONDONTWRITEBYTECODE
 PACKAGE ?=
