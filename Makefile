@@ -53,7 +53,7 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 tests: $(VENV)/dev.stamp java $(if $(filter-out spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder $(if $(PACKAGE),tests/$(PACKAGE))
 
-# Measured figures, about an hour. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
+# Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
 bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.append
 	$(BIN)/python -m bench.prove
@@ -66,6 +66,7 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python bench/detect_kills.py
 	$(BIN)/python -m bench.rebuild --entries 1000000
 	$(BIN)/python -m bench.noisy_neighbour
+	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m testkit.measured_page
 
 # Long searches for faults, about a working day. The tests run small ones of the same.

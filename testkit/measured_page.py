@@ -187,6 +187,57 @@ def noisy_neighbour(found: Found) -> Iterator[str]:
         )
 
 
+def gateway(found: Found) -> Iterator[str]:
+    yield "Loads and commits through a socket, with `wrk` as the client and `lakeproof up` as users start it, on 16"
+    yield "tables of 50 columns. Commits set a property of a table chosen at random, without requirements. The peer is"
+    yield "rustberg, a catalog without authentication, policies or a log; it was measured by turns with each commit of"
+    yield "the source that has a column. A ratio compares rates, or p50 of one connection, with the peer in the same run:"
+    runs = found["runs"].values()
+    yield f"| | {' | '.join(f'{_of(run)} | peer | ratio' for run in runs)} |"
+    yield f"|---{'|---:|---:|---:' * len(runs)}|"
+    for kind, figure in (
+        ("load, 8 connections", "per_second"),
+        ("commit, 1 connection", "p50_ms"),
+        ("commit, 16 connections", "per_second"),
+    ):
+        yield f"| {kind} | {' | '.join(_beside_peer(run.get('table', {}).get(kind, {}), figure) for run in runs)} |"
+    yield "An append of ten rows, end to end, with one engine after another (p50):"
+    yield f"| | {' | '.join(f'{_of(run)} | peer | ratio' for run in runs)} |"
+    yield f"|---{'|---:|---:|---:' * len(runs)}|"
+    for engine in ("pyiceberg", "iceberg-go", "spark"):
+        appends = [run.get("engines", {}).get(engine, {}) for run in runs]
+        cells = ({name: one["append"] for name, one in each.items() if "append" in one} for each in appends)
+        yield f"| {engine} | {' | '.join(_beside_peer(each, 'p50_ms') for each in cells)} |"
+    yield from _rates_by_connections(list(runs)[-1])
+
+
+def _of(run: Found) -> str:
+    commits = {part["of"] for part in run.values() if isinstance(part, dict)}
+    return ", ".join(sorted(commits))
+
+
+def _beside_peer(of_target: Found, figure: str) -> str:
+    """Return three cells: our figure, the peer's, and how many times as large ours is."""
+    unit = " ms" if figure.endswith("_ms") else "/s"
+    values = [of_target.get(name, {}).get(figure) for name in ("lakeproof", "rustberg")]
+    cells = ["" if value is None else f"{value:,.1f}{unit}" for value in values]
+    ours, theirs = values
+    return " | ".join([*cells, f"{ours / theirs:.2f}" if ours and theirs else ""])
+
+
+def _rates_by_connections(run: Found) -> Iterator[str]:
+    if not {"loads", "commits"} <= run.keys() or "skipped" in run["loads"]:
+        return
+    yield f"Over numbers of connections, at {_of(run)}:"
+    yield "| connections | loads/s | p50 | p99 | commits/s | p50 | p99 |"
+    yield "|---:|---:|---:|---:|---:|---:|---:|"
+    for kind, loads in run["loads"].items():
+        if kind.partition(" ")[2] in {"connection", "connections"}:
+            sides = (loads["lakeproof"], run["commits"][kind]["lakeproof"])
+            cells = (f"{one['per_second']:,} | {one['p50_ms']} ms | {one['p99_ms']} ms" for one in sides)
+            yield f"| {kind.partition(' ')[0]} | {' | '.join(cells)} |"
+
+
 _SIDES: Final = ("hash", "exact", "1 process", "2 processes")
 SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Append", append),
@@ -204,6 +255,7 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Erasure", erasure),
     ("Flood of wrong keys", key_flood),
     ("Noisy neighbour", noisy_neighbour),
+    ("Gateway", gateway),
 )
 
 

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+How many loads and commits a second, and how long each takes: compared with the peer, over numbers of connections, and
+over numbers of gateway processes.
+
+Each table has 50 columns. Commits set a property of a table chosen at random and have no requirements, so each of them
+can be done whatever happened before it: any answer but 200 is a fault.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.gateway.bench import Bench, Part, ratio
+from bench.gateway.installation import lakeproof_up
+from bench.gateway.target import Target
+from bench.gateway.wrk import Figures, Load, Mode, median_of, wrk_program
+
+TABLES: Final = 16
+NAMESPACE: Final = "bench"
+LOADS, COMMIT, COMMITS = "load, 8 connections", "commit, 1 connection", "commit, 16 connections"
+KINDS: Final = {LOADS: (Mode.LOAD, 8), COMMIT: (Mode.COMMIT, 1), COMMITS: (Mode.COMMIT, 16)}
+GOALS: Final = {"loads_ratio_min": 2.0, "commit_p50_ratio_max": 2.0, "commits_ratio_min": 1.0}
+PROCESSES: Final = "LAKEPROOF_GATEWAY_PROCESSES"
+
+
+def compare(bench: Bench) -> Part:
+    """Measure loads and commits of ours and of the peer by turns; figures are medians of the rounds."""
+    part, targets = Part(), _prepared(bench)
+    rounds: dict[str, dict[str, list[Figures]]] = {kind: {one.name: [] for one in targets} for kind in KINDS}
+    for _ in range(bench.scale.rounds):
+        for kind, (mode, connections) in KINDS.items():
+            for target in targets:
+                bench.settle()
+                load = load_of(bench, mode, connections)
+                rounds[kind][target.name].append(part.measure(target, load, kind))
+    for kind, found in rounds.items():
+        part.figures[kind] = {name: median_of(each) for name, each in found.items()}
+        part.figures[kind]["per_second_of_rounds"] = {
+            name: [one["per_second"] for one in each] for name, each in found.items()
+        }
+    part.figures["memory_mib"] = bench.up.memory_mib()
+    if bench.peer is not None:
+        part.figures["ratios"] = _ratios(part.figures, bench.peer.name)
+        part.figures["goals"] = GOALS
+    return part
+
+
+def loads(bench: Bench) -> Part:
+    """Measure loads over numbers of connections."""
+    return _over_connections(bench, Mode.LOAD)
+
+
+def commits(bench: Bench) -> Part:
+    """Measure commits over numbers of connections."""
+    return _over_connections(bench, Mode.COMMIT)
+
+
+def processes(bench: Bench) -> Part:
+    """Measure with so many gateway processes each, and the memory of all processes of each installation."""
+    part, scale = Part(), bench.scale
+    wrk_program()
+    for count in scale.processes:
+        with lakeproof_up(bench.program, **{PROCESSES: str(count)}) as up:
+            target = up.new_tenant()[1]
+            figures: Figures = {"memory_mib_at_rest": up.memory_mib()}
+            _make_tables(target)
+            for mode, connections in (
+                (Mode.LOAD, 8),
+                (Mode.LOAD, 64),
+                (Mode.COMMIT, 1),
+                (Mode.COMMIT, 16),
+                (Mode.COMMIT, 64),
+            ):
+                up.wait_until_quiet()
+                kind = kind_of(mode, connections)
+                figures[kind] = part.measure(target, load_of(bench, mode, connections), f"{count} processes, {kind}")
+            figures["memory_mib"] = up.memory_mib()
+            part.figures[f"{count} processes"] = figures
+    return part
+
+
+def load_of(bench: Bench, mode: Mode, connections: int) -> Load:
+    """Return the load of most parts: on the tables of `NAMESPACE`, from one thread."""
+    return Load(mode=mode, namespace=NAMESPACE, tables=TABLES, connections=connections, seconds=bench.scale.seconds)
+
+
+def kind_of(mode: Mode, connections: int) -> str:
+    """Return the name of a load in the results."""
+    return f"{mode.value}, {plural(connections, 'connection')}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _over_connections(bench: Bench, mode: Mode) -> Part:
+    part, targets = Part(), _prepared(bench)
+    for connections in bench.scale.connections:
+        for target in targets:
+            bench.settle()
+            found = part.measure(target, load_of(bench, mode, connections), kind_of(mode, connections))
+            part.figures.setdefault(plural(connections, "connection"), {})[target.name] = found
+    return part
+
+
+def _prepared(bench: Bench) -> list[Target]:
+    """Return targets with tables, and with whatever first requests make already made."""
+    wrk_program()
+    targets = bench.targets()
+    for target in targets:
+        _make_tables(target)
+    return targets
+
+
+def _make_tables(target: Target) -> None:
+    with target.connect() as catalog:
+        catalog.make_tables(NAMESPACE, TABLES)
+        for number in range(TABLES):
+            catalog.load(NAMESPACE, f"t{number}")
+
+
+def _ratios(figures: Figures, peer: str) -> dict[str, float]:
+    def of(kind: str, name: str) -> float:
+        return ratio(figures[kind]["lakeproof"][name], figures[kind][peer][name])
+
+    return {
+        "loads_ratio": of(LOADS, "per_second"),
+        "commit_p50_ratio": of(COMMIT, "p50_ms"),
+        "commits_ratio": of(COMMITS, "per_second"),
+    }
