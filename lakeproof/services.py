@@ -34,6 +34,7 @@ from gateway.commit.refusals import Refusals
 from gateway.commit.request_hash import RequestKeys
 from gateway.control.plane import ControlPlane
 from gateway.database import Database, outage_as_unavailable
+from gateway.fresh import FreshReads
 from gateway.identity import Authenticator
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import open_key_macs
@@ -167,6 +168,7 @@ async def open_services(
         appender,
         receipts,
         Database(installation.dsn) as database,
+        FreshReads(installation.dsn, roles) as fresh,
         open_client(settings.upstreams_allowed) as client,
         engine or _engine(settings) as judges,
     ):
@@ -175,7 +177,7 @@ async def open_services(
             contested = await read_contested(connection, warehouse=settings.warehouse)
         system = next(log for log in logs if log.tenant is None)
         lend = partial(database.as_role, roles.gateway)
-        control = ControlPlane(lend)
+        control = ControlPlane(lend, fresh)
         gateway = Gateway(
             append=append,
             clock=now,
@@ -189,6 +191,7 @@ async def open_services(
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
             catalogs=CatalogRegistry(
                 database=database,
+                fresh=fresh,
                 roles=roles,
                 files=MetadataFiles(storage_properties(settings)),
                 warehouse=settings.warehouse,

@@ -9,13 +9,13 @@ table cannot disagree. The guard's SQL (`sql/guards.sql`) checks existence and p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import orjson
 
-from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Page, Snapshots
+from gateway.catalogs.catalog import ANY, Birth, Change, Configuration, Loaded, Page, Shown, Snapshots
 from gateway.catalogs.page_tokens import (
     format_name_token,
     format_namespace_token,
@@ -28,8 +28,10 @@ from gateway.catalogs.table_places import added_places, place_digests, table_pla
 from gateway.confusables import skeleton_columns
 from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
+from gateway.fresh import FreshReads, Question, TableRow
 from gateway.identifiers import Target
 from gateway.metadata.files import MetadataFiles, Written
+from gateway.metadata.kept_answers import AnswerKey
 from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files
 from gateway.mutations import Mutation, Operation
 from ledger.format.guards import Guard, GuardCall
@@ -53,7 +55,8 @@ _AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
 
 class BuiltinCatalog:
     """
-    One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under.
+    One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under. Rows of
+    tables are read by `fresh`, all else over `database`.
 
     `table_config` is what engines are given with each table about its storage, without credentials. Confusable names
     are refused unless the catalog `allows_look_alikes`.
@@ -63,25 +66,32 @@ class BuiltinCatalog:
         self,
         *,
         alias: str,
+        tenant: UUID,
         reader: str,
         warehouse: str,
         database: Database,
+        fresh: FreshReads,
         files: MetadataFiles,
         table_config: Mapping[str, str],
         allows_look_alikes: bool = False,
     ) -> None:
         self._alias = alias
+        self._tenant = tenant
         self._reader = reader
         self._warehouse = warehouse.rstrip("/")
         self._root = parse_place(self._warehouse, field="warehouse")
         self._allows_look_alikes = allows_look_alikes
         self._database = database
+        self._fresh = fresh
         self._files = files
         self._table_config = dict(table_config)
+        self._config_text = orjson.dumps(self._table_config).decode()
 
-    async def load(self, target: Target) -> Loaded:
+    async def load(self, target: Target, *, row: TableRow | None = None) -> Loaded:
         """
         Return the state of `target`, its metadata checked against the digest that was committed.
+
+        `row` is the row of a table if it was read already; without it, it is read now.
 
         Raises:
             UnavailableError: if the database cannot be reached.
@@ -89,20 +99,21 @@ class BuiltinCatalog:
         """
         if target.name is None:
             return await self._load_namespace(target.namespace)
-        names = {"alias": self._alias, "namespace": list(target.namespace), "name": target.name}
-        async with self._database.as_role(self._reader) as connection:
-            namespace = await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone()
-            pointer = await (await connection.execute(_QUERIES["table_pointer"], names)).fetchone()
-        if namespace is None or pointer is None:
-            return Loaded(namespace_exists=namespace is not None)
-        location, digest, places_known, places = pointer
-        metadata = await self._files.read(location, digest=digest)
+        found = row or await self._row(target)
+        pointer = found.pointer
+        if pointer is None:
+            return Loaded(namespace_exists=found.namespace_exists)
+        metadata = await self._files.read(pointer.metadata_location, digest=pointer.metadata_sha256)
         return Loaded(
             namespace_exists=True,
             metadata=metadata,
-            metadata_location=location,
-            places=[bytes(place) for place in places] if places_known else None,
+            metadata_location=pointer.metadata_location,
+            places=pointer.places,
         )
+
+    async def _row(self, target: Target) -> TableRow:
+        fresh = await self._fresh.ask(Question(tenant=self._tenant, table=target))
+        return fresh.table or TableRow(namespace_exists=False, pointer=None)
 
     async def _load_namespace(self, namespace: tuple[str, ...]) -> Loaded:
         names = {"alias": self._alias, "namespace": list(namespace)}
@@ -118,7 +129,9 @@ class BuiltinCatalog:
             is_empty=is_empty,
         )
 
-    async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
+    async def show_table(
+        self, target: Target, snapshots: Snapshots, *, row: TableRow | None = None, held: Collection[str] = ()
+    ) -> Shown | None:
         """
         Return the table as engines see it; None if there is none.
 
@@ -126,11 +139,31 @@ class BuiltinCatalog:
             UnavailableError: if the database cannot be reached.
             MetadataFileError: if the metadata file is gone or is not the one that was committed.
         """
-        loaded = await self.load(target)
-        if loaded.metadata is None or loaded.metadata_location is None:
+        pointer = (row or await self._row(target)).pointer
+        if pointer is None:
             return None
-        metadata = loaded.metadata if snapshots is Snapshots.ALL else _referenced(loaded.metadata)
-        return self._shown(metadata, loaded.metadata_location)
+        key = AnswerKey(pointer.metadata_location, pointer.metadata_sha256, snapshots, self._config_text)
+        kept = self._files.answers.get(key)
+        if held:
+            etag = key.etag() if kept is None else kept.etag
+            if etag in held or ANY in held:
+                return Shown(None, etag)
+        if kept is None:
+            metadata = await self._files.read(pointer.metadata_location, digest=pointer.metadata_sha256)
+            shown = self._shown(
+                metadata if snapshots is Snapshots.ALL else _referenced(metadata), pointer.metadata_location
+            )
+            kept = self._files.answers.keep(key, shown)
+        return Shown(kept.body, kept.etag)
+
+    async def has_table(self, target: Target, *, row: TableRow | None = None) -> bool:
+        """
+        Return whether there is such a table.
+
+        Raises:
+            UnavailableError: if the database cannot be reached.
+        """
+        return (row or await self._row(target)).pointer is not None
 
     def show_change(self, change: Change, location: str | None) -> bytes:
         """Return a changed table as engines see it; one that was only staged has no `location`."""

@@ -5,19 +5,23 @@ The interface of a catalog: the state of a target, what engines see of it, and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from gateway.catalogs.places import StoragePlace
 from gateway.catalogs.replies import Answered, Reply
 from gateway.errors import GatewayError
+from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.metadata import Requirement
 from gateway.metadata.files import Written
 from gateway.mutations import Mutation
 from ledger.format.guards import GuardCall
+
+ANY: Final = "*"
+"""Among entity tags that an engine holds: any that exists (RFC 9110, section 13.1.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,17 @@ class Snapshots(StrEnum):
     REFS = "refs"
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """
+    A table as engines see it: LoadTableResult (JSON), None if the engine has it; and its entity tag (None: it has
+    none).
+    """
+
+    body: bytes | None
+    etag: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """One page of a list, and the token of the next one (None: this is the last page)."""
@@ -89,9 +104,22 @@ class Catalog(Protocol):
             UnavailableError: if the catalog cannot be reached.
         """
 
-    async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
+    async def show_table(
+        self, target: Target, snapshots: Snapshots, *, row: TableRow | None = None, held: Collection[str] = ()
+    ) -> Shown | None:
         """
-        Return the table as engines see it (LoadTableResult, JSON); None if there is none.
+        Return the table as engines see it; None if there is none.
+
+        `row` is the table's row if it was read since the request arrived. The engine has the answers with the entity
+        tags in `held`.
+
+        Raises:
+            UnavailableError: if the catalog cannot be reached.
+        """
+
+    async def has_table(self, target: Target, *, row: TableRow | None = None) -> bool:
+        """
+        Return whether there is such a table; `row` as for `show_table`.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.

@@ -19,6 +19,7 @@ from gateway.catalogs.rest import RestCatalog
 from gateway.catalogs.upstreams import Upstream, Upstreams
 from gateway.database import Database
 from gateway.errors import NotFoundError, PlaceContestedError
+from gateway.fresh import FreshReads
 from gateway.metadata.files import MetadataFiles
 from ledger.store.roles import Roles
 
@@ -57,6 +58,7 @@ class CatalogRegistry:
     """
 
     database: Database
+    fresh: FreshReads
     roles: Roles
     files: MetadataFiles
     warehouse: str
@@ -104,10 +106,12 @@ class CatalogRegistry:
     def _builtin(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> BuiltinCatalog:
         return BuiltinCatalog(
             alias=alias,
+            tenant=tenant,
             reader=self.roles.tenant(tenant),
             # From the tenant and the alias alone, not from options: two tenants never share a folder.
             warehouse=f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}",
             database=self.database,
+            fresh=self.fresh,
             files=self.files,
             table_config=self.table_config,
             allows_look_alikes=options.get(LOOK_ALIKES) == LOOK_ALIKES_ALLOWED,

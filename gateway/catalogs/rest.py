@@ -10,12 +10,12 @@ removed (`rewrite.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Outgoing, Page, Snapshots
+from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Outgoing, Page, Shown, Snapshots
 from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
@@ -26,6 +26,7 @@ from gateway.catalogs.rewrite import table_answer
 from gateway.catalogs.table_places import table_places
 from gateway.catalogs.upstreams import Endpoint, Upstream
 from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedError
+from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.metadata.paths import changed_paths, named_files, path_properties
 from gateway.mutations import Mutation, Operation
@@ -71,7 +72,14 @@ class RestCatalog:
             raise self.upstream.unavailable(answered)
         return Loaded(namespace_exists=True, properties=properties)
 
-    async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
+    async def show_table(
+        self,
+        target: Target,
+        snapshots: Snapshots,
+        *,
+        row: TableRow | None = None,  # noqa: ARG002 - an upstream's tables have none
+        held: Collection[str] = (),  # noqa: ARG002 - nor entity tags that we gave
+    ) -> Shown | None:
         """
         Return the upstream's own answer, without anything that bypasses the gateway; None if there is no such table.
 
@@ -83,7 +91,11 @@ class RestCatalog:
             return None
         if parse_table(answered.body) is None:
             raise self.upstream.unavailable(answered)
-        return await off_loop(self.show_answer, len(answered.body), answered)
+        return Shown(await off_loop(self.show_answer, len(answered.body), answered))
+
+    async def has_table(self, target: Target, *, row: TableRow | None = None) -> bool:
+        """Return whether the upstream shows the table; its own check for existence is not used. Raises as `load`."""
+        return await self.show_table(target, Snapshots.REFS, row=row) is not None
 
     async def configuration(self) -> Configuration:
         """Return the upstream's configuration, without anything that bypasses the gateway. Raises as `load`."""

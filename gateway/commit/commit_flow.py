@@ -76,11 +76,12 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     Raises:
         GatewayError: if it was refused, conflicted, or could not be done; its class says whether anything was changed.
     """
-    principal = await gateway.authenticator.authenticate(request.authorization)
+    arrived = await gateway.authenticator.arrive(request.authorization)
     done(MutationStage.TENANT)
     path = request.target()
     done(MutationStage.IDENTIFIERS)
-    state = await gateway.rules_in_force(principal)
+    # Both were read in step 1: whom the credentials stand for, and what is in force.
+    principal, state = arrived.principal, gateway.rules_at_arrival(arrived)
     done(MutationStage.PRINCIPAL)
     body = await read_body(
         request.chunks,

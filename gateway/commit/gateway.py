@@ -24,7 +24,7 @@ from gateway.control.plane import ControlPlane, ControlState
 from gateway.database import Database
 from gateway.errors import ForbiddenError, UnavailableError
 from gateway.identifiers import Target
-from gateway.identity import Authenticator, Principal
+from gateway.identity import Arrived, Authenticator, Principal
 from ledger.format.event import random_group_id
 from ledger.format.events import CommitDecision
 from ledger.format.sealing import Opener
@@ -111,6 +111,17 @@ class Gateway:
         state = await self.control.current(principal.log_id)
         principal.check_in_force(state, now=self.clock())
         return state
+
+    def rules_at_arrival(self, arrived: Arrived) -> ControlState:
+        """
+        Return the tenant's control plane as it was read with the caller's credentials, which must not have expired
+        since.
+
+        Raises:
+            UnauthorizedError: if they have.
+        """
+        arrived.principal.check_in_force(arrived.state, now=self.clock())
+        return arrived.state
 
     async def check_permitted(
         self, caller: Principal, judgement: Judgement, *, operation: str, target: Target | None

@@ -2,12 +2,14 @@
 """
 What is in force: the control plane of one tenant, folded from its log.
 
-Guarantee: `ControlPlane.current` returns the state as of a control index that is at least the head's at the time of the
-call: it includes every change that was durable before the call, whichever process made it. A control entry of an
-unknown type or version is an error (503): without it a retired policy might be applied, and an old process must not
-fail open.
+Guarantee: `ControlPlane.current` and `current_for` return the state as of a control index that is at least the head's
+at the time of the call: it includes every change that was durable before the call, whichever process made it. A control
+entry of an unknown type or version is an error (503): without it a retired policy might be applied, and an old process
+must not fail open.
 
-`fold` is pure. States are cached by log; the least recently used are dropped, and folded again when needed.
+Heads are read together with what else a request must know (`gateway/fresh/`); entries behind a head that is known are
+read only if there are newer ones. `fold` is pure. States are cached by log; the least recently used are dropped, and
+folded again when needed.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from gateway.control.aggregates import (
     CONTROL_EVENTS,
@@ -35,6 +37,7 @@ from gateway.control.aggregates import (
 )
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
+from gateway.fresh import Fresh, Question
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format import canonical
 from ledger.format.aggregates import key_of
@@ -130,17 +133,61 @@ def parse_control_event(entry: Entry) -> ControlEvent:
     return event
 
 
+class AsksFresh(Protocol):
+    """What reads heads for the control plane (`gateway.fresh.FreshReads`)."""
+
+    async def ask(self, question: Question) -> Fresh:
+        """Return the answer to `question`, read after this call."""
+
+
+class LentHeads:
+    """
+    Reads heads and identities on connections that are lent, one by one, each within `timeout_s`. It reads no tables.
+    """
+
+    def __init__(self, lend: LendConnection, *, timeout_s: float = READ_TIMEOUT_S) -> None:
+        self._lend = lend
+        self._timeout_s = timeout_s
+
+    async def ask(self, question: Question) -> Fresh:
+        """
+        Return the head, and the identity, that `question` asks for.
+
+        Raises:
+            UnavailableError: if the database cannot be reached, or refuses.
+        """
+        query = "control_index" if question.actor is None else "control_index_and_identity"
+        parameters = {"log_id": question.log_id, "actor": question.actor}
+        try:
+            with outage_as_unavailable(_UNREADABLE):
+                async with asyncio.timeout(self._timeout_s), self._lend() as connection:
+                    row = await (await connection.execute(_QUERIES[query], parameters)).fetchone()
+        except TimeoutError as error:
+            raise UnavailableError(_UNREADABLE) from error
+        if row is None:
+            return Fresh()
+        control_index, *identity = row
+        return Fresh(control_index=control_index, identity=identity[0] if identity else None)
+
+
 class ControlPlane:
     """
     The states of all tenants, each brought up to date whenever it is needed.
 
-    `lend` lends connections of the gateway's role, which may read heads and control entries of every log.
+    `lend` lends connections of the gateway's role, which may read heads and control entries of every log. Heads are
+    read by `fresh`, without it on connections that are lent.
     """
 
     def __init__(
-        self, lend: LendConnection, *, states_max: int = STATES_MAX, timeout_s: float = READ_TIMEOUT_S
+        self,
+        lend: LendConnection,
+        fresh: AsksFresh | None = None,
+        *,
+        states_max: int = STATES_MAX,
+        timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         self._lend = lend
+        self._fresh = fresh or LentHeads(lend, timeout_s=timeout_s)
         self._states_max = states_max
         self._timeout_s = timeout_s
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
@@ -155,48 +202,34 @@ class ControlPlane:
             NoSuchLogError: if there is no such log.
             LedgerError: if what is stored is corrupt.
         """
-        state, _ = await self._within_time("control_index", log_id)
+        state, _ = await self.current_for(log_id, Question(log_id=log_id))
         return state
 
-    async def current_with_identity(self, log_id: int, actor: str) -> tuple[ControlState, str | None]:
+    async def current_for(self, log_id: int, question: Question) -> tuple[ControlState, Fresh]:
         """
-        Return what is in force in the log now, and the identity of an actor: None once that is erased.
+        Return what is in force in the log now, and the answer to `question`, which is about this log.
 
-        Reads and raises as `current`.
+        Both are of the same moment, or the state is of a later one. Raises as `current`.
         """
-        state, columns = await self._within_time("control_index_and_identity", log_id, actor=actor)
-        return state, columns[0]
+        # Every caller asks for the head itself: the result of an earlier read may lack changes that were durable before
+        # this call. Only the reading of entries is shared.
+        fresh = await self._fresh.ask(question)
+        if fresh.control_index is None:
+            raise NoSuchLogError(f"log {log_id}: expected a head, found none")
+        slot = self._slot(log_id)
+        if slot.state.as_of < fresh.control_index:
+            await self._bring_up(slot, log_id, fresh.control_index)
+        return slot.state, fresh
 
-    async def _within_time(
-        self, query: str, log_id: int, **parameters: str
-    ) -> tuple[ControlState, Sequence[str | None]]:
+    async def _bring_up(self, slot: _Slot, log_id: int, control_index: int) -> None:
+        """Have the slot's state as of a control index that was read from the head, or a later one."""
         try:
             with outage_as_unavailable(_UNREADABLE):
-                async with asyncio.timeout(self._timeout_s):
-                    return await self._current(query, log_id, parameters)
+                async with asyncio.timeout(self._timeout_s), slot.catching_up:
+                    if slot.state.as_of < control_index:
+                        await self._catch_up(slot, log_id, control_index)
         except TimeoutError as error:
             raise UnavailableError(_UNREADABLE) from error
-
-    async def _current(
-        self, query: str, log_id: int, parameters: Mapping[str, str]
-    ) -> tuple[ControlState, Sequence[str | None]]:
-        # Every caller reads the head itself: the result of an earlier read may lack changes that were durable before
-        # this call. Only the reading of entries is shared.
-        async with self._lend() as connection:
-            row = await (await connection.execute(_QUERIES[query], {"log_id": log_id, **parameters})).fetchone()
-        if row is None:
-            raise NoSuchLogError(f"log {log_id}: expected a head, found none")
-        control_index, *columns = row
-        return await self._state_at(log_id, control_index), columns
-
-    async def _state_at(self, log_id: int, control_index: int) -> ControlState:
-        """Return what is in force as of a control index that was read from the head."""
-        slot = self._slot(log_id)
-        if slot.state.as_of < control_index:
-            async with slot.catching_up:
-                if slot.state.as_of < control_index:
-                    await self._catch_up(slot, log_id, control_index)
-        return slot.state
 
     def _slot(self, log_id: int) -> _Slot:
         slot = self._slots.setdefault(log_id, _Slot())

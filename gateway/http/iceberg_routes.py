@@ -27,7 +27,6 @@ from gateway.errors import BadRequestError, UpstreamAnswerError
 from gateway.http import reads
 from gateway.http.request import chunks, credential
 from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
-from gateway.identity import Principal
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
 
@@ -73,12 +72,13 @@ def endpoints() -> list[str]:
 @router.get("/v1/config")
 async def config(request: Request) -> Response:
     """Answer with the catalog's configuration: the prefix, and which endpoints exist."""
-    gateway, principal = await _authenticate(request)
+    gateway: Gateway = request.app.state.gateway
+    arrived = await gateway.authenticator.arrive(credential(request))
     warehouse = request.query_params.get("warehouse")
     if not warehouse:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
-    found = await reads.configuration(gateway, principal, alias, _onward(request))
+    found = await reads.configuration(gateway, arrived, alias, _onward(request))
     overrides = {**found.overrides, "prefix": f"iceberg/{alias}"}
     return _json({"defaults": dict(found.defaults), "overrides": overrides, "endpoints": endpoints()})
 
@@ -155,13 +155,13 @@ async def load_table(request: Request, alias: str, namespace: str, table: str) -
     snapshots = request.query_params.get("snapshots", Snapshots.ALL)
     if snapshots not in set(Snapshots):
         raise BadRequestError(f"expected 'all' or 'refs', found {snapshots!r:.40}", field="snapshots")
-    return _raw(await reader.show_table(Snapshots(snapshots)))
+    return _raw((await reader.show_table(Snapshots(snapshots))).body or b"")
 
 
 @router.head(TABLE)
 async def table_exists(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Answer 204 if the table exists."""
-    await (await _reader(request, "exists", alias, namespace, table)).show_table(Snapshots.REFS)
+    await (await _reader(request, "exists", alias, namespace, table)).check_table()
     return Response(status_code=204)
 
 
@@ -178,24 +178,29 @@ async def drop_table(request: Request, alias: str, namespace: str, table: str) -
     return Response(status_code=204)
 
 
-async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
-    gateway: Gateway = request.app.state.gateway
-    return gateway, await gateway.authenticator.authenticate(credential(request))
-
-
 async def _reader(
     request: Request, verb: str, alias: str, namespace: str | None = None, table: str | None = None
 ) -> reads.Reader:
-    """Authenticate first, then parse the target: without a namespace it is the `parent` in the query."""
-    gateway, principal = await _authenticate(request)
+    """Return the reader of the target: without a namespace it is the `parent` in the query."""
+    gateway: Gateway = request.app.state.gateway
+    presented = credential(request)
+    try:
+        target = _target(request, alias, namespace, table)
+    except BadRequestError:
+        await gateway.authenticator.authenticate(presented)  # first: a stranger learns only that it is one
+        raise
+    arrived = await gateway.authenticator.arrive(presented, None if target.name is None else target)
+    view = RequestView(method=request.method, path=request.scope["path"], client_version=_client(request))
+    return await reads.permit(gateway, arrived, target, verb=verb, request=view, onward=_onward(request))
+
+
+def _target(request: Request, alias: str, namespace: str | None, table: str | None) -> Target:
     if namespace is None:
         levels = reads.parse_parent(request.query_params.get("parent"))
     else:
         levels = parse_namespace_segment(namespace)
     name = None if table is None else parse_name_segment(table)
-    target = Target(alias=parse_alias(alias), namespace=levels, name=name)
-    view = RequestView(method=request.method, path=request.scope["path"], client_version=_client(request))
-    return await reads.permit(gateway, principal, target, verb=verb, request=view, onward=_onward(request))
+    return Target(alias=parse_alias(alias), namespace=levels, name=name)
 
 
 async def _commit(

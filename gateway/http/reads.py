@@ -8,39 +8,53 @@ after access was permitted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from gateway.catalogs.catalog import Catalog, Configuration, Page, Snapshots
+from gateway.catalogs.catalog import Catalog, Configuration, Page, Shown, Snapshots
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.registry import no_such_catalog
 from gateway.commit.changes import no_such_namespace, no_such_table
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import JudgedRequest
 from gateway.errors import BadRequestError
+from gateway.fresh import TableRow
 from gateway.identifiers import Target, parse_namespace
-from gateway.identity import Principal
+from gateway.identity import Arrived
 from gateway.policy.variables import CommitView, RequestView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One caller, permitted to do one thing to one target of one catalog."""
+    """
+    One caller, permitted to do one thing to one target of one catalog; `row` is the table's row if it was read already.
+    """
 
     catalog: Catalog
     target: Target
+    row: TableRow | None
 
-    async def show_table(self, snapshots: Snapshots) -> bytes:
+    async def show_table(self, snapshots: Snapshots, *, held: Collection[str] = ()) -> Shown:
         """
-        Return the table as engines see it (LoadTableResult, JSON).
+        Return the table as engines see it; the engine has the answers with the entity tags in `held`.
 
         Raises:
             NotFoundError: if there is no such table.
         """
-        shown = await self.catalog.show_table(self.target, snapshots)
+        shown = await self.catalog.show_table(self.target, snapshots, row=self.row, held=held)
         if shown is None:
             raise no_such_table(self.target)
         return shown
+
+    async def check_table(self) -> None:
+        """
+        Check that the table exists.
+
+        Raises:
+            NotFoundError: if there is no such table.
+        """
+        if not await self.catalog.has_table(self.target, row=self.row):
+            raise no_such_table(self.target)
 
     async def load_namespace(self) -> Mapping[str, str]:
         """
@@ -82,10 +96,10 @@ class Reader:
 
 
 async def permit(
-    gateway: Gateway, principal: Principal, target: Target, *, verb: str, request: RequestView, onward: Onward
+    gateway: Gateway, arrived: Arrived, target: Target, *, verb: str, request: RequestView, onward: Onward
 ) -> Reader:
     """
-    Return a reader of `target` for `principal`, if access permits `verb` (load, exists or list).
+    Return a reader of `target` for the caller, if access permits `verb` (load, exists or list).
 
     Raises:
         NotFoundError: if the tenant has no such catalog.
@@ -93,16 +107,17 @@ async def permit(
         ForbiddenError: if no rule permits it, or one forbids it.
         UnavailableError: if access could not be judged.
     """
-    state = await gateway.rules_in_force(principal)
+    principal, state = arrived.principal, gateway.rules_at_arrival(arrived)
     operation = f"{target.kind}.{verb}"
     judged = JudgedRequest(commit=_view(target, operation), principal=principal, request=request)
     judgement = await gateway.judge.read(state, judged, target)
     await gateway.check_permitted(principal, judgement, operation=operation, target=target)
     # Only now: callers who are permitted nothing in the catalog must not learn whether it exists.
-    return Reader(catalog=gateway.catalog(principal.tenant, state, target.alias, onward), target=target)
+    catalog = gateway.catalog(principal.tenant, state, target.alias, onward)
+    return Reader(catalog=catalog, target=target, row=arrived.table)
 
 
-async def configuration(gateway: Gateway, principal: Principal, alias: str, onward: Onward) -> Configuration:
+async def configuration(gateway: Gateway, arrived: Arrived, alias: str, onward: Onward) -> Configuration:
     """
     Return a catalog's configuration, which engines load first.
 
@@ -111,7 +126,7 @@ async def configuration(gateway: Gateway, principal: Principal, alias: str, onwa
         ForwardingLoopError: if the request has already passed this catalog.
         UnavailableError: if access could not be judged.
     """
-    state = await gateway.rules_in_force(principal)
+    principal, state = arrived.principal, gateway.rules_at_arrival(arrived)
     if not await gateway.judge.permits_anything(state, principal, alias=alias):
         raise no_such_catalog(alias)
     return await gateway.catalog(principal.tenant, state, alias, onward).configuration()

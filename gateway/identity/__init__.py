@@ -8,7 +8,7 @@ of wrong keys: `key_lookups.py` (batched lookups), `slow_checks.py` (few slow ha
 answers).
 """
 
-from gateway.identity.authenticator import Authenticator
+from gateway.identity.authenticator import Arrived, Authenticator
 from gateway.identity.principal import Principal, PrincipalSource
 
-__all__ = ["Authenticator", "Principal", "PrincipalSource"]
+__all__ = ["Arrived", "Authenticator", "Principal", "PrincipalSource"]

@@ -18,12 +18,15 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from gateway.control.plane import ControlState
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnauthorizedError
+from gateway.fresh import Fresh, Question, TableRow
+from gateway.identifiers import Target
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, parse_key
 from gateway.identity.key_lookups import KeyLookups
 from gateway.identity.key_macs import KeyMacs
@@ -40,8 +43,20 @@ KNOWN_MAX: Final = 10_000
 class Control(Protocol):
     """The control plane as the authenticator uses it."""
 
-    async def current_with_identity(self, log_id: int, actor: str) -> tuple[ControlState, str | None]:
-        """Return what is in force in the log now, and the actor's identity (None: erased)."""
+    async def current_for(self, log_id: int, question: Question) -> tuple[ControlState, Fresh]:
+        """Return what is in force in the log now, and the answer to `question`, which is about this log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """
+    A request whose credentials were verified: its caller, what is in force, and the row of the table that it names
+    (None: not read). All of it was read at once, after the request arrived.
+    """
+
+    principal: Principal
+    state: ControlState
+    table: TableRow | None
 
 
 class Authenticator:
@@ -79,34 +94,44 @@ class Authenticator:
             UnauthorizedError: if there are none, or they are malformed, unknown, or not in force.
             UnavailableError: if that cannot be determined now.
         """
+        return (await self.arrive(authorization)).principal
+
+    async def arrive(self, authorization: str | None, table: Target | None = None) -> Arrived:
+        """
+        Return the principal as `authenticate` does, and what is in force for it; with `table`, also that table's row.
+
+        Raises as `authenticate`.
+        """
         try:
-            return await self._principal(parse_key(parse_bearer(authorization)))
+            return await self._arrive(parse_key(parse_bearer(authorization)), table)
         except UnauthorizedError:
             await self._pace.wait()
             raise
 
-    async def _principal(self, key: ApiKeyText) -> Principal:
+    async def _arrive(self, key: ApiKeyText, table: Target | None) -> Arrived:
         mac = self._macs.mac(key)
         row = self._remembered(mac) or await self._find(key, mac)
         if row.tenant is None:
             raise NotInForceError
-        state, identity = await self._control.current_with_identity(row.log_id, row.actor)
+        question = Question(log_id=row.log_id, actor=row.actor, tenant=row.tenant, table=table)
+        state, fresh = await self._control.current_for(row.log_id, question)
         in_force = state.keys.get(row.key_id)
-        if in_force is None or identity is None:
+        if in_force is None or fresh.identity is None:
             self._known.pop(mac, None)
             raise NotInForceError
         if in_force.is_expired(self._clock()):
             raise NotInForceError
-        return Principal(
+        principal = Principal(
             tenant=row.tenant,
             log_id=row.log_id,
             actor=row.actor,
             issuer=in_force.issuer,
-            sub=identity,
+            sub=fresh.identity,
             roles=in_force.roles,
             source=PrincipalSource.API_KEY,
             key_id=row.key_id,
         )
+        return Arrived(principal=principal, state=state, table=fresh.table)
 
     async def _find(self, key: ApiKeyText, mac: bytes) -> KeyRow:
         """Steps 2 and 3 for a key that is not in the cache."""

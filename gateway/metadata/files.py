@@ -22,6 +22,7 @@ import orjson
 from pyiceberg.io import FileIO, load_file_io
 
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
+from gateway.metadata.kept_answers import KeptAnswers
 from ledger.errors import FormatError
 from ledger.files.atomic import sync_directory, sync_file
 from ledger.format.json_object import parse_object
@@ -49,7 +50,8 @@ class MetadataFiles:
     """
     Reads, writes and deletes metadata files; blocking work runs in threads.
 
-    `_cache`, `_cached_bytes` and `_ios` belong to the event loop; threads only use a `FileIO` that they are given.
+    `answers` keeps what engines are shown of the files. `_cache`, `_cached_bytes` and `_ios` belong to the event loop;
+    threads only use a `FileIO` that they are given.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class MetadataFiles:
         self._cache: OrderedDict[Written, tuple[int, dict[str, Any]]] = OrderedDict()
         self._cached_bytes = 0
         self._ios: dict[str, FileIO] = {}
+        self.answers: Final = KeptAnswers()
 
     async def prepare(self, location: str) -> None:
         """Load the library for files like `location`: Arrow takes half a second, which the first commit would wait."""

@@ -1,9 +1,4 @@
 -- SPDX-License-Identifier: Apache-2.0
--- name: table_pointer
--- Where a table's metadata is, and which places it is known to take up.
-SELECT metadata_location, metadata_sha256, places_told, places FROM gateway.tables
-WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
-
 -- name: namespace_row
 -- Whether a namespace is there.
 SELECT 1 FROM gateway.namespaces WHERE alias = %(alias)s AND namespace = %(namespace)s::text[]

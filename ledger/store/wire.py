@@ -137,6 +137,33 @@ def bytea_array(values: Sequence[bytes | None]) -> bytes:
     return _array(_BYTEA, values)
 
 
+def parse_bytea_array(data: bytes) -> list[bytes]:
+    """
+    Return the values of a `bytea[]` without NULL, of one dimension or empty.
+
+    Raises:
+        FormatError: if it is another array.
+    """
+    try:
+        dimensions, _, oid = struct.unpack_from("!iiI", data)
+        if dimensions == 0 and oid == _BYTEA:
+            return []
+        dimensions, has_null, oid, count, _ = _ARRAY.unpack_from(data)
+        if (dimensions, has_null, oid) != (1, 0, _BYTEA):
+            raise FormatError("bytea[]", expected="one dimension without NULL", found=data[: _ARRAY.size].hex())
+        values, at = [], _ARRAY.size
+        for _ in range(count):
+            (size,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+            values.append(data[at : at + size])
+            at += size
+    except struct.error as error:
+        raise FormatError("bytea[]", expected="a whole array", found=f"{len(data)} bytes") from error
+    if at != len(data):
+        raise FormatError("bytea[]", expected=f"an array of {at} bytes", found=f"{len(data)} bytes")
+    return values
+
+
 def hash_array(values: Sequence[bytes]) -> bytes:
     """
     Return a `bytea[]` of hashes, 32 bytes each.

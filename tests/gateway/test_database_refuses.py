@@ -18,9 +18,11 @@ from psycopg import sql
 
 from gateway.catalogs import builtin
 from gateway.errors import UnavailableError
+from gateway.fresh import questions
 from gateway.identity.api_keys import mint_key
 from gateway.reconcile.reconciler import Reconciler
-from testkit.gateway.sales import NAMESPACES, ORDERS, error_of
+from ledger.store.wire import Query
+from testkit.gateway.sales import NAMESPACES, ORDERS, TABLES, error_of
 from testkit.ledger.logs import away
 from testkit.servers.gateways import Gateway
 
@@ -82,8 +84,9 @@ async def test_a_statement_of_ours_that_is_wrong_is_no_outage(
 ) -> None:
     for name in builtin._QUERIES:
         monkeypatch.setitem(builtin._QUERIES, name, "SELEC 1")
-    answer = await sales.http.get(ORDERS)
-    assert answer.status_code == 500
+    monkeypatch.setattr(questions, "_TABLES", Query("SELEC 1"))
+    for path in (ORDERS, TABLES):
+        assert (await sales.http.get(path)).status_code == 500
     assert told(caplog) == set()
 
 

@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from gateway.catalogs import upstream as wire
-from gateway.catalogs.catalog import Loaded, Outgoing, Snapshots
+from gateway.catalogs.catalog import Loaded, Outgoing, Shown, Snapshots
 from gateway.catalogs.onward import (
     DELEGATION_HEADER,
     HOPS_HEADER,
@@ -255,9 +255,10 @@ async def test_an_engine_is_shown_the_upstreams_bytes() -> None:
     script = Script(answers={TABLE_PATH: (200, kept), f"{TABLE_PATH}?snapshots=refs": (200, orjson.dumps(TABLE))})
     async with scripted(script) as catalog:
         vending = replace(catalog, onward=Onward(delegation=VENDED))
-        assert await vending.show_table(ORDERS, Snapshots.ALL) == kept
+        assert await vending.show_table(ORDERS, Snapshots.ALL) == Shown(kept)
         shown = await catalog.show_table(ORDERS, Snapshots.REFS)
-        assert orjson.loads(shown or b"")["config"] == {"s3.region": "r"}
+        assert shown is not None
+        assert orjson.loads(shown.body or b"")["config"] == {"s3.region": "r"}
     assert [each.get(DELEGATION_HEADER.lower()) for each in script.received_headers] == [VENDED, VENDED, None]
 
 

@@ -70,6 +70,22 @@ def test_single_values_are_parsed_as_what_they_were(number: int, time: datetime)
     assert wire.parse_timestamptz(wire.timestamptz(time)) == time
 
 
+@given(
+    blobs=st.lists(st.binary(max_size=20), max_size=5), cut=st.integers(1, 30), more=st.binary(min_size=1, max_size=5)
+)
+def test_an_array_of_bytes_is_parsed_as_what_it_was_and_no_other_is(blobs: list[bytes], cut: int, more: bytes) -> None:
+    data = wire.bytea_array(blobs)
+    assert wire.parse_bytea_array(data) == blobs
+    for other in (
+        data[:-cut],
+        wire.bytea_array([*blobs, None]),
+        wire.text_array(["a"]),
+        *([data + more] if blobs else []),
+    ):
+        with pytest.raises(FormatError, match=r"bytea\[\]"):
+            wire.parse_bytea_array(other)
+
+
 def test_a_number_that_does_not_fit_is_refused() -> None:
     with pytest.raises(OverflowError):
         wire.int4(2**31)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a request may ask of the database before it is judged, the statements that ask it for many, and the answers.
+
+All questions of one exchange are read in one transaction, from one snapshot: the rules in force and the table are of
+the same moment. Each part is read by the role that may: heads and identities by the gateway's, tables by their
+tenant's, which sees its own rows alone (row-level security).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from gateway.identifiers import NAMESPACE_SEPARATOR, Target
+from ledger.errors import FormatError
+from ledger.store.queries import load_queries
+from ledger.store.roles import Roles
+from ledger.store.wire import (
+    BinaryValue,
+    Query,
+    Statement,
+    StatementResult,
+    int4_array,
+    parse_bytea_array,
+    parse_int,
+    rows,
+    text_array,
+)
+
+_QUERIES: Final = load_queries("gateway", "fresh.sql")
+_TAKE_ROLE: Final = Query(_QUERIES["take_role"])
+_HEADS: Final = Query(_QUERIES["heads"])
+_TABLES: Final = Query(_QUERIES["tables"])
+_BEGIN: Final[Statement] = (Query("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"), {})
+_COMMIT: Final[Statement] = (Query("COMMIT"), {})
+ROLLBACK: Final[Statement] = (Query("ROLLBACK"), {})
+"""Ends the transaction of an exchange that failed."""
+_TRUE: Final = b"\x01"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """
+    What one request asks: the newest control entry of log `log_id`, there the identity of `actor`, and the row of
+    `table` of `tenant`. Each may be None.
+    """
+
+    log_id: int | None = None
+    actor: str | None = None
+    tenant: UUID | None = None
+    table: Target | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """
+    A table's pointer: location and SHA-256 (hex) of its metadata, and the digests of its places (None: the log has not
+    told them).
+    """
+
+    metadata_location: str
+    metadata_sha256: str
+    places: Sequence[bytes] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """A table in the database: whether its namespace exists, and its pointer (None: there is no such table)."""
+
+    namespace_exists: bool
+    pointer: Pointer | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """
+    The answer to a question; None for what was not asked, and for what there is not.
+
+    `control_index` is None if there is no such log, `identity` if the actor has none (any more).
+    """
+
+    control_index: int | None = None
+    identity: str | None = None
+    table: TableRow | None = None
+
+
+class Exchange:
+    """
+    Several questions, as the statements of one transaction; what several ask is read once.
+    """
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._questions = questions
+        self._heads: dict[tuple[int, str | None], int] = {}
+        """Log and actor, and the place of the pair in the statement, from 1."""
+        self._tables: dict[UUID, dict[Target, int]] = {}
+        """By tenant, its tables and their places in the statement, from 1."""
+        for question in questions:
+            if question.log_id is not None:
+                pair = (question.log_id, question.actor)
+                if pair not in self._heads:
+                    self._heads[pair] = len(self._heads) + 1
+            if question.table is not None and question.tenant is not None:
+                tables = self._tables.setdefault(question.tenant, {})
+                if question.table not in tables:
+                    tables[question.table] = len(tables) + 1
+
+    def statements(self, roles: Roles) -> Iterator[Statement]:
+        """
+        Yield BEGIN, the reads with the role of each before it, and COMMIT.
+
+        Raises:
+            FormatError: if a name has no form in UTF-8.
+        """
+        yield _BEGIN
+        if self._heads:
+            yield _take_role(roles.gateway)
+            yield (
+                _HEADS,
+                {
+                    "log_ids": int4_array([log_id for log_id, _ in self._heads]),
+                    "actors": text_array([actor for _, actor in self._heads]),
+                },
+            )
+        for tenant, tables in self._tables.items():
+            yield _take_role(roles.tenant(tenant))
+            yield (
+                _TABLES,
+                {
+                    "aliases": text_array([table.alias for table in tables]),
+                    "namespaces": text_array([NAMESPACE_SEPARATOR.join(table.namespace) for table in tables]),
+                    "names": text_array([table.name for table in tables]),
+                },
+            )
+        yield _COMMIT
+
+    def answers(self, results: Sequence[StatementResult]) -> Iterator[Fresh]:
+        """
+        Yield the answer to each question, from the results of all statements.
+
+        Raises:
+            FormatError: if a row is not of its form.
+        """
+        reads = iter(results[2:-1:2])  # without BEGIN, roles and COMMIT
+        heads = {_number(n): (index, identity) for n, index, identity in rows(next(reads))} if self._heads else {}
+        tables = {tenant: {_number(n): _row(*columns) for n, *columns in rows(next(reads))} for tenant in self._tables}
+        for question in self._questions:
+            control_index = identity = None
+            if question.log_id is not None:
+                found = heads.get(self._heads[question.log_id, question.actor])
+                control_index, identity = found or (None, None)
+            row = None
+            if question.table is not None and question.tenant is not None:
+                row = tables[question.tenant][self._tables[question.tenant][question.table]]
+            yield Fresh(
+                control_index=None if control_index is None else parse_int(control_index),
+                identity=None if identity is None else identity.decode(),
+                table=row,
+            )
+
+
+def _take_role(role: str) -> Statement:
+    return _TAKE_ROLE, {"role": role.encode()}
+
+
+def _number(value: BinaryValue) -> int:
+    if value is None:
+        raise FormatError("answer of the database", expected="the number of a question", found=None)
+    return parse_int(value)
+
+
+def _row(exists: BinaryValue, location: BinaryValue, digest: BinaryValue, places: BinaryValue) -> TableRow:
+    pointer = None
+    if location is not None and digest is not None:
+        pointer = Pointer(
+            metadata_location=location.decode(),
+            metadata_sha256=digest.decode(),
+            places=None if places is None else parse_bytea_array(places),
+        )
+    return TableRow(namespace_exists=exists == _TRUE, pointer=pointer)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Tables as engines were shown them: the bytes of the answer, kept next to the metadata files they were made of.
+
+What an answer is made of never changes (a metadata file is immutable, and its digest is in the key), so a kept answer
+never becomes wrong. It is only dropped to make room: the least recently used one first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+
+_TAG_SIZE_BYTES: Final = 16
+_FORM: Final = "LoadTableResult 1"
+"""Changes when the same metadata is shown in other bytes: an entity tag stands for bytes (RFC 9110, section 8.8.1)."""
+
+
+class AnswerKey(NamedTuple):
+    """What an answer is made of: the committed metadata file, which of its snapshots, and the table's configuration."""
+
+    metadata_location: str
+    metadata_sha256: str
+    snapshots: str
+    config: str
+
+    def etag(self) -> str:
+        """Return the answer's entity tag: the same in every process, and different for every other answer."""
+        digest = hashlib.blake2b("\x00".join((_FORM, *self)).encode(), digest_size=_TAG_SIZE_BYTES)
+        return f'"{digest.hexdigest()}"'
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """An answer's entity tag and its bytes."""
+
+    etag: str
+    body: bytes
+
+
+class KeptAnswers:
+    """
+    Keeps answers up to `kept_bytes_max` in all. Event loop only.
+    """
+
+    def __init__(self, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._kept_bytes_max = kept_bytes_max
+        self._kept: OrderedDict[AnswerKey, KeptAnswer] = OrderedDict()
+        self._kept_bytes = 0
+
+    def get(self, key: AnswerKey) -> KeptAnswer | None:
+        """Return the answer made of `key`, if it is kept."""
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+        return kept
+
+    def keep(self, key: AnswerKey, body: bytes) -> KeptAnswer:
+        """Return the answer with its tag, and keep it, unless it alone is over the bound."""
+        answer = KeptAnswer(key.etag(), body)
+        if key not in self._kept and len(body) <= self._kept_bytes_max:
+            self._kept[key] = answer
+            self._kept_bytes += len(body)
+            while self._kept_bytes > self._kept_bytes_max:
+                _, dropped = self._kept.popitem(last=False)
+                self._kept_bytes -= len(dropped.body)
+        return answer
