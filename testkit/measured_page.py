@@ -191,7 +191,7 @@ def gateway(found: Found) -> Iterator[str]:
     yield "Loads and commits through a socket, with `wrk` as the client and `lakeproof up` as users start it, on 16"
     yield "tables of 50 columns. Commits set a property of a table chosen at random, without requirements. The peer is"
     yield "rustberg, a catalog without authentication, policies or a log; it was measured by turns with each commit of"
-    yield "the source that has a column. A ratio compares rates, or p50 of one connection, with the peer in the same run:"
+    yield "the source that has a column. A ratio compares rates, or the p50 of one connection, with the peer:"
     runs = found["runs"].values()
     yield f"| | {' | '.join(f'{_of(run)} | peer | ratio' for run in runs)} |"
     yield f"|---{'|---:|---:|---:' * len(runs)}|"
