@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Metadata files of the built-in catalog: written once, read with their digest checked, through PyIceberg's FileIO.
+Metadata files of the built-in catalog: written once, read with their digest checked.
 
 A metadata file is immutable, so files that were read are cached by location and digest. None is ever overwritten: each
 has its own name, and an existing file is an error. A write is durable before it returns, new folders included: the log
-must never name a file that a power failure can undo.
+must never name a file that a power failure can undo. Files of this machine are written by `local_files.py`, those of
+object stores through PyIceberg's FileIO.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import orjson
@@ -23,12 +25,15 @@ from pyiceberg.io import FileIO, load_file_io
 
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
 from gateway.metadata.kept_answers import KeptAnswers
+from gateway.metadata.local_files import LinkLeadsOutError, LocalFiles, NewFile
 from ledger.errors import FormatError
-from ledger.files.atomic import sync_directory, sync_file
 from ledger.format.json_object import parse_object
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
+
+_Key: TypeAlias = tuple[str, str]
+"""Location and SHA-256 (hex)."""
 
 
 class MetadataFileError(GatewayError):
@@ -40,10 +45,11 @@ class MetadataFileError(GatewayError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A metadata file as it was written: its location and the SHA-256 (hex) of its bytes."""
+    """A metadata file as it was written: its location, the SHA-256 (hex) of its bytes, and these (`data`)."""
 
     location: str
     sha256: str
+    data: bytes = field(default=b"", compare=False, repr=False)
 
 
 class MetadataFiles:
@@ -59,14 +65,20 @@ class MetadataFiles:
     ) -> None:
         self._properties = dict(properties or {})
         self._cached_bytes_max = cached_bytes_max
-        self._cache: OrderedDict[Written, tuple[int, dict[str, Any]]] = OrderedDict()
+        self._cache: OrderedDict[_Key, tuple[int, dict[str, Any]]] = OrderedDict()
         self._cached_bytes = 0
         self._ios: dict[str, FileIO] = {}
         self.answers: Final = KeptAnswers()
+        self._local = LocalFiles()
 
     async def prepare(self, location: str) -> None:
-        """Load the library for files like `location`: Arrow takes half a second, which the first commit would wait."""
-        await asyncio.to_thread(self._io, location)
+        """
+        Load the library for files like `location`: it takes half a second, which the first commit would wait.
+
+        Local files need none.
+        """
+        if local_path(location) is None:
+            await asyncio.to_thread(self._io, location)
 
     async def read(self, location: str, *, digest: str) -> dict[str, Any]:
         """
@@ -76,15 +88,18 @@ class MetadataFiles:
             MetadataFileError: if the file is gone, too large, or its SHA-256 is not `digest`.
             UnavailableError: if an object store does not answer.
         """
-        file = Written(location=location, sha256=digest)
-        if (cached := self._cache.get(file)) is not None:
-            self._cache.move_to_end(file)
+        key = location, digest
+        if (cached := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
             return cached[1]
-        data = await asyncio.to_thread(_read, self._io(location), location)
+        if (path := local_path(location)) is not None:
+            data = await asyncio.to_thread(_read_local, path)
+        else:
+            data = await asyncio.to_thread(_read, self._io(location), location)
         if (found := sha256(data).hexdigest()) != digest:
             raise MetadataFileError(f"{location}: expected the committed file (sha256 {digest}), found sha256 {found}")
         metadata = _parse(location, data)
-        self._keep(file, len(data), metadata)
+        self._keep(key, len(data), metadata)
         return metadata
 
     async def write(self, location: str, metadata: dict[str, Any], *, within: str) -> Written:
@@ -100,10 +115,22 @@ class MetadataFiles:
             raise BadRequestError(
                 f"expected at most {METADATA_SIZE_BYTES_MAX} bytes of metadata, found {len(data)}: expire snapshots"
             )
-        await asyncio.to_thread(_write, self._io(location), location, data, within)
-        written = Written(location=location, sha256=sha256(data).hexdigest())
-        self._keep(written, len(data), metadata)
+        try:
+            await self._write(location, data, within)
+        except LinkLeadsOutError as error:
+            raise BadRequestError(str(error), field="location") from error
+        except OSError as error:
+            raise UnavailableError(f"the table's metadata cannot be written, nothing was changed: {error}") from error
+        written = Written(location=location, sha256=sha256(data).hexdigest(), data=data)
+        self._keep((location, written.sha256), len(data), metadata)
         return written
+
+    async def _write(self, location: str, data: bytes, within: str) -> None:
+        path, root = local_path(location), local_path(within)
+        if path is not None and root is not None:
+            await self._local.write(NewFile(path=path, data=data, within=root))
+        else:
+            await asyncio.to_thread(_write, self._io(location), location, data)
 
     async def delete(self, written: Written) -> None:
         """
@@ -112,9 +139,11 @@ class MetadataFiles:
         Raises:
             MetadataFileError: if it cannot be deleted.
         """
-        size_bytes, _ = self._cache.pop(written, (0, {}))
+        size_bytes, _ = self._cache.pop((written.location, written.sha256), (0, {}))
         self._cached_bytes -= size_bytes
-        await asyncio.to_thread(_delete, self._io(written.location), written.location)
+        path = local_path(written.location)
+        delete = partial(self._io(written.location).delete, written.location) if path is None else path.unlink
+        await asyncio.to_thread(_delete, delete, written.location)
 
     def _io(self, location: str) -> FileIO:
         """One for each kind of storage: it holds connections."""
@@ -123,10 +152,10 @@ class MetadataFiles:
             self._ios[scheme] = load_file_io(self._properties, location)
         return self._ios[scheme]
 
-    def _keep(self, file: Written, size_bytes: int, metadata: dict[str, Any]) -> None:
-        if file in self._cache or size_bytes > self._cached_bytes_max:
+    def _keep(self, key: _Key, size_bytes: int, metadata: dict[str, Any]) -> None:
+        if key in self._cache or size_bytes > self._cached_bytes_max:
             return
-        self._cache[file] = (size_bytes, metadata)
+        self._cache[key] = (size_bytes, metadata)
         self._cached_bytes += size_bytes
         while self._cached_bytes > self._cached_bytes_max:
             _, (dropped_bytes, _) = self._cache.popitem(last=False)
@@ -144,48 +173,40 @@ def _read(io: FileIO, location: str) -> bytes:
     try:
         with io.new_input(location).open() as stream:
             data = bytes(stream.read(METADATA_SIZE_BYTES_MAX + 1))
+    except FileNotFoundError as error:
+        raise _unreadable(location, error) from error
     except OSError as error:
-        if local_path(location) is None and not isinstance(error, FileNotFoundError):
-            raise UnavailableError(f"{location}: the object store does not answer, try again: {error}") from error
-        raise MetadataFileError(f"{location}: the table's metadata cannot be read: {error}") from error
+        raise UnavailableError(f"{location}: the object store does not answer, try again: {error}") from error
+    return _bounded(location, data)
+
+
+def _read_local(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(METADATA_SIZE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _unreadable(str(path), error) from error
+    return _bounded(str(path), data)
+
+
+def _unreadable(location: str, error: OSError) -> MetadataFileError:
+    return MetadataFileError(f"{location}: the table's metadata cannot be read: {error}")
+
+
+def _bounded(location: str, data: bytes) -> bytes:
     if len(data) > METADATA_SIZE_BYTES_MAX:
         raise MetadataFileError(f"{location}: expected at most {METADATA_SIZE_BYTES_MAX} bytes of metadata, found more")
     return data
 
 
-def _write(io: FileIO, location: str, data: bytes, within: str) -> None:
-    path, root = local_path(location), local_path(within)
+def _write(io: FileIO, location: str, data: bytes) -> None:
+    with io.new_output(location).create(overwrite=False) as stream:
+        stream.write(data)
+
+
+def _delete(delete: Callable[[], object], location: str) -> None:
     try:
-        if path is not None and root is not None:
-            _check_within(path.parent, root)
-        unsynced = [] if path is None else list(_folders_to_sync(path))
-        with io.new_output(location).create(overwrite=False) as stream:
-            stream.write(data)
-        if path is not None:
-            sync_file(path)
-        for folder in unsynced:
-            sync_directory(folder)
-    except OSError as error:
-        raise UnavailableError(f"the table's metadata cannot be written, nothing was changed: {error}") from error
-
-
-def _check_within(folder: Path, root: Path) -> None:
-    """A client that can write into a table's folder could put a link there that leads to another tenant's."""
-    if not folder.resolve().is_relative_to(root.resolve()):
-        raise BadRequestError(f"expected a folder of {root}, found a link that leads out of it", field="location")
-
-
-def _folders_to_sync(path: Path) -> Iterator[Path]:
-    """Yield the folders whose entries change when `path` is made: up to the first that is there already."""
-    for folder in path.parents:
-        yield folder
-        if folder.exists():
-            return
-
-
-def _delete(io: FileIO, location: str) -> None:
-    try:
-        io.delete(location)
+        delete()
     except FileNotFoundError:
         return
     except OSError as error:

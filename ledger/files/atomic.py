@@ -145,21 +145,7 @@ def sync_directory(path: Path) -> None:
     Raises:
         OSError: if that fails.
     """
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def sync_file(path: Path) -> None:
-    """
-    Wait until the contents of a file, which others have written and closed, are on the disk.
-
-    Raises:
-        OSError: if that fails.
-    """
-    _sync(path, os.O_RDONLY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

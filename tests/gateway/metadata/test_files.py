@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -127,25 +126,6 @@ async def test_deleting_is_repeatable(warehouse: str) -> None:
     (root_of(warehouse) / "folder").mkdir()
     with pytest.raises(MetadataFileError, match="cannot be deleted"):
         await files.delete(Written(location=f"{warehouse}/folder", sha256="0" * 64))
-
-
-async def test_every_folder_that_is_new_is_made_durable_with_the_file(
-    warehouse: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced = []
-    real = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    files = MetadataFiles()
-    await files.write(f"{warehouse}/tenant/lake/t/metadata/0.json", METADATA, within=warehouse)
-    assert synced == ["0.json", "metadata", "t", "lake", "tenant", "warehouse"]
-    synced.clear()
-    await files.write(f"{warehouse}/tenant/lake/t/metadata/1.json", METADATA, within=warehouse)
-    assert synced == ["1.json", "metadata"]
 
 
 async def test_a_link_out_of_the_warehouse_is_not_followed(warehouse: str, tmp_path: Path) -> None:
