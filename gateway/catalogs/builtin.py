@@ -169,6 +169,14 @@ class BuiltinCatalog:
         """Return a changed table as engines see it; one that was only staged has no `location`."""
         return self._shown(change.metadata or {}, location)
 
+    def show_written(self, written: Written) -> bytes:
+        """Return the table of a metadata file that was just written as engines see it: the file's own bytes."""
+        return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (
+            orjson.dumps(written.location),
+            written.data,
+            orjson.dumps(self._table_config),
+        )
+
     def _shown(self, metadata: Mapping[str, Any], location: str | None) -> bytes:
         body: dict[str, Any] = {"metadata": metadata, "config": self._table_config}
         return orjson.dumps(body if location is None else {"metadata-location": location, **body})

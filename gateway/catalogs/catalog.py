@@ -208,6 +208,9 @@ class SwapsPointer(Catalog, Protocol):
         `location` is that of its metadata; None for a table that was only staged.
         """
 
+    def show_written(self, written: Written) -> bytes:
+        """Return the table of a file that `write` has returned as engines see it (LoadTableResult, JSON)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:

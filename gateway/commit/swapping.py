@@ -64,7 +64,7 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
         return outcome
     approved.done(MutationStage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
-        return approved.answer(catalog.show_change(change, written.location) if written else None)
+        return approved.answer(catalog.show_written(written) if written else None)
     await _discard(catalog, written)
     return None
 
