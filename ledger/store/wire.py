@@ -29,6 +29,8 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 import psycopg
+from psycopg.abc import Buffer, Transformer
+from psycopg.adapt import PyFormat
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
@@ -48,7 +50,10 @@ _BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT, _TIMESTAMPTZ, _UUID = 16, 17, 20, 21,
 
 PREPARE_AFTER: Final = 5
 """Uses of a query on one connection before it is prepared, as the driver does it."""
-_PLACEHOLDER = re.compile(r"%\((\w+)\)[bs]")
+PREPARED_MAX: Final = 256
+"""Prepared queries of one connection. A query counts once for each combination of the types of its parameters."""
+_PLACEHOLDER = re.compile(r"%\((\w+)\)([bst])")
+_FORMATS: Final = {"s": PyFormat.AUTO, "b": PyFormat.BINARY, "t": PyFormat.TEXT}
 
 
 def int4(value: int) -> bytes:
@@ -210,19 +215,36 @@ def _array_of_equal(oid: int, size_bytes: int, values: Sequence[bytes]) -> bytes
 class Query:
     """A query with its parameters numbered; `Query("… %(name)s …")` takes the placeholders of the driver."""
 
-    __slots__ = ("names", "text")
+    __slots__ = ("formats", "names", "text")
 
     def __init__(self, text: str) -> None:
-        self.names: Final = tuple(dict.fromkeys(_PLACEHOLDER.findall(text)))
+        formats = {name: _FORMATS[letter] for name, letter in _PLACEHOLDER.findall(text)}
+        self.names: Final = tuple(formats)
+        self.formats: Final = tuple(formats.values())
+        """In which form the driver dumps each parameter."""
         numbers = {name: f"${number}" for number, name in enumerate(self.names, start=1)}
         self.text: Final = _PLACEHOLDER.sub(lambda found: numbers[found[1]], text).replace("%%", "%").encode()
 
 
-Statement: TypeAlias = tuple[Query, Mapping[str, BinaryValue]]
-"""A query and its parameters by name, in PostgreSQL's binary form."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedValues:
+    """The parameters of a query, in their order, as the driver dumps Python's values: see `dump`."""
+
+    values: Sequence[Buffer | None]
+    types: tuple[int, ...] | None
+    """Object ids of types; None: the server finds them out."""
+    formats: Sequence[Format]
+
+
+Statement: TypeAlias = tuple[Query, Mapping[str, BinaryValue] | DumpedValues]
+"""A query and its parameters: by name, in PostgreSQL's binary form, or as the driver dumps them."""
 
 StatementResult: TypeAlias = PGresult
 """The result of one statement; see `rows`, `tag`."""
+
+
+_Prepared: TypeAlias = tuple[Query, tuple[int, ...] | None]
+"""What is prepared: a query for parameters of some types. None: the server finds the types out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -233,9 +255,23 @@ class _Exchange:
     expected: deque[bool] = field(default_factory=deque)
     """One for each result that is still to come; False: it is dropped (a query was prepared)."""
     results: list[StatementResult] = field(default_factory=list)
-    prepares: list[Query] = field(default_factory=list)
-    """What it prepares, if nothing before that fails."""
+    prepares: deque[_Prepared] = field(default_factory=deque)
+    """What it prepares, and the server has not yet said that it has."""
     error: psycopg.Error | None = None
+
+
+def dump(query: Query, parameters: Mapping[str, object], transformer: Transformer) -> Statement:
+    """
+    Return a statement whose parameters, Python's values by name, are dumped as the driver does it.
+
+    Raises:
+        psycopg.Error: if a parameter is missing, or is of a class that cannot be adapted.
+        TypeError, ValueError: if a value has no form in SQL.
+    """
+    if missing := [name for name in query.names if name not in parameters]:
+        raise psycopg.ProgrammingError(f"query parameter missing: {', '.join(sorted(missing))}")
+    values = transformer.dump_sequence([parameters[name] for name in query.names], query.formats)
+    return query, DumpedValues(values=values, types=transformer.types, formats=transformer.formats or ())
 
 
 class Pipeline:
@@ -246,10 +282,10 @@ class Pipeline:
         self._pgconn = connection.pgconn
         self._socket = self._pgconn.socket
         self._loop = asyncio.get_running_loop()
-        self._uses: dict[Query, int] = {}
-        """How often each query was sent on this connection."""
-        self._prepared: dict[Query, bytes] = {}
-        """The names of prepared queries; a failed exchange removes those that it was to prepare."""
+        self._uses: dict[_Prepared, int] = {}
+        """How often each query was sent on this connection, until it was prepared."""
+        self._prepared: dict[_Prepared, bytes] = {}
+        """The names of prepared queries; a failed exchange removes those that it did not come to."""
         self._names = count()
         self._sent: deque[_Exchange] = deque()
         """Waiting for results, in order; the last one may still be open for more statements."""
@@ -266,7 +302,12 @@ class Pipeline:
         """
         exchange = self._open or self._begin()
         for query, parameters in statements:
-            self._send(exchange, query, [parameters[name] for name in query.names])
+            if isinstance(parameters, DumpedValues):
+                self._send(exchange, query, parameters, Format.TEXT)
+            else:
+                values = [parameters[name] for name in query.names]
+                binary = DumpedValues(values=values, types=None, formats=[Format.BINARY] * len(values))
+                self._send(exchange, query, binary, Format.BINARY)
 
     def sync(self) -> asyncio.Future[list[StatementResult]]:
         """
@@ -314,21 +355,26 @@ class Pipeline:
         self._sent.append(exchange)
         return exchange
 
-    def _send(self, exchange: _Exchange, query: Query, parameters: Sequence[BinaryValue]) -> None:
-        name = self._prepared.get(query)
+    def _send(self, exchange: _Exchange, query: Query, parameters: DumpedValues, result: Format) -> None:
+        values, types, formats = parameters.values, parameters.types, parameters.formats
+        name = self._name(exchange, (query, types))
         if name is None:
+            self._pgconn.send_query_params(query.text, values, types, formats, result)
+        else:
+            self._pgconn.send_query_prepared(name, values, formats, result)
+        exchange.expected.append(True)
+
+    def _name(self, exchange: _Exchange, query: _Prepared) -> bytes | None:
+        """Return the name under which a query is prepared; prepares it when it is used often; None if it is not."""
+        name = self._prepared.get(query)
+        if name is None and len(self._prepared) < PREPARED_MAX:
             uses = self._uses[query] = self._uses.get(query, 0) + 1
             if uses > PREPARE_AFTER:
                 name = self._prepared[query] = b"wire_%d" % next(self._names)
-                self._pgconn.send_prepare(name, query.text)
+                self._pgconn.send_prepare(name, query[0].text, query[1])
                 exchange.prepares.append(query)
                 exchange.expected.append(False)
-        formats = [Format.BINARY] * len(parameters)
-        if name is None:
-            self._pgconn.send_query_params(query.text, parameters, None, formats, Format.BINARY)
-        else:
-            self._pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
-        exchange.expected.append(True)
+        return name
 
     def _write(self) -> None:
         try:
@@ -351,9 +397,8 @@ class Pipeline:
         match result.status:
             case ExecStatus.PIPELINE_SYNC:
                 self._sent.popleft()
-                if exchange.error is not None:
-                    for query in exchange.prepares:  # the server may not have prepared them: again, by another name
-                        self._prepared.pop(query, None)
+                for query in exchange.prepares:  # skipped behind an error: prepared again, by another name
+                    self._prepared.pop(query, None)
                 if not self._sent:
                     self._let_go()
                     self._pgconn.exit_pipeline_mode()
@@ -365,6 +410,8 @@ class Pipeline:
             case _:
                 if exchange.expected.popleft():
                     exchange.results.append(result)
+                else:
+                    exchange.prepares.popleft()
 
     def _fail(self, error: psycopg.Error) -> None:
         """End every exchange: with the error that it had already, or with this one."""
@@ -402,6 +449,13 @@ def tag(result: StatementResult) -> bytes:
     Return the command tag of a result: `COMMIT`, `INSERT 0 3`.
     """
     return result.command_status or b""
+
+
+def affected(result: StatementResult) -> int:
+    """
+    Return how many rows a statement changed or returned, as the driver counts them.
+    """
+    return result.ntuples if result.status == ExecStatus.TUPLES_OK else result.command_tuples or 0
 
 
 def _error_of(result: StatementResult) -> psycopg.Error:

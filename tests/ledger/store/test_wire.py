@@ -6,18 +6,27 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg import AsyncConnection
+from psycopg.adapt import Transformer
+from psycopg.types.json import Jsonb
 
 from ledger.store.session import is_refusal
 from ledger.store.wire import (
     PREPARE_AFTER,
+    PREPARED_MAX,
     Pipeline,
     Query,
     Statement,
     StatementResult,
+    affected,
+    dump,
     int4,
     int4_array,
     parse_int,
@@ -60,6 +69,7 @@ def number_in(answer: StatementResult) -> int:
 def test_parameters_are_numbered_as_they_first_stand() -> None:
     query = Query("SELECT %(b)s, %(a)b::bytea, %(b)s LIKE 'x%%'")
     assert query.names == ("b", "a")
+    assert Query("SELECT %(c)t, %(a)s").names == ("c", "a")
     assert query.text == b"SELECT $1, $2::bytea, $1 LIKE 'x%'"
 
 
@@ -81,6 +91,112 @@ async def test_a_query_is_prepared_after_some_uses_and_answers_as_before(
         assert [number_in(answer) for answer in await wire.sync()] == [2 * number]
     prepared = await (await connection.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()
     assert prepared == (1,)
+
+
+async def prepared(connection: AsyncConnection) -> list[str]:
+    """Return the statements that the server has prepared for this connection."""
+    cursor = await connection.execute("SELECT statement FROM pg_prepared_statements")
+    return [statement for (statement,) in await cursor.fetchall()]
+
+
+async def test_a_query_that_fails_is_prepared_once_and_those_behind_it_when_they_are_reached(
+    connection: AsyncConnection, wire: Pipeline
+) -> None:
+    share = Query("SELECT 1 / %(n)s::integer")
+    for _ in range(3 * PREPARE_AFTER):
+        wire.send((share, {"n": int4(0)}), double(1))
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await wire.sync()
+    assert await prepared(connection) == ["SELECT 1 / $1::integer"]
+    for number in range(3):
+        wire.send((share, {"n": int4(1)}), double(number))
+        assert [number_in(answer) for answer in await wire.sync()] == [1, 2 * number]
+    assert sorted(await prepared(connection)) == ["SELECT $1::integer * 2", "SELECT 1 / $1::integer"]
+
+
+async def test_no_more_than_so_many_queries_are_prepared(connection: AsyncConnection, wire: Pipeline) -> None:
+    for number in range(PREPARED_MAX + 10):
+        query = Query(f"SELECT {number}")
+        wire.send(*[(query, {})] * (PREPARE_AFTER + 2))
+        assert {number_in(answer) for answer in await wire.sync()} == {number}
+    assert len(await prepared(connection)) == PREPARED_MAX
+
+
+# Parameters that the driver dumps
+
+VALUES: Final[tuple[object, ...]] = (
+    None,
+    True,
+    7,
+    70_000,
+    2**40,
+    2**70,
+    -1.5,
+    Decimal("1.10"),
+    "text 𝄞",
+    b"\x00\xff",
+    UUID(int=5),
+    datetime(2026, 3, 1, 12, tzinfo=UTC),
+    ["a", None, "b"],
+    [b"\x01", b""],
+    [1, 2**40],
+    [],
+    Jsonb({"a": [1, None]}),
+)
+PLUS: Final = Query("SELECT %(n)s + 1")
+SHOW: Final = Query("SELECT %(value)s::text")
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+async def test_what_the_driver_dumps_arrives_as_it_does_through_the_driver(
+    connection: AsyncConnection, wire: Pipeline, value: object
+) -> None:
+    transformer = Transformer(connection)
+    for _ in range(2 * PREPARE_AFTER):
+        wire.send(dump(SHOW, {"value": value, "another": 1}, transformer))
+        ((text,),) = rows((await wire.sync())[0])
+    cursor = await connection.execute("SELECT %(value)s::text", {"value": value})
+    assert await cursor.fetchone() == (None if text is None else text.decode(),)
+
+
+async def test_a_query_is_prepared_for_each_combination_of_types(connection: AsyncConnection, wire: Pipeline) -> None:
+    transformer = Transformer(connection)
+    for value in (1, 2**40) * 2 * PREPARE_AFTER:
+        wire.send(dump(PLUS, {"n": value}, transformer))
+        ((found,),) = rows((await wire.sync())[0])
+        assert found == str(value + 1).encode()
+    assert await prepared(connection) == ["SELECT $1 + 1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [({}, "query parameter missing: value"), ({"value": "\ud800"}, "surrogates"), ({"value": object()}, "adapt")],
+)
+async def test_what_has_no_form_in_sql_is_refused_in_the_driver_s_words(
+    connection: AsyncConnection, parameters: dict[str, object], says: str
+) -> None:
+    with pytest.raises((psycopg.Error, ValueError, TypeError), match=says) as ours:
+        dump(SHOW, parameters, Transformer(connection))
+    with pytest.raises(type(ours.value)) as theirs:
+        await connection.execute("SELECT %(value)s", parameters)
+    assert str(theirs.value) == str(ours.value)
+
+
+async def test_rows_are_counted_as_the_driver_counts_them(connection: AsyncConnection, wire: Pipeline) -> None:
+    counts = {
+        "INSERT INTO t SELECT generate_series(1, 3)": 3,
+        "INSERT INTO t VALUES (1) RETURNING n": 1,
+        "UPDATE t SET n = n WHERE n = 1": 2,
+        "DELETE FROM t WHERE n = 9": 0,
+        "SELECT FROM t LIMIT 2": 2,
+        "WITH i AS (INSERT INTO t VALUES (5)) SELECT WHERE false": 0,
+        "SAVEPOINT nothing": 0,
+    }
+    wire.send((Query("BEGIN"), {}), *((Query(text), {}) for text in counts))
+    assert [affected(answer) for answer in (await wire.sync())[1:]] == list(counts.values())
+    await connection.execute("ROLLBACK")
+    for text, expected in list(counts.items())[:-1]:
+        assert (await connection.execute(text.encode())).rowcount == expected
 
 
 async def test_an_error_ends_its_exchange_and_no_other(wire: Pipeline) -> None:
