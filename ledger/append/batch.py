@@ -4,13 +4,13 @@ One transaction of the Appender, statement by statement.
 
 The order is the protocol. `open` and `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look up the
 group ids. The lookup is a statement of its own, so it sees what was committed before the lock was taken. `sequence`:
-the pure rules, with guards one by one in between. `commit` and `committed`: insert, move the heads, COMMIT. Statements
-that need no answer in between share a round trip. The next transaction may be opened right behind a COMMIT whose answer
-is still to come.
+guards and the pure rules. `commit` and `committed`: insert, move the heads, COMMIT. Statements that need no answer in
+between share a round trip. The next transaction may be opened right behind a COMMIT whose answer is still to come.
 
-The head of one log can be locked before it is known what will be appended to it (`open_early`). Then its first entries
-are made while the ids are looked up, as if none were in the log. Nothing is sent before the lookup is answered. If a
-group was found, the entries are made again.
+Entries are made before it is known what they depend on, as if no group were in the log and all guards held. Nothing of
+them is sent before that is known. If it is not so, they are made again. So the head of one log can be locked before it
+is known what will be appended to it (`open_early`), and guards can be sent with the locks (`send_guards`). A batch
+whose guards hold takes two round trips, if its head was requested early: lock, lookup and guards, then the rest.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from uuid import UUID
 
 import psycopg
 
+from ledger.append.guard_statements import GuardStatements
 from ledger.append.pending_tiles import PendingTiles, RightEdge
 from ledger.append.statements import (
     BEGIN,
     COMMIT,
-    RELEASE,
     ROLLBACK,
     find_groups,
     insert_entries,
@@ -42,26 +42,27 @@ from ledger.append.statements import (
     read_stored_groups,
     update_heads,
 )
-from ledger.errors import GuardError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener
 from ledger.format.sequence import (
     AppendOutcome,
     Group,
-    GuardResult,
     LogHead,
     Sequenced,
     SequencedEntry,
+    Sequencing,
     StoredGroup,
     sequence,
 )
 from ledger.format.tiles import Tile
 from ledger.store.read import QUERIES
-from ledger.store.session import Connection, brief_message, check_fsync, is_refusal
+from ledger.store.session import Connection, check_fsync
 from ledger.store.wire import Pipeline, Statement, StatementResult, parse_int, rows, tag
 
 EARLY_ROWS: Final = 24
 """Entries that are sent at a time, while the next ones are made."""
+
+_HELD: Final = True
 
 Groups = Mapping[int, Sequence[Group]]
 """Groups by log_id, in order."""
@@ -89,8 +90,9 @@ class _LogBatch:
 
 class AppendTransaction:
     """
-    Runs batches on one connection, one after the other: `open`, `begin`, `sequence`, then `commit` and `committed`, or
-    `rollback`. Only `open` may come early, between `commit` and `committed` of the batch before.
+    Runs batches on one connection, one after the other: `open`, perhaps `send_guards`, `begin`, `sequence`, then
+    `commit` and `committed`, or `rollback`. Only what comes before `begin` may come early, between `commit` and
+    `committed` of the batch before.
 
     After an error the connection cannot be used any more: make another.
     """
@@ -100,7 +102,7 @@ class AppendTransaction:
         self._connection = connection
         self._opener = opener
         self._wire = Pipeline(connection)
-        self._guards = guards
+        self._guards = GuardStatements(connection, self._wire, guards)
         self._pending = PendingTiles(connection)
         self._origins: dict[int, str] = {}
         """By log_id: logs that were confirmed when they were last checked, which is whenever their heads are locked."""
@@ -115,8 +117,6 @@ class AppendTransaction:
         self._committing: tuple[bool, asyncio.Future[list[StatementResult]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
         self._unsent: dict[int, list[SequencedEntry]] = {}
-        self._writes_early = False
-        self._in_savepoint = False
 
     def close(self) -> None:
         """Stop watching the connection's socket; call it before the connection is closed."""
@@ -177,6 +177,18 @@ class AppendTransaction:
         self._wire.send(*statements, find_groups(groups))
         self._opened = self._wire.sync()
 
+    def send_guards(self, groups: Groups) -> None:
+        """
+        Send the guards of what was opened right behind its lookup; `sequence` has the answers.
+
+        It saves a round trip if the heads are free. If one is held, nothing is changed, and the server logs an error:
+        leave it out where that is likely.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        self._guards.send_all(groups)
+
     async def begin(self) -> set[int]:
         """
         Wait until the opened transaction has begun; returns the log_ids whose heads are locked.
@@ -191,7 +203,6 @@ class AppendTransaction:
             raise _out_of_order("begin")
         early, self._early, self._opened = self._early, None, None
         self._batches, self._unsent = {}, {}
-        self._in_savepoint = False
         found: StatementResult | None = None
         try:
             locking = [] if early is None else await early[1]
@@ -227,6 +238,7 @@ class AppendTransaction:
         firsts = [(parse_int(log_id), parse_int(index), entry) for log_id, index, entry in values]
         had = [first for first in firsts if first[0] in self._batches]
         if had:
+            await self._guards.answered()  # the connection is free then
             for (log_id, group_id), group in (await read_stored_groups(self._connection, had, self._opener)).items():
                 self._batches[log_id].stored[group_id] = group
         return bool(had)
@@ -235,28 +247,34 @@ class AppendTransaction:
         """Return the groups of this batch that the locked log already holds, once they are sequenced."""
         return self._batches[log_id].stored
 
-    async def sequence(self, groups: Groups) -> dict[int, list[AppendOutcome]]:
+    async def sequence(
+        self, groups: Groups, *, before_slow_guards: Callable[[], object] = lambda: None
+    ) -> dict[int, list[AppendOutcome]]:
         """
         Sequence every group; returns the outcomes in order, true once `committed` has returned True.
 
         Without guards, entries are sent as they are made, so that the server inserts the first of them while the last
-        are hashed. The first may be made before it is known which groups the log already holds.
+        are hashed. The first may be made before it is known which groups the log already holds. With guards, all of
+        them are made while the server runs the guards. If one does not hold, the guards run again group by group,
+        which takes a round trip for each statement. `before_slow_guards` is called before that.
 
         Raises:
             FormatError: if a text has no form in UTF-8.
             LedgerError: if what is stored is corrupt.
             psycopg.Error: if the connection is lost.
         """
-        # Guards and reads use the connection through the driver: no pipelined statement may be in flight then.
-        self._writes_early = not any(group.guard for line in groups.values() for group in line)
-        if not self._writes_early:
-            await self._looked_up()
+        if not self._guards.were_sent(groups):
+            await self._guards.undo()  # not all heads are locked, and the groups of the others are not written
         for log_id, line in groups.items():
             size = self._batches[log_id].head.size
             count = sum(max(len(group.then), len(group.otherwise)) for group in line)
             if self._pending.has_to_read(log_id, size=size, count=count):
+                # Reads use the connection through the driver: no pipelined statement may be in flight then.
                 await self._looked_up()
+                await self._guards.answered()
                 await self._pending.prepare(log_id, size=size, count=count)
+        if any(group.guard for line in groups.values() for group in line):
+            return await self._sequence_guarded(groups, before_slow_guards)
         return {log_id: await self._sequence_log(log_id, groups[log_id]) for log_id in sorted(groups)}
 
     @property
@@ -275,8 +293,7 @@ class AppendTransaction:
             psycopg.Error: if the connection is lost; what was sent may or may not arrive.
         """
         # Otherwise the head, locked outside and changed inside a savepoint, would cost a multixact.
-        statements = [RELEASE] if self._in_savepoint else []
-        statements += self._unsent_inserts()
+        statements = [*self._guards.end(), *self._unsent_inserts()]
         tiles = {log_id: batch.tiles for log_id, batch in self._batches.items() if batch.tiles}
         if (insert := insert_tiles(tiles)) is not None:
             statements.append(insert)
@@ -310,30 +327,58 @@ class AppendTransaction:
 
     async def rollback(self) -> None:
         """End the transaction without any change."""
+        await self._guards.abandon()
         await self._connection.execute("ROLLBACK")
 
     async def _execute(self, query: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await (await self._connection.execute(QUERIES[query], parameters)).fetchall()
 
     async def _sequence_log(self, log_id: int, groups: Sequence[Group]) -> list[AppendOutcome]:
+        """Sequence groups without guards, in pieces, each sent when it is made."""
         batch = self._batches[log_id]
         head, leaves, outcomes = batch.head, list[bytes](), list[AppendOutcome]()
-        for piece in _pieces(groups) if self._writes_early else [groups]:
-            sequenced = await self._drive(log_id, replace(batch, head=head), piece)
+        for piece in _pieces(groups):
+            sequenced, _ = self._assumed(log_id, replace(batch, head=head), piece)
             if await self._looked_up():
-                sequenced = await self._drive(log_id, replace(batch, head=head), piece)
+                sequenced, _ = self._assumed(log_id, replace(batch, head=head), piece)
             head = sequenced.head
             outcomes += sequenced.outcomes
-            if sequenced.rows:
-                leaves += [row.leaf for row in sequenced.rows]
-                self._unsent.setdefault(log_id, []).extend(sequenced.rows)
-                if self._writes_early and sum(map(len, self._unsent.values())) >= EARLY_ROWS:
-                    self._wire.send(*self._unsent_inserts())
-                    self._wire.flush()
+            leaves += [row.leaf for row in sequenced.rows]
+            self._keep_unsent(log_id, sequenced.rows)
+            if sum(map(len, self._unsent.values())) >= EARLY_ROWS:
+                self._wire.send(*self._unsent_inserts())
+                self._wire.flush()
+        await self._complete(log_id, head, leaves)
+        return outcomes
+
+    async def _sequence_guarded(
+        self, groups: Groups, before_slow_guards: Callable[[], object]
+    ) -> dict[int, list[AppendOutcome]]:
+        if not self._guards.were_sent(groups):
+            self._guards.send_all(groups)
+        results, asked = self._all_assumed(groups)
+        if await self._looked_up():
+            results, asked = self._all_assumed(groups)
+        await self._guards.answered()
+        if not self._guards.all_hold(asked):
+            await self._guards.undo()
+            before_slow_guards()
+            results = {log_id: await self._drive(log_id, groups[log_id]) for log_id in sorted(groups)}
+        for log_id, sequenced in results.items():
+            self._keep_unsent(log_id, sequenced.rows)
+            await self._complete(log_id, sequenced.head, [row.leaf for row in sequenced.rows])
+        return {log_id: sequenced.outcomes for log_id, sequenced in results.items()}
+
+    def _keep_unsent(self, log_id: int, rows_: Sequence[SequencedEntry]) -> None:
+        if rows_:
+            self._unsent.setdefault(log_id, []).extend(rows_)
+
+    async def _complete(self, log_id: int, head: LogHead, leaves: Sequence[bytes]) -> None:
+        """Keep what the transaction makes of a log: its new head, and the tiles that the new leaves complete."""
+        batch = self._batches[log_id]
         batch.new_head = head
         if leaves:
             batch.tiles, batch.edge = await self._pending.complete(log_id, size=batch.head.size, leaves=leaves)
-        return outcomes
 
     def _unsent_inserts(self) -> list[Statement]:
         unsent, self._unsent = self._unsent, {}
@@ -342,38 +387,39 @@ class AppendTransaction:
         parts = insert_parts(unsent)
         return [insert_entries(unsent)] if parts is None else [insert_entries(unsent), parts]
 
-    async def _drive(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> Sequenced:
-        """Run the pure rules, and answer from SQL whether guards hold."""
-        flow = sequence(batch.head, groups, log=self._origins[log_id], stored=batch.stored, clock=batch.clock)
+    def _all_assumed(self, groups: Groups) -> tuple[dict[int, Sequenced], list[Group]]:
+        """Run the pure rules for every log as if all guards held; returns also the groups that the rules ask for."""
+        results: dict[int, Sequenced] = {}
+        every: list[Group] = []
+        for log_id in sorted(groups):
+            results[log_id], asked = self._assumed(log_id, self._batches[log_id], groups[log_id])
+            every += asked
+        return results, every
+
+    def _assumed(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> tuple[Sequenced, list[Group]]:
+        flow = self._rules(log_id, batch, groups)
+        asked: list[Group] = []
+        try:
+            asked.append(next(flow))
+            while True:
+                asked.append(flow.send(_HELD))
+        except StopIteration as done:
+            result: Sequenced = done.value
+            return result, asked
+
+    async def _drive(self, log_id: int, groups: Sequence[Group]) -> Sequenced:
+        """Run the pure rules, and answer group by group whether the guards hold."""
+        flow = self._rules(log_id, self._batches[log_id], groups)
         try:
             group = next(flow)
             while True:
-                group = flow.send(await self._holds(log_id, group))
+                group = flow.send(await self._guards.hold(log_id, group))
         except StopIteration as done:
             result: Sequenced = done.value
             return result
 
-    async def _holds(self, log_id: int, group: Group) -> GuardResult:
-        """Run a group's guards in a savepoint; their changes stay only if all of them hold."""
-        try:
-            statements = [s for call in group.guard for s in self._guards.statements(call, log_id=log_id)]
-        except GuardError as error:
-            return error
-        again = "RELEASE SAVEPOINT guard; " if self._in_savepoint else ""
-        await self._connection.execute(f"{again}SAVEPOINT guard", prepare=False)
-        self._in_savepoint = True
-        try:
-            for statement, parameters in statements:
-                if (await self._connection.execute(statement, parameters)).rowcount != 1:
-                    await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
-                    return False
-        except (psycopg.Error, TypeError, ValueError) as error:
-            # TypeError and ValueError: a parameter that has no form in SQL (a lone surrogate, an unknown class).
-            if self._connection.closed or (isinstance(error, psycopg.Error) and not is_refusal(error)):
-                raise
-            await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
-            return GuardError(f"a guard of group {group.id} failed: {brief_message(error)}")
-        return True
+    def _rules(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> Sequencing:
+        return sequence(batch.head, groups, log=self._origins[log_id], stored=batch.stored, clock=batch.clock)
 
 
 def _pieces(groups: Sequence[Group]) -> Sequence[Sequence[Group]]:

@@ -51,9 +51,12 @@ from ledger.store.wire import (
 BEGIN: Final[Statement] = (Query("BEGIN"), {})
 COMMIT: Final[Statement] = (Query("COMMIT"), {})
 ROLLBACK: Final[Statement] = (Query("ROLLBACK"), {})
+SAVEPOINT: Final[Statement] = (Query("SAVEPOINT guard"), {})
+ROLLBACK_TO: Final[Statement] = (Query("ROLLBACK TO SAVEPOINT guard"), {})
 RELEASE: Final[Statement] = (Query("RELEASE SAVEPOINT guard"), {})
 _LOCK_HEADS = Query(QUERIES["lock_heads"])
 _LOCK_HEAD = Query(QUERIES["lock_head"])
+_HOLD_HEADS = Query(QUERIES["hold_heads"])
 _FIND_GROUPS = Query(QUERIES["find_groups"])
 _FIND_GROUPS_OF_LOGS = Query(QUERIES["find_groups_of_logs"])
 _INSERT_ENTRIES = Query(QUERIES["insert_entries"])
@@ -80,6 +83,13 @@ def lock_head(log_ids: Collection[int]) -> Statement:
     """
     (log_id,) = log_ids
     return _LOCK_HEAD, {"log_id": int4(log_id)}
+
+
+def hold_heads(log_ids: Collection[int]) -> Statement:
+    """
+    Return the statement that fails unless this transaction holds these heads, or locks them without waiting.
+    """
+    return _HOLD_HEADS, {"log_ids": int4_array(list(log_ids))}
 
 
 def find_groups(groups: Mapping[int, Sequence[Group]]) -> Statement:

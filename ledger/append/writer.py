@@ -185,9 +185,7 @@ class Writer:
             batch = await self._locked(batch, transaction)
         if not batch:
             return
-        if any(submission.group.guard for submission in self._writing):
-            self.answer_durable()  # guards take time
-        outcomes = await transaction.sequence(groups_of(batch))
+        outcomes = await transaction.sequence(groups_of(batch), before_slow_guards=self.answer_durable)
         for log_id, line in batch.items():
             stored = transaction.stored(log_id)
             for submission in line:
@@ -232,8 +230,14 @@ class Writer:
         if waited_for is not None:
             batch = self._keep_only(batch, {waited_for})
         self._waited_for = waited_for
-        transaction.open(groups_of(batch), wait=waited_for is not None)
+        self._open(batch, transaction, wait=waited_for is not None)
         return batch
+
+    def _open(self, batch: SubmissionBatch, transaction: AppendTransaction, *, wait: bool) -> None:
+        groups = groups_of(batch)
+        transaction.open(groups, wait=wait)
+        if wait or not self._contention.is_shared(self._now_s()):
+            transaction.send_guards(groups)
 
     async def _admitted(self, batch: SubmissionBatch, transaction: AppendTransaction) -> SubmissionBatch:
         """Return the part of `batch` whose logs accept entries; the rest is answered, or requeued."""
@@ -286,7 +290,7 @@ class Writer:
             return
         self._batches_ahead += 1
         self._ahead = batch
-        transaction.open(groups_of(batch), wait=False)
+        self._open(batch, transaction, wait=False)
 
     def _is_early(self) -> bool:
         return self._transaction is not None and self._transaction.early is not None

@@ -78,6 +78,11 @@ class CuttingProxy:
         self.plan: Plan | None = None
         self.trace: list[bytes] = []
         """The text of every statement that came."""
+        self.exchanges = 0
+        """How many exchanges came: statements up to a Sync, or a simple query."""
+        self.answers_pass = asyncio.Event()
+        """While it is not set, answers are held back."""
+        self.answers_pass.set()
         self._target = target
         self._server: asyncio.Server | None = None
         self._wires: set[asyncio.Task[None]] = set()
@@ -136,7 +141,7 @@ class _Wire:
         self._proxy = proxy
         self._reader, self._writer = reader, writer
         self._to_writer = to_writer
-        self._answers = _Answers(to_reader, writer)
+        self._answers = _Answers(to_reader, writer, proxy.answers_pass)
         self._prepared: dict[bytes, bytes] = {}
         self._executed = 0
 
@@ -181,6 +186,7 @@ class _Wire:
     def _send(self, message: bytes) -> None:
         self._executed += message[:1] in (QUERY, EXECUTE)
         if message[:1] in (QUERY, SYNC):
+            self._proxy.exchanges += 1
             self._answers.syncs.append(self._executed)
         self._to_writer.write(message)
 
@@ -248,7 +254,7 @@ class _Wire:
 class _Answers:
     """What the server answers, forwarded as it comes, and how many statements it has carried out."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_pass: asyncio.Event) -> None:
         self.pid = 0
         """The server's process for this session."""
         self.syncs: deque[int] = deque()
@@ -256,7 +262,7 @@ class _Answers:
         self.forward_upto: int | None = None
         """Nothing is forwarded any more when so many statements are done."""
         self.errors_pass = False
-        self._reader, self._writer = reader, writer
+        self._reader, self._writer, self._may_pass = reader, writer, may_pass
         self._done = 0
         self._failed = self._ended = False
         self._news = asyncio.Event()
@@ -266,6 +272,7 @@ class _Answers:
         """Forward until the server has nothing more to say."""
         try:
             while data := await self._reader.read(65_536):
+                await self._may_pass.wait()
                 self._take(data)
                 self._news.set()
                 await self._writer.drain()

@@ -23,6 +23,10 @@ FROM (
     FOR UPDATE
 ) AS locked
 
+-- name: hold_heads
+-- Fail unless this transaction holds these heads already, or can lock them at once.
+SELECT FROM ledger.heads WHERE log_id = ANY(%(log_ids)s) ORDER BY log_id FOR UPDATE NOWAIT
+
 -- name: find_groups
 -- First entries of groups that one log already holds. A statement of its own: it must see what was committed before the
 -- lock. Its order is that of the index of group ids, so that no other index is used: see `store/session.py`.

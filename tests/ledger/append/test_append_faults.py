@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from select import select
 from typing import TypeAlias
@@ -52,6 +53,7 @@ STEPS = {
     "lock the heads": b"SKIP LOCKED",
     "look the ids up": b"group_id = ANY",
     "savepoint": b"SAVEPOINT guard",
+    "hold the heads": b"NOWAIT",
     "guard": b"INSERT INTO ledger.aggregates",
     "undo a guard": b"ROLLBACK TO",
     "release": b"RELEASE",
@@ -61,8 +63,8 @@ STEPS = {
     "move the heads": b"UPDATE ledger.heads",
     "commit": b"COMMIT",
 }
-BEFORE_ANY_COMMIT = tuple(STEPS)[:6]
-STOPS = [*zip(STEPS, (Cut.BEFORE, Cut.AFTER) * 6, strict=True), ("commit", Cut.BEFORE)]
+BEFORE_ANY_COMMIT = tuple(STEPS)[:7]
+STOPS = [*zip(STEPS, cycle((Cut.BEFORE, Cut.AFTER)), strict=False), ("commit", Cut.AFTER)]
 """To stop a server takes long: at each step once, at the COMMIT both before it arrives and after it was carried out."""
 BEFORE = [event({"n": n}) for n in range(253)]
 """So many events that a tile is completed soon after them."""

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The guards of a transaction: all of them at once if they hold, otherwise one group after another.
+
+Most guards hold. So the guards of a batch are sent together, in one savepoint, without waiting for an answer in
+between, and even before it is known whether the heads are locked. If every statement affects exactly one row, all of
+them hold, and they have changed what they would have changed one by one. If not, the savepoint undoes all of it, and
+the guards of each group run in a savepoint of their own.
+
+Guarantee: no guard changes a row unless the heads are locked, because the statement before the guards fails otherwise.
+What a guard has changed stays only if the rules (`format/sequence.py`) ask for its group, and if all guards of that
+group hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import psycopg
+from psycopg.adapt import Transformer
+
+from ledger.append.statements import RELEASE, ROLLBACK_TO, SAVEPOINT, hold_heads
+from ledger.errors import GuardError
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Group, GuardResult
+from ledger.store.session import Connection, brief_message, is_refusal
+from ledger.store.wire import Pipeline, Query, Statement, StatementResult, affected, dump
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """Guards that were sent at once: for a batch of these logs, those of these groups, in order."""
+
+    log_ids: frozenset[int]
+    groups: tuple[Group, ...]
+    answers: asyncio.Future[list[StatementResult]]
+
+
+class GuardStatements:
+    """Runs guards in the transaction that is open on a connection, through its pipeline."""
+
+    def __init__(self, connection: Connection, wire: Pipeline, guards: GuardRegistry) -> None:
+        # Only the writer's task calls these methods, as those of the transaction. No lock is needed.
+        self._connection = connection
+        self._wire = wire
+        self._guards = guards
+        self._transformer: Final = Transformer(connection)
+        self._queries: dict[str, Query] = {}
+        """By the text of the statement; a registry has a fixed number of them."""
+        # Of the transaction that is open:
+        self._sent: _Sent | None = None
+        """What was sent at once, unless it was undone."""
+        self._is_answered = False
+        self._ending: list[Statement] = []
+        """What ends the savepoint that is open; it has to be sent before anything else."""
+
+    def send_all(self, groups: Mapping[int, Sequence[Group]]) -> None:
+        """
+        Send the guards of all groups, by log_id and in order, that the rules will ask for if all of them hold.
+
+        Which these are is a guess, because the logs may hold some of the groups already. Nothing is sent if a guard
+        cannot be: its group is refused when its turn comes. Nothing else may be sent before `answered`.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        expected = [(log_id, group) for log_id in sorted(groups) for group in _expected(groups[log_id])]
+        if not expected:
+            return
+        try:
+            statements = [self._dumped(one) for log_id, group in expected for one in self._bound(log_id, group)]
+        except (psycopg.Error, GuardError, TypeError, ValueError):
+            return
+        heads = hold_heads(sorted({log_id for log_id, _ in expected}))
+        self._wire.send(*self._ending, SAVEPOINT, heads, *statements)
+        self._ending = [RELEASE]
+        asked = tuple(group for _, group in expected)
+        self._sent = _Sent(log_ids=frozenset(groups), groups=asked, answers=self._wire.sync())
+        self._is_answered = False
+
+    def were_sent(self, groups: Mapping[int, Sequence[Group]]) -> bool:
+        """Return whether guards were sent for a batch of exactly these logs."""
+        return self._sent is not None and self._sent.log_ids == groups.keys()
+
+    async def answered(self) -> None:
+        """
+        Wait for the guards that were sent, if any; undo them if one does not hold. The connection is free then.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        if self._sent is None or self._is_answered:
+            return
+        held = False
+        try:
+            _, _, *results = await self._sent.answers
+            held = all(affected(result) == 1 for result in results)
+        except psycopg.Error as error:
+            if not is_refusal(error):
+                raise
+        self._is_answered = True
+        if not held:
+            await self.undo()
+
+    def all_hold(self, asked: Sequence[Group]) -> bool:
+        """Return whether the guards that were sent hold, and are those of the groups that the rules have asked for."""
+        sent = () if self._sent is None else self._sent.groups
+        return len(sent) == len(asked) and all(one is other for one, other in zip(sent, asked, strict=True))
+
+    async def undo(self) -> None:
+        """
+        Undo what the guards that were sent have changed.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        await self.answered()
+        if self._sent is not None:
+            self._sent = None
+            self._wire.send(ROLLBACK_TO)
+            await self._wire.sync()
+
+    async def hold(self, log_id: int, group: Group) -> GuardResult:
+        """
+        Run the guards of one group, in a savepoint of their own; their changes stay only if all of them hold.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        begin = [*self._ending, SAVEPOINT]
+        try:
+            for statement in self._bound(log_id, group):
+                self._wire.send(*begin, self._dumped(statement))
+                self._ending, begin = [ROLLBACK_TO, RELEASE], []
+                if affected((await self._wire.sync())[-1]) != 1:
+                    return False
+        except GuardError as error:
+            return error
+        except (psycopg.Error, TypeError, ValueError) as error:
+            # TypeError and ValueError: a parameter that has no form in SQL (a lone surrogate, an unknown class).
+            if self._connection.closed or (isinstance(error, psycopg.Error) and not is_refusal(error)):
+                raise
+            return GuardError(f"a guard of group {group.id} failed: {brief_message(error)}")
+        if not begin:
+            self._ending = [RELEASE]
+        return True
+
+    def end(self) -> Sequence[Statement]:
+        """Return what has to be sent, before anything else of the transaction, when no more guards run in it."""
+        ending, self._ending, self._sent = self._ending, [], None
+        return ending
+
+    async def abandon(self) -> None:
+        """Wait until the connection is free, because the transaction is rolled back."""
+        sent = self._sent
+        self.end()
+        if sent is not None:
+            await asyncio.wait([sent.answers])
+
+    def _bound(self, log_id: int, group: Group) -> list[tuple[str, Mapping[str, object]]]:
+        return [one for call in group.guard for one in self._guards.statements(call, log_id=log_id)]
+
+    def _dumped(self, statement: tuple[str, Mapping[str, object]]) -> Statement:
+        text, parameters = statement
+        if (query := self._queries.get(text)) is None:
+            query = self._queries[text] = Query(text)
+        return dump(query, parameters, self._transformer)
+
+
+def _expected(groups: Iterable[Group]) -> Iterator[Group]:
+    """Yield the groups of one log whose guards run if all of them hold, and if none is in the log or stale already."""
+    seen: set[UUID] = set()
+    has_control = False
+    for group in groups:
+        if group.id in seen or (has_control and group.as_of is not None):
+            continue  # a group that was appended just before, or one that has become stale by one
+        seen.add(group.id)
+        has_control = has_control or any(event.is_control for event in group.then)
+        if group.guard:
+            yield group
