@@ -232,10 +232,13 @@ class ControlPlane:
             raise UnavailableError(_UNREADABLE) from error
 
     def _slot(self, log_id: int) -> _Slot:
-        slot = self._slots.setdefault(log_id, _Slot())
-        self._slots.move_to_end(log_id)
-        if len(self._slots) > self._states_max:
-            self._slots.popitem(last=False)
+        slot = self._slots.get(log_id)
+        if slot is None:
+            slot = self._slots[log_id] = _Slot()
+            if len(self._slots) > self._states_max:
+                self._slots.popitem(last=False)
+        else:
+            self._slots.move_to_end(log_id)
         return slot
 
     async def _catch_up(self, slot: _Slot, log_id: int, control_index: int) -> None:

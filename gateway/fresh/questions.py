@@ -9,7 +9,7 @@ tenant's, which sees its own rows alone (row-level security).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -33,12 +33,22 @@ from ledger.store.wire import (
 _QUERIES: Final = load_queries("gateway", "fresh.sql")
 _TAKE_ROLE: Final = Query(_QUERIES["take_role"])
 _HEADS: Final = Query(_QUERIES["heads"])
-_TABLES: Final = Query(_QUERIES["tables"])
-_BEGIN: Final[Statement] = (Query("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"), {})
-_COMMIT: Final[Statement] = (Query("COMMIT"), {})
-ROLLBACK: Final[Statement] = (Query("ROLLBACK"), {})
-"""Ends the transaction of an exchange that failed."""
+SESSION: Final = {
+    "default_transaction_isolation": "repeatable read",
+    "default_transaction_read_only": "on",
+}
+"""What the session must be set to, so that the statements of an exchange are one transaction with one snapshot."""
 _TRUE: Final = b"\x01"
+
+
+def tables_query() -> Query:
+    """
+    Return the query of tables, as a `Query` of its own: each tenant has one.
+
+    The server makes a plan for the role that uses it, because of row-level security. A prepared query that several
+    roles use by turns is planned anew each time, which takes longer than everything else.
+    """
+    return Query(_QUERIES["tables"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +62,11 @@ class Question:
     actor: str | None = None
     tenant: UUID | None = None
     table: Target | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is asked."""
+        return self.log_id is None and (self.table is None or self.tenant is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +123,18 @@ class Exchange:
                 if question.table not in tables:
                     tables[question.table] = len(tables) + 1
 
-    def statements(self, roles: Roles) -> Iterator[Statement]:
+    @property
+    def tenants(self) -> Iterable[UUID]:
+        """Return the tenants whose tables are read."""
+        return self._tables.keys()
+
+    def statements(self, roles: Roles, queries: Mapping[UUID, Query]) -> Iterator[Statement]:
         """
-        Yield BEGIN, the reads with the role of each before it, and COMMIT.
+        Yield the reads, each behind the statement that takes its role. `queries` has a `tables_query` for each tenant.
 
         Raises:
             FormatError: if a name has no form in UTF-8.
         """
-        yield _BEGIN
         if self._heads:
             yield _take_role(roles.gateway)
             yield (
@@ -128,14 +147,13 @@ class Exchange:
         for tenant, tables in self._tables.items():
             yield _take_role(roles.tenant(tenant))
             yield (
-                _TABLES,
+                queries[tenant],
                 {
                     "aliases": text_array([table.alias for table in tables]),
                     "namespaces": text_array([NAMESPACE_SEPARATOR.join(table.namespace) for table in tables]),
                     "names": text_array([table.name for table in tables]),
                 },
             )
-        yield _COMMIT
 
     def answers(self, results: Sequence[StatementResult]) -> Iterator[Fresh]:
         """
@@ -144,7 +162,7 @@ class Exchange:
         Raises:
             FormatError: if a row is not of its form.
         """
-        reads = iter(results[2:-1:2])  # without BEGIN, roles and COMMIT
+        reads = iter(results[1::2])  # each is behind the one that takes its role
         heads = {_number(n): (index, identity) for n, index, identity in rows(next(reads))} if self._heads else {}
         tables = {tenant: {_number(n): _row(*columns) for n, *columns in rows(next(reads))} for tenant in self._tables}
         for question in self._questions:

@@ -17,26 +17,29 @@ lacks (its role, say) is no other tenant's outage.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
+from uuid import UUID
 
 import psycopg
 
 from gateway.database import STATEMENT_TIMEOUT_S, WAIT_S, outage_as_unavailable
 from gateway.errors import UnavailableError
-from gateway.fresh.questions import ROLLBACK, Exchange, Fresh, Question
+from gateway.fresh.questions import SESSION, Exchange, Fresh, Question, tables_query
 from ledger.errors import FormatError
 from ledger.store.roles import Roles
 from ledger.store.session import Connection, connect_service, is_permanent, is_refusal
-from ledger.store.wire import Pipeline, StatementResult
+from ledger.store.wire import Pipeline, Query, StatementResult
 
 QUESTIONS_MAX: Final = 256
 """Questions in one exchange."""
 WAITING_MAX: Final = 4_096
 """Questions that may wait for the next exchanges; further ones are answered 503."""
+TENANTS_MAX: Final = 200
+"""Tenants whose query the server keeps prepared: some 50 KB each."""
 TIMEOUT_S: Final = 10.0
 """How long the answer to an exchange may take."""
 PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2)
@@ -44,8 +47,9 @@ PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2)
 
 _UNREADABLE: Final = "the database cannot be reached: nothing was changed, try again"
 _SESSION: Final = {
+    **SESSION,
     "TimeZone": "UTC",
-    "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_S}s",
+    "transaction_timeout": "30s",
     # Each statement is planned once, for the index made for it, whatever statistics say of tables that are new or grow.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -94,10 +98,10 @@ class FreshReads:
         """Of what is with the database."""
         self._is_due = False
         """Whether `_send` is about to be called."""
+        self._queries: OrderedDict[UUID, Query] = OrderedDict()
+        """By tenant, the query of its tables, the one used last at the end."""
         self._connection: Connection | None = None
         self._wire: Pipeline | None = None
-        self._has_failed = False
-        """Whether the connection may be in a transaction that has failed."""
         self._lost: list[Connection] = []
         """Connections that are still to be closed."""
         self._connecting: asyncio.Task[None] | None = None
@@ -122,6 +126,8 @@ class FreshReads:
         Raises:
             UnavailableError: if the database cannot be reached, refuses, or does not answer in time, or too many wait.
         """
+        if question.is_empty:
+            return Fresh()
         if self._is_closed or len(self._gathering) >= self._waiting_max:
             raise UnavailableError("too many requests wait for the database: try again")
         asked = _Asked(question, asyncio.get_running_loop().create_future())
@@ -150,9 +156,7 @@ class FreshReads:
         self._sent = asked
         self._deadline = asyncio.get_running_loop().call_later(self._timeout_s, self._give_up)
         try:
-            if self._has_failed:
-                self._wire.send(ROLLBACK)
-            self._wire.send(*exchange.statements(self._roles))
+            self._wire.send(*exchange.statements(self._roles, self._queries_for(exchange, self._wire)))
             results = self._wire.sync()
         except psycopg.Error as error:
             self._lose(error)
@@ -162,6 +166,19 @@ class FreshReads:
             self._end(error)
             return
         results.add_done_callback(partial(self._answered, exchange, asked))
+
+    def _queries_for(self, exchange: Exchange, wire: Pipeline) -> Mapping[UUID, Query]:
+        """The query of each tenant of the exchange; those that were not used for long are dropped."""
+        for tenant in exchange.tenants:
+            if tenant in self._queries:
+                self._queries.move_to_end(tenant)
+            else:
+                self._queries[tenant] = tables_query()
+        queries = {tenant: self._queries[tenant] for tenant in exchange.tenants}
+        while len(self._queries) > TENANTS_MAX:
+            _, unused = self._queries.popitem(last=False)
+            wire.forget(unused)
+        return queries
 
     def _next(self) -> list[_Asked]:
         """Take what is asked next, without questions whose callers were cancelled."""
@@ -182,10 +199,8 @@ class FreshReads:
         if self._sent is not asked:
             return  # it was given up
         if error is None:
-            found = results.result()[1:] if self._has_failed else results.result()
-            self._has_failed = False
             try:
-                for one, answer in zip(asked, exchange.answers(found), strict=True):
+                for one, answer in zip(asked, exchange.answers(results.result()), strict=True):
                     if not one.answer.done():
                         one.answer.set_result(answer)
             except FormatError as broken:
@@ -196,7 +211,6 @@ class FreshReads:
             self._drop_connection()
             self._end(error)
         elif is_refusal(error):
-            self._has_failed = True
             self._refused(error)
         else:
             self._lose(error)
@@ -279,7 +293,7 @@ class FreshReads:
             await connection.close()
             raise
         connection.prepare_threshold = None  # see `ledger/store/session.py`
-        self._connection, self._wire, self._has_failed = connection, Pipeline(connection), False
+        self._connection, self._wire = connection, Pipeline(connection)
 
     def _drop_connection(self) -> None:
         wire, self._wire = self._wire, None

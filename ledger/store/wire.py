@@ -252,8 +252,8 @@ class _Exchange:
     """Statements that end with one Sync: after an error in one of them the server skips those behind it."""
 
     done: asyncio.Future[list[StatementResult]]
-    expected: deque[bool] = field(default_factory=deque)
-    """One for each result that is still to come; False: it is dropped (a query was prepared)."""
+    expected: deque[bool | None] = field(default_factory=deque)
+    """For each result that is still to come, whether it is the caller's. False: of preparing; None: of dropping."""
     results: list[StatementResult] = field(default_factory=list)
     prepares: deque[_Prepared] = field(default_factory=deque)
     """What it prepares, and the server has not yet said that it has."""
@@ -287,6 +287,8 @@ class Pipeline:
         self._prepared: dict[_Prepared, bytes] = {}
         """The names of prepared queries; a failed exchange removes those that it did not come to."""
         self._names = count()
+        self._forgotten: deque[bytes] = deque()
+        """The names of prepared queries that the server is still to drop."""
         self._sent: deque[_Exchange] = deque()
         """Waiting for results, in order; the last one may still be open for more statements."""
         self._open: _Exchange | None = None
@@ -301,6 +303,8 @@ class Pipeline:
             psycopg.Error: if the connection is lost.
         """
         exchange = self._open or self._begin()
+        while self._forgotten:
+            self._drop(exchange, self._forgotten.popleft())
         for query, parameters in statements:
             if isinstance(parameters, DumpedValues):
                 self._send(exchange, query, parameters, Format.TEXT)
@@ -340,6 +344,13 @@ class Pipeline:
             self._loop.remove_writer(self._socket)
         self._writes = left
 
+    def forget(self, query: Query) -> None:
+        """Have the server drop what it has prepared of a query, before the next statements: it is not used any more."""
+        for prepared in [each for each in self._prepared if each[0] is query]:
+            self._forgotten.append(self._prepared.pop(prepared))
+        for used in [each for each in self._uses if each[0] is query]:
+            del self._uses[used]
+
     def close(self) -> None:
         """Stop watching the socket; every call that waits for results fails with a lost connection."""
         self._fail(psycopg.OperationalError("the connection was closed"))
@@ -376,6 +387,10 @@ class Pipeline:
                 exchange.expected.append(False)
         return name
 
+    def _drop(self, exchange: _Exchange, name: bytes) -> None:
+        self._pgconn.send_query_params(b"DEALLOCATE " + name, [])
+        exchange.expected.append(None)
+
     def _write(self) -> None:
         try:
             self.flush()
@@ -408,10 +423,11 @@ class Pipeline:
             case ExecStatus.FATAL_ERROR:
                 exchange.error = exchange.error or _error_of(result)
             case _:
-                if exchange.expected.popleft():
-                    exchange.results.append(result)
-                else:
-                    exchange.prepares.popleft()
+                match exchange.expected.popleft():
+                    case True:
+                        exchange.results.append(result)
+                    case False:
+                        exchange.prepares.popleft()
 
     def _fail(self, error: psycopg.Error) -> None:
         """End every exchange: with the error that it had already, or with this one."""

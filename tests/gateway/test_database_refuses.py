@@ -84,7 +84,7 @@ async def test_a_statement_of_ours_that_is_wrong_is_no_outage(
 ) -> None:
     for name in builtin._QUERIES:
         monkeypatch.setitem(builtin._QUERIES, name, "SELEC 1")
-    monkeypatch.setattr(questions, "_TABLES", Query("SELEC 1"))
+    monkeypatch.setattr(questions, "_HEADS", Query("SELEC 1"))
     for path in (ORDERS, TABLES):
         assert (await sales.http.get(path)).status_code == 500
     assert told(caplog) == set()

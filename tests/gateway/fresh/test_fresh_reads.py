@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -17,6 +17,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Identifier
 
 from gateway.admin.application import OPERATOR
@@ -27,7 +28,7 @@ from gateway.identity import Principal
 from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
-from ledger.store.wire import Query
+from ledger.store.wire import PREPARE_AFTER, Query
 from testkit.gateway.connections import until
 from testkit.gateway.sales import location_of_orders
 from testkit.ledger.cutting_proxy import SOCKET_NAME, Cut, CuttingProxy, Plan
@@ -87,7 +88,7 @@ def whole(caller: Principal) -> Question:
 
 def exchanges(wire: CuttingProxy) -> int:
     """Return how many exchanges came."""
-    return sum(statement.startswith(b"BEGIN") for statement in wire.trace)
+    return sum(b"ledger.heads" in statement for statement in wire.trace)
 
 
 def backend(fresh: FreshReads) -> int:
@@ -130,6 +131,18 @@ async def test_what_is_not_there_is_answered_so(caller: Principal, fresh: FreshR
         assert row.pointer is None
         found.append(row.namespace_exists)
     assert found == [True, False, False, False]
+
+
+async def test_an_exchange_leaves_no_role_and_no_transaction_behind(
+    caller: Principal, fresh: FreshReads, module_services: Services
+) -> None:
+    for question in (whole(caller), Question(tenant=NOBODY, table=TABLE)):
+        with suppress(psycopg.Error):
+            await fresh.ask(question)
+        assert fresh._connection is not None
+        assert fresh._connection.info.transaction_status is TransactionStatus.IDLE
+        row = await (await fresh._connection.execute("SELECT current_user = session_user")).fetchone()
+        assert row == (True,)
 
 
 async def test_a_tenant_reads_its_own_tables_alone(
@@ -242,7 +255,7 @@ async def test_a_lost_connection_is_made_again_and_the_question_asked_once_more(
 ) -> None:
     expected = await wired.ask(whole(caller))
     for cut in (Cut.BEFORE, Cut.AFTER, Cut.ENDED_BEFORE, Cut.ENDED_AFTER):
-        for statement in (b"BEGIN", b"ledger.heads", b"gateway.tables", b"COMMIT"):
+        for statement in (b"set_config", b"ledger.heads", b"gateway.tables"):
             wire.plan = plan = Plan(statement, cut)
             answers = await asyncio.gather(*(wired.ask(whole(caller)) for _ in range(3)))
             assert plan.hit.is_set()
@@ -350,6 +363,33 @@ async def test_a_statement_of_ours_that_is_wrong_is_an_error_and_not_an_outage(
         await fresh.ask(whole(caller))
     monkeypatch.undo()
     assert (await fresh.ask(whole(caller))).identity == "ada@acme.example"
+
+
+async def test_tenants_have_their_own_plans_and_those_that_stay_away_lose_them(
+    sales: Gateway, caller: Principal, fresh: FreshReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def prepared() -> int:
+        assert fresh._connection is not None
+        query = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%gateway.tables%'"
+        row = await (await fresh._connection.execute(query)).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    authenticate = sales.services.gateway.authenticator.authenticate
+    others = [await authenticate(f"Bearer {await new_tenant(sales)}") for _ in range(2)]
+    callers = [caller, *others]
+
+    async def ask_often() -> None:
+        for _ in range(PREPARE_AFTER + 1):
+            found = await asyncio.gather(*(fresh.ask(whole(each)) for each in callers))
+            assert [one.identity for one in found] == ["ada@acme.example", "bob@bolt.example", "bob@bolt.example"]
+            assert [one.table is not None and one.table.pointer is not None for one in found] == [True, False, False]
+
+    await ask_often()
+    assert await prepared() == 3
+    monkeypatch.setattr(reads, "TENANTS_MAX", 1)
+    await ask_often()
+    assert await prepared() <= 1
 
 
 async def test_only_so_many_questions_wait(caller: Principal, module_services: Services, module_database: str) -> None:

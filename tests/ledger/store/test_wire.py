@@ -36,6 +36,7 @@ from ledger.store.wire import (
 
 DOUBLE = Query("SELECT %(n)s::integer * 2")
 ECHO = Query("SELECT %(data)b::bytea")
+ECHO_NOTHING: Statement = (ECHO, {"data": b""})
 BROKEN: Statement = (Query("SELECT 1 / 0"), {})
 INSERT = Query("INSERT INTO t (n) SELECT unnest(%(ns)b::integer[])")
 COUNT: Statement = (Query("SELECT count(*) FROM t"), {})
@@ -254,3 +255,25 @@ async def test_closing_ends_every_wait(wire: Pipeline) -> None:
 async def test_a_sync_without_a_statement_is_refused(wire: Pipeline) -> None:
     with pytest.raises(RuntimeError):
         wire.sync()
+
+
+async def test_a_query_that_is_forgotten_is_dropped_by_the_server(connection: AsyncConnection, wire: Pipeline) -> None:
+    async def prepared() -> int:
+        row = await (await connection.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    for _ in range(PREPARE_AFTER + 1):
+        wire.send(double(1), ECHO_NOTHING)
+        await wire.sync()
+    assert await prepared() == 2
+    wire.forget(DOUBLE)
+    wire.forget(COUNT[0])  # never used
+    wire.send(ECHO_NOTHING, double(4))
+    assert number_in((await wire.sync())[1]) == 8
+    assert await prepared() == 1
+    for _ in range(PREPARE_AFTER):
+        wire.send(double(4))
+        (answer,) = await wire.sync()
+        assert number_in(answer) == 8
+    assert await prepared() == 2, "used again as often, it is prepared again"
