@@ -70,7 +70,8 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._address: Address | None = None
-        self._port = 0
+        self._client: tuple[str, int] | None = None
+        """The peer's address and port, as ASGI has them."""
         self._scheme = "http"
         self._server: tuple[str, int] | None = None
         self.peer = b""
@@ -100,7 +101,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if isinstance(peer, tuple):
-            self._address, self._port = parse_address(str(peer[0])), int(peer[1])
+            self._address = parse_address(str(peer[0]))
+            self._client = None if self._address is None else (str(self._address), int(peer[1]))
         if isinstance(server, tuple):
             self._server = (str(server[0]), int(server[1]))
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
@@ -186,8 +188,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer has read most of what was written."""
+        return self._is_writable.is_set()
+
     async def drained(self) -> None:
-        """Wait until the peer has read most of what was written."""
+        """Wait until it has."""
         await self._is_writable.wait()
 
     def read_on(self) -> None:
@@ -225,6 +232,18 @@ class Connection(asyncio.Protocol):
     # --- reading
 
     def _read_head(self, data: bytes) -> None:
+        end = -1 if self._head else data.find(END_OF_HEAD)
+        if end < 0 or data.startswith(_CRLF):
+            self._read_part_of_head(data)
+            return
+        # As a rule, a head arrives in one piece. There is no time in which the rest of it would have to come.
+        end += len(END_OF_HEAD)
+        try:
+            self._begin(parse_head(data[:end]), data[end:])
+        except RefusedRequestError as error:
+            self._refuse(error.status, str(error), is_to_head=data.startswith(b"HEAD "))
+
+    def _read_part_of_head(self, data: bytes) -> None:
         if self._stage is Stage.IDLE:
             self._enter(Stage.HEAD)
         scanned = len(self._head)
@@ -252,40 +271,46 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, head: Head, rest: bytes) -> None:
         """Start the application on a request, whose body may still arrive."""
-        client = self._connections.proxies.client(self._address, head.headers)
-        if client is not None and client != self._address:
+        proxies = self._connections.proxies
+        client = proxies.client(self._address, head.headers) if proxies.networks else self._address
+        if client is not self._address and client is not None and client != self._address:
             named = peer_of(client)
             if not self._connections.count_as(self, named, lambda: setattr(self, "peer", named)):
                 raise RefusedRequestError(503, "there are too many connections from this address: try again")
-        self._body = Body(head, self._deliver)
-        self._exchange = Exchange(
+        self._body = body = Body(head, self._deliver)
+        self._exchange = exchange = Exchange(
             self,
             self._scope(head, client),
             default_headers=self._state.default_headers,
             expects_continue=head.expects_continue,
         )
         self._keeps_alive = head.keeps_alive
-        task = self._loop.create_task(self._exchange.run(self._app))
+        task = self._loop.create_task(exchange.run(self._app))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
-        self._enter(Stage.BODY)
-        self._read_body(rest)
+        if body.is_complete and not rest:
+            self._enter(Stage.ANSWER)
+            exchange.body_arrived()
+        else:
+            self._enter(Stage.BODY)
+            self._read_body(rest)
 
     def _scope(self, head: Head, client: Address | None) -> Scope:
         """The request as an ASGI scope; `client` is None if it is unknown."""
-        port = self._port if client == self._address else 0
+        peer = self._client if client is self._address else None
+        path = head.path.decode("ascii")
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": head.version,
             "method": head.method,
             "scheme": self._scheme,
-            "path": unquote(head.path.decode("ascii")),
+            "path": unquote(path) if "%" in path else path,
             "raw_path": head.path,
             "query_string": head.query,
             "root_path": "",
             "headers": head.headers,
-            "client": None if client is None else (str(client), port),
+            "client": peer or (None if client is None else (str(client), 0)),
             "server": self._server,
             "state": {},
         }
@@ -413,6 +438,8 @@ class Connection(asyncio.Protocol):
 
     def _arm(self) -> None:
         """Set a timer for the deadline. An earlier timer is kept: when it fires it checks, and is set again."""
+        if self._stage is Stage.ANSWER:
+            return
         due_s = self._due_s()
         if due_s is None or (self._deadline is not None and self._deadline.when() <= due_s):
             return

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -22,6 +24,10 @@ BUFFER_SIZE_BYTES_MAX: Final = 256 * 1024
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _STATUS_LINES: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
+JOINED_BYTES_MAX: Final = 64 * 1024
+"""A first piece of a body up to this size is written with the head, as one piece: a packet less, for a copy."""
+_OF_CONNECTIONS: Final = frozenset({b"connection", b"transfer-encoding"})
+"""Headers of an answer that are the server's own matter."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 
@@ -34,8 +40,12 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None:
         """Send `data`."""
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer has read most of what was written."""
+
     async def drained(self) -> None:
-        """Wait until the peer has read most of what was written."""
+        """Wait until it has."""
 
     def read_on(self) -> None:
         """Read the connection again, if it was paused because the buffer was full."""
@@ -51,7 +61,7 @@ class Wire(Protocol):
 
 
 def format_answer(
-    status: int, headers: list[tuple[bytes, bytes]], *, default_headers: list[tuple[bytes, bytes]], closes: bool
+    status: int, headers: Iterable[tuple[bytes, bytes]], *, default_headers: list[tuple[bytes, bytes]], closes: bool
 ) -> bytes:
     """
     Return the head of an answer.
@@ -60,14 +70,17 @@ def format_answer(
         ValueError: if a header contains a line break: what follows would be another header, or another answer.
     """
     lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
-    for name, value in (*default_headers, *headers):
-        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise ValueError(f"expected a header of an answer, found {name!r}")
-        lines.append(b"%b: %b\r\n" % (name, value))
-    if closes:
-        lines.append(b"connection: close\r\n")
-    lines.append(b"\r\n")
+    lines += [_format_field(name, value) for name, value in default_headers]
+    lines += [_format_field(name, value) for name, value in headers]
+    lines.append(b"connection: close\r\n\r\n" if closes else b"\r\n")
     return b"".join(lines)
+
+
+@lru_cache(maxsize=1_024)
+def _format_field(name: bytes, value: bytes) -> bytes:
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        raise ValueError(f"expected a header of an answer, found {name!r}")
+    return b"%b: %b\r\n" % (name, value)
 
 
 def format_error(
@@ -103,7 +116,10 @@ class Exchange:
         self._expects_continue = expects_continue
         self.is_to_head = scope["method"] == "HEAD"
         self._body = bytearray()
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None
+        """Set at whatever `receive` may wait for; made when it does."""
+        self._head = b""
+        """The head of the answer until it is written, with the first piece of the body."""
         self._is_arrived = False
         self._was_handed_out = False
         self._is_gone = False
@@ -122,18 +138,22 @@ class Exchange:
         """Add a piece of the body."""
         if not self.is_complete and not self._is_gone:
             self._body += content
-            self._news.set()
+            self._tell()
 
     def body_arrived(self) -> None:
         """The body is complete."""
         self._is_arrived = True
-        self._news.set()
+        self._tell()
 
     def give_up(self) -> None:
         """The client is gone, or the connection has answered by itself."""
         self._is_gone = True
         self._body.clear()
-        self._news.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
 
     async def run(self, app: ASGIApp) -> None:
         """Run the application; without a complete answer the connection answers by itself, or ends."""
@@ -163,6 +183,7 @@ class Exchange:
             self._wire.write(CONTINUE)
         self._expects_continue = False
         while not self._can_tell:
+            self._news = self._news or asyncio.Event()
             self._news.clear()
             self._wire.read_on()
             await self._news.wait()
@@ -181,36 +202,37 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """ASGI: the answer's head, then its body."""
-        if self._is_gone:
-            return
-        await self._wire.drained()
+        if not self._is_gone and not self._wire.is_writable:
+            await self._wire.drained()
         if self._is_gone:
             return
         if message["type"] == "http.response.start" and not self.is_started:
-            self._start(message["status"], list(message.get("headers", ())))
+            self._start(message["status"], message.get("headers", ()))
         elif message["type"] == "http.response.body" and self.is_started and not self.is_complete:
             self._continue(message.get("body", b""), is_last=not message.get("more_body", False))
         else:
             raise RuntimeError(f"expected the next part of an answer, found {message['type']}")
 
-    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        lengths = [int(value) for name, value in headers if name.lower() == b"content-length"]
-        headers = [
-            (name, value) for name, value in headers if name.lower() not in {b"connection", b"transfer-encoding"}
-        ]
+    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        length, kept = None, []
+        for field in headers:
+            name = field[0].lower()
+            if name == b"content-length":
+                length = int(field[1])
+            if name not in _OF_CONNECTIONS:
+                kept.append(field)
         self._stays_open = self._wire.may_stay_open()
         if self.is_to_head or status in {204, 304}:
             self._left = 0
-        elif lengths:
-            self._left = lengths[0]
+        elif length is not None:
+            self._left = length
         elif self._scope["http_version"] == "1.1":
             self._is_chunked = True
-            headers.append((b"transfer-encoding", b"chunked"))
+            kept.append((b"transfer-encoding", b"chunked"))
         else:
             self._stays_open = False  # the end of the connection is the end of the answer
-        head = format_answer(status, headers, default_headers=self._default_headers, closes=not self._stays_open)
+        self._head = format_answer(status, kept, default_headers=self._default_headers, closes=not self._stays_open)
         self.is_started = True
-        self._wire.write(head)
 
     def _continue(self, content: bytes, *, is_last: bool) -> None:
         if self.is_to_head:
@@ -223,13 +245,20 @@ class Exchange:
             content = (b"%x\r\n%b\r\n" % (len(content), content) if content else b"") + (
                 b"0\r\n\r\n" if is_last else b""
             )
-        if content:
-            self._wire.write(content)
+        self._write(content)
         if is_last:
             self._finish(stays_open=self._stays_open)
+
+    def _write(self, content: bytes) -> None:
+        head, self._head = self._head, b""
+        if head and len(content) > JOINED_BYTES_MAX:
+            self._wire.write(head)
+            self._wire.write(content)
+        elif head or content:
+            self._wire.write(head + content)
 
     def _finish(self, *, stays_open: bool) -> None:
         self.is_started = self.is_complete = True
         self._body.clear()
-        self._news.set()
+        self._tell()
         self._wire.answered(stays_open=stays_open)

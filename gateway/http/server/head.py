@@ -37,6 +37,11 @@ ONCE: Final = frozenset(
 _BROKEN_LINE = re.compile(rb"(?<!\r)\n|\r[^\n]|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BROKEN_FIELD = re.compile(rb"\n(?![!#$%&'*+.^_`|~0-9A-Za-z-]+:|\r|\Z)")
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} ([!-~]+) HTTP/([0-9]\.[0-9])")
+_WELL_FORMED = re.compile(
+    rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} [!-~]+ HTTP/1\.[01]\r\n"
+    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n"
+)
+"""What passes all checks of bytes and lines below at once; what does not is told by them what is wrong."""
 _ORIGIN_FORM = re.compile(rb"/[^#]*")
 _ABSOLUTE_FORM = re.compile(rb"https?://([^/?#@\\]+)(/[^#]*|\?[^#]*|)", re.IGNORECASE)
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*")
@@ -97,15 +102,11 @@ def parse_head(data: bytes) -> Head:
     """
     if len(data) > HEAD_SIZE_BYTES_MAX:
         raise RefusedRequestError(431, f"expected a head of at most {HEAD_SIZE_BYTES_MAX} bytes")
-    if _BROKEN_LINE.search(data):
-        raise RefusedRequestError(400, "expected lines that end in CR LF, and no control characters in them")
-    _check_request_line(data[: data.find(b"\r\n")])
-    if _BROKEN_FIELD.search(data):
-        raise RefusedRequestError(400, "expected each line of the head to be a name, a colon and a value")
+    if len(data) > TARGET_SIZE_BYTES_MAX or not _WELL_FORMED.fullmatch(data):
+        _check_lines(data)
     parsed = _parse(data)
     method, version = parsed.method.decode(), parsed.version
-    fields = {name: value for name, value in parsed.headers if name in ONCE}
-    _check_fields(parsed.headers, fields, version=version)
+    fields = _check_fields(parsed.headers, version=version)
     host = fields.get(b"host", b"")
     path, query = _split_target(parsed.target, method=method, host=host)
     return Head(
@@ -119,6 +120,14 @@ def parse_head(data: bytes) -> Head:
         expects_continue=b"expect" in fields and version == "1.1",
         keeps_alive=parsed.keeps_alive and version == "1.1",
     )
+
+
+def _check_lines(data: bytes) -> None:
+    if _BROKEN_LINE.search(data):
+        raise RefusedRequestError(400, "expected lines that end in CR LF, and no control characters in them")
+    _check_request_line(data[: data.find(b"\r\n")])
+    if _BROKEN_FIELD.search(data):
+        raise RefusedRequestError(400, "expected each line of the head to be a name, a colon and a value")
 
 
 def _check_request_line(line: bytes | bytearray) -> None:
@@ -139,7 +148,7 @@ class _Parsed:
         self.headers: list[tuple[bytes, bytes]] = []
         self.method = b""
         self.version = ""
-        self.keeps_alive = False
+        self.keeps_alive = True
 
     def on_url(self, url: bytes) -> None:
         self.target += url
@@ -160,20 +169,22 @@ def _parse(data: bytes) -> _Parsed:
     except HttpParserError as error:
         raise RefusedRequestError(400, f"expected a request of HTTP/1.1: {error}") from error
     parsed.method, parsed.version = parser.get_method(), parser.get_http_version()
-    parsed.keeps_alive = not any(
-        name == b"connection" and b"close" in {option.strip().lower() for option in value.split(b",")}
-        for name, value in parsed.headers
-    )
+    for name, value in parsed.headers:
+        if name == b"connection" and b"close" in {option.strip().lower() for option in value.split(b",")}:
+            parsed.keeps_alive = False
     return parsed
 
 
-def _check_fields(headers: list[tuple[bytes, bytes]], fields: dict[bytes, bytes], *, version: str) -> None:
+def _check_fields(headers: list[tuple[bytes, bytes]], *, version: str) -> dict[bytes, bytes]:
+    """Return the headers of `ONCE`."""
     if len(headers) > HEADERS_MAX:
         raise RefusedRequestError(431, f"expected at most {HEADERS_MAX} headers, found {len(headers)}")
-    counts = Counter(name for name, _ in headers)
-    repeated = sorted(name.decode() for name in fields if counts[name] > 1)
-    if repeated:
-        raise RefusedRequestError(400, f"expected the header {repeated[0]} once, found it repeated")
+    once = [field for field in headers if field[0] in ONCE]
+    fields = dict(once)
+    if len(fields) < len(once):
+        counts = Counter(name for name, _ in once)
+        repeated = min(name for name, count in counts.items() if count > 1)
+        raise RefusedRequestError(400, f"expected the header {repeated.decode()} once, found it repeated")
     if b"authorization" in fields and b"x-api-key" in fields:
         raise RefusedRequestError(400, "expected one credential, found both Authorization and X-Api-Key")
     if b"host" not in fields and version == "1.1":
@@ -189,6 +200,7 @@ def _check_fields(headers: list[tuple[bytes, bytes]], fields: dict[bytes, bytes]
             raise RefusedRequestError(501, "expected the transfer coding chunked and no other")
     if fields.get(b"expect", b"100-continue").lower() != b"100-continue":
         raise RefusedRequestError(417, "expected nothing but 100-continue in the Expect header")
+    return fields
 
 
 def _split_target(target: bytes, *, method: str, host: bytes) -> tuple[bytes, bytes]:
