@@ -1,36 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The gateway as a FastAPI application, and the one place where errors become answers.
+The gateway as a FastAPI application.
 
-Routes are thin: they parse a request, call `commit_flow.commit`, `reads` or `admin`, and build the answer.
+Routes are thin: they parse a request, call `commit_flow.commit`, `reads` or `admin`, and build the answer. The most
+frequent requests do not pass through FastAPI (`hot_paths.py`). Errors become answers in `error_answers.py`.
 Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded: `%2F` in a name is not a separator.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
-from gateway.errors import BadRequestError, GatewayError, UnauthorizedError, UnavailableError, UnsupportedEncodingError
+from gateway.errors import GatewayError
 from gateway.http import admin_routes, iceberg_routes, lineage_routes, log_routes, status_routes, webhook_routes
 from gateway.http.decoding import DecodesBodies
+from gateway.http.error_answers import (
+    error_answer,
+    gateway_error,
+    http_error,
+    ledger_error,
+    unexpected_error,
+    validation_error,
+)
+from gateway.http.hot_paths import ICEBERG, PATH_LENGTH_MAX, HotPaths
 from gateway.http.openapi import openapi
-from gateway.log_errors import answer_to
-from ledger.errors import LedgerError, UnsafeServerError
-from ledger.format.sealing import SubjectKeysError
+from ledger.errors import LedgerError
 
-ICEBERG: Final = b"/v1/iceberg/"
-PATH_LENGTH_MAX: Final = 16 * 1024
 OWN: Final = (
     admin_routes.router,
     lineage_routes.router,
@@ -39,23 +43,32 @@ OWN: Final = (
     status_routes.router,
 )
 """The gateway's own routes: all except the catalog's."""
-FOR_OPERATORS: Final = (UnsafeServerError, SubjectKeysError)
-"""Errors that only the operator can resolve. Their texts describe this machine, so clients do not receive them."""
-FOR_CLIENTS: Final = "the log cannot be used at present; the gateway's own log says why"
 
-_log = logging.getLogger(__name__)
+
+class Application(FastAPI):
+    """A FastAPI application and what requests come to before it (`first`)."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.first: ASGIApp = super().__call__
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self.first(scope, receive, send)
 
 
 def create_app(
     gateway: Gateway, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None
-) -> FastAPI:
+) -> Application:
     """
     Return the application over `gateway`.
 
     `metrics` returns the projections' metrics in Prometheus' text format; `metrics_token` is what a scraper must
     present (None: only loopback may scrape).
     """
-    app = FastAPI(title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = Application(
+        title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+    )
     app.state.gateway = gateway
     app.state.measures = measures
     app.state.metrics = metrics
@@ -63,13 +76,14 @@ def create_app(
     app.state.openapi = _own_openapi()
     for router in (iceberg_routes.router, *OWN):
         app.include_router(router)
-    app.add_exception_handler(GatewayError, _gateway_error)
-    app.add_exception_handler(LedgerError, _ledger_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected_error)
+    app.add_exception_handler(GatewayError, gateway_error)
+    app.add_exception_handler(LedgerError, ledger_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, unexpected_error)
     app.add_middleware(RawIcebergPaths)
     app.add_middleware(DecodesBodies, size_bytes_max=gateway.intake.body_size_bytes_max)
+    app.first = HotPaths(app.first, gateway=gateway, measures=measures)
     return app
 
 
@@ -95,77 +109,12 @@ class RawIcebergPaths:
                 raw = ICEBERG + raw[len(ICEBERG) + 2 :]
             if len(raw) > PATH_LENGTH_MAX:
                 text = f"expected a path of at most {PATH_LENGTH_MAX} bytes"
-                await _answer(414, "BadRequestException", text, to=Request(scope))(scope, receive, send)
+                await error_answer(414, "BadRequestException", text, to=Request(scope))(scope, receive, send)
                 return
             if raw.startswith(ICEBERG):
                 scope = {**scope, "path": raw.decode("ascii", "replace"), "raw_path": raw}
             elif scope["path"].startswith(ICEBERG.decode()):
                 # With another spelling of the prefix, it would be routed after decoding `%2F`.
-                await _answer(404, "NotFoundException", "Not Found", to=Request(scope))(scope, receive, send)
+                await error_answer(404, "NotFoundException", "Not Found", to=Request(scope))(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-def _answer(
-    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None, *, to: Request | None = None
-) -> Response:
-    """An error in the form of the Iceberg REST specification (IcebergErrorResponse); for HEAD, only its status."""
-    if to is not None and to.method == "HEAD":
-        return Response(status_code=status, headers=headers)
-    error = {"message": message, "type": kind, "code": status}
-    return JSONResponse({"error": error}, status_code=status, headers=headers)
-
-
-async def _gateway_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, GatewayError):
-        raise error
-    headers: dict[str, str] = {}
-    text = str(error)
-    if isinstance(error, UnavailableError):
-        headers["Retry-After"] = str(error.retry_after_s)
-        if isinstance(error.__cause__, FOR_OPERATORS):
-            _log.error("%s %s: %s", request.method, _route(request), error.__cause__)
-            text = text.replace(str(error.__cause__), FOR_CLIENTS)
-    if isinstance(error, UnsupportedEncodingError):
-        headers["Accept-Encoding"] = "gzip"  # RFC 9110, section 12.5.3
-    if isinstance(error, UnauthorizedError):
-        headers["WWW-Authenticate"] = "Bearer"
-        gateway: Gateway = request.app.state.gateway
-        await gateway.refusals.unauthenticated(f"{request.method} {_route(request)}")
-    return _answer(error.status, error.kind, text, headers, to=request)
-
-
-async def _ledger_error(request: Request, error: Exception) -> Response:
-    """An error of the log that no handler has mapped."""
-    if isinstance(error, LedgerError) and (answer := answer_to(error)) is not None:
-        return await _gateway_error(request, answer)
-    _log.error("%s %s: %s", request.method, _route(request), error)
-    return _answer(500, "InternalServerError", "the log refused; the gateway's own log says why", to=request)
-
-
-async def _validation_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, RequestValidationError):
-        raise error
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
-    return await _gateway_error(request, BadRequestError(first["msg"], field=field or "body"))
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    kinds: dict[int, str] = {404: "NotFoundException", 405: "UnsupportedOperationException"}
-    kind = kinds.get(error.status_code, "BadRequestException")
-    return _answer(error.status_code, kind, str(error.detail), error.headers, to=request)
-
-
-async def _unexpected_error(request: Request, error: Exception) -> Response:
-    """The last resort: the client learns no internals, the operator gets the traceback."""
-    _log.error("%s %s failed", request.method, _route(request), exc_info=error)
-    return _answer(500, "InternalServerError", "the gateway failed; its log says why", to=request)
-
-
-def _route(request: Request) -> str:
-    """The route's template: a bounded set, unlike paths."""
-    route: Any = request.scope.get("route")
-    return getattr(route, "path", "unrouted")

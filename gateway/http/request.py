@@ -17,6 +17,7 @@ from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import JudgedRequest
 from gateway.commit.requests import parse_content_length, read_body
 from gateway.errors import BadRequestError
+from gateway.http.asked import credential_of
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView, RequestView
@@ -29,10 +30,7 @@ def credential(request: Request) -> str | None:
     Raises:
         BadRequestError: if there is more than one: a proxy or another server might use another one than we do.
     """
-    bearers, keys = request.headers.getlist("authorization"), request.headers.getlist("x-api-key")
-    if len(bearers) + len(keys) > 1:
-        raise BadRequestError("expected one credential, found several in Authorization and X-Api-Key")
-    return f"Bearer {keys[0]}" if keys else next(iter(bearers), None)
+    return credential_of(request.scope["headers"])
 
 
 async def body_of(request: Request, *, size_bytes_max: int) -> bytes:

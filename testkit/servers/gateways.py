@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
-from gateway.http.app import create_app
+from gateway.http.app import Application, create_app
 from gateway.identity.api_keys import KeyHasher
 from lakeproof.installation import Installation
 from lakeproof.provision import Provisioned
@@ -94,7 +94,7 @@ async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
         await CheckpointSigner(dsn, keys).sign_due(connection)
 
 
-def app_of(parts: GatewayParts, measures: Measures | None = None) -> FastAPI:
+def app_of(parts: GatewayParts, measures: Measures | None = None) -> Application:
     """Return the gateway's application over `parts`, without history for its metrics."""
 
     async def no_history() -> str:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A request and an answer as the catalog's routes see them, made of ASGI's own values and nothing else.
+
+The routes' work costs less than what a framework does around it, so the most frequent requests come here directly
+(`hot_paths.py`); all others come through FastAPI. Both make an `Asked` and call the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.datastructures import QueryParams
+from starlette.types import Receive, Scope
+
+from gateway.commit.gateway import Gateway
+from gateway.commit.metrics import Measures
+from gateway.errors import BadRequestError
+
+CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
+"""The headers that hold one."""
+JSON: Final = (b"content-type", b"application/json")
+
+
+class Asked:
+    """
+    A request for the parts of a gateway process. `path` is as it was sent, still percent-encoded.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, *, path: str, gateway: Gateway, measures: Measures) -> None:
+        self.method: Final[str] = scope["method"]
+        self.path: Final = path
+        self.gateway: Final = gateway
+        self.measures: Final = measures
+        self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._headers = dict(reversed(self._raw_headers))  # of a header that is repeated, the first one
+        self._query_string: bytes = scope["query_string"]
+        self._receive = receive
+
+    def header(self, name: bytes) -> str | None:
+        """Return the value of a header, whose name is given in lower case."""
+        value = self._headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def whole_header(self, name: bytes) -> str:
+        """Return the values of a header that is a list, joined if it is repeated (RFC 9110, section 5.3)."""
+        if name not in self._headers:
+            return ""
+        return ", ".join(value.decode("latin-1") for each, value in self._raw_headers if each == name)
+
+    def parameter(self, name: str) -> str | None:
+        """Return a parameter of the query; of one that is repeated, the last."""
+        return QueryParams(self._query_string).get(name) if self._query_string else None
+
+    def credential(self) -> str | None:
+        """Return the credential as the client sent it. Raises as `credential_of`."""
+        return credential_of(self._raw_headers)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """
+        Yield the body as it arrives.
+
+        Raises:
+            BadRequestError: if the client hangs up before its end.
+        """
+        has_more = True
+        while has_more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise BadRequestError("the connection was closed before the end of the body", field="body")
+            has_more = message.get("more_body", False)
+            if chunk := message.get("body", b""):
+                yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer without error: its status, headers and body."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    body: bytes = b""
+
+
+NO_CONTENT: Final = Answer(204)
+
+
+def json_answer(body: bytes, etag: str | None = None) -> Answer:
+    """
+    Return an answer with a body of JSON, and its entity tag if it has one.
+    """
+    length = (b"content-length", b"%d" % len(body))
+    if etag is None:
+        return Answer(200, (length, JSON), body)
+    return Answer(200, (length, JSON, (b"etag", etag.encode())), body)
+
+
+def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """
+    Return the credential as the client sent it: the Authorization header, or an X-Api-Key as if it were a bearer token.
+
+    Raises:
+        BadRequestError: if there is more than one: a proxy or another server might use another one than we do.
+    """
+    found = [pair for pair in headers if pair[0] in CREDENTIALS]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise BadRequestError("expected one credential, found several in Authorization and X-Api-Key")
+    name, value = found[0]
+    text = value.decode("latin-1")
+    return text if name == b"authorization" else f"Bearer {text}"

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the catalog's routes do with a request: find the target, have access judged, read it or commit to it, answer.
+
+Who a request is from is found out before anything else is said about it. With that the rules in force are read, and of
+a table its row, all at once (`gateway/fresh/`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Final
+
+import orjson
+
+from gateway.catalogs.catalog import ANY, Snapshots
+from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward, parse_delegation, parse_hops
+from gateway.commit.approved import Changed
+from gateway.commit.commit_flow import commit
+from gateway.commit.requests import Request as Mutating
+from gateway.commit.requests import parse_content_length
+from gateway.errors import BadRequestError
+from gateway.http import reads
+from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
+from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
+from gateway.mutations import Operation
+from gateway.policy.variables import RequestView
+
+CLIENT_LENGTH_MAX: Final = 200
+TARGETS_MAX: Final = 4_096
+"""Targets of which the parsed path is kept."""
+KEPT_LENGTH_MAX: Final = 256
+"""Characters of a path whose target is kept: together some MiB."""
+
+_HOPS: Final = HOPS_HEADER.lower().encode()
+_DELEGATION: Final = DELEGATION_HEADER.lower().encode()
+_ALL_SNAPSHOTS: Final = Snapshots.ALL
+_SNAPSHOTS: Final = {each.value: each for each in Snapshots}
+_ENTITY_TAG: Final = re.compile(r'(?:W/)?("[^"]*")')
+
+
+async def config(asked: Asked, *, endpoints: Sequence[str]) -> Answer:
+    """
+    Answer with a catalog's configuration: the prefix, and which endpoints exist.
+    """
+    arrived = await asked.gateway.authenticator.arrive(asked.credential())
+    warehouse = asked.parameter("warehouse")
+    if not warehouse:
+        raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
+    alias = parse_alias(warehouse, field="warehouse")
+    found = await reads.configuration(asked.gateway, arrived, alias, onward(asked))
+    overrides = {**found.overrides, "prefix": f"iceberg/{alias}"}
+    body = {"defaults": dict(found.defaults), "overrides": overrides, "endpoints": endpoints}
+    return json_answer(orjson.dumps(body))
+
+
+async def load_table(asked: Asked, alias: str, namespace: str, table: str) -> Answer:
+    """
+    Answer with a table's metadata, or 304 if the engine has it (RFC 9110, section 13.1.2).
+    """
+    found = await reader(asked, "load", alias, namespace, table)
+    snapshots = _ALL_SNAPSHOTS
+    if (requested := asked.parameter("snapshots")) is not None:
+        if requested not in _SNAPSHOTS:
+            raise BadRequestError(f"expected 'all' or 'refs', found {requested!r:.40}", field="snapshots")
+        snapshots = _SNAPSHOTS[requested]
+    shown = await found.show_table(snapshots, held=held_tags(asked.whole_header(b"if-none-match")))
+    if shown.body is None:
+        return Answer(304, ((b"etag", (shown.etag or "").encode()),))
+    return json_answer(shown.body, shown.etag)
+
+
+async def table_exists(asked: Asked, alias: str, namespace: str, table: str) -> Answer:
+    """
+    Answer 204 if the table exists.
+    """
+    await (await reader(asked, "exists", alias, namespace, table)).check_table()
+    return NO_CONTENT
+
+
+async def commit_table(asked: Asked, alias: str, namespace: str, table: str) -> Answer:
+    """
+    Commit updates to a table.
+    """
+    changed = await change(asked, Operation.TABLE_COMMIT, alias, namespace, table)
+    return json_answer(changed.shown or b"")
+
+
+async def reader(
+    asked: Asked, verb: str, alias: str, namespace: str | None = None, table: str | None = None
+) -> reads.Reader:
+    """
+    Return the reader of the target that a path names: without a namespace, of the `parent` in the query.
+
+    Raises:
+        GatewayError: as `reads.permit`, or if credentials or names are not valid.
+    """
+    authenticator, credential = asked.gateway.authenticator, asked.credential()
+    try:
+        target = _target(asked, alias, namespace, table)
+    except BadRequestError:
+        await authenticator.authenticate(credential)  # first: a stranger learns nothing else
+        raise
+    arrived = await authenticator.arrive(credential, None if table is None else target)
+    view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
+    return await reads.permit(asked.gateway, arrived, target, verb=verb, request=view, onward=onward(asked))
+
+
+def _target(asked: Asked, alias: str, namespace: str | None, table: str | None) -> Target:
+    if namespace is None:
+        return Target(alias=parse_alias(alias), namespace=reads.parse_parent(asked.parameter("parent")))
+    parse = parse_target if len(asked.path) <= KEPT_LENGTH_MAX else parse_target.__wrapped__
+    return parse(alias, namespace, table)
+
+
+@lru_cache(maxsize=TARGETS_MAX)
+def parse_target(alias: str, namespace: str, table: str | None) -> Target:
+    """
+    Return what the raw segments of a path name.
+
+    Raises:
+        BadRequestError: if one is not a name.
+    """
+    levels = parse_namespace_segment(namespace)
+    name = None if table is None else parse_name_segment(table)
+    return Target(alias=parse_alias(alias), namespace=levels, name=name)
+
+
+async def change(
+    asked: Asked, operation: Operation, alias: str, namespace: str | None = None, table: str | None = None
+) -> Changed:
+    """
+    Take a mutation through the commit flow.
+    """
+    mutating = Mutating(
+        operation=operation,
+        method=asked.method,
+        path=asked.path,
+        authorization=asked.credential(),
+        client=client_of(asked),
+        alias_segment=alias,
+        namespace_segment=namespace,
+        name_segment=table,
+        purge=(asked.parameter("purgeRequested") or "").lower() == "true",
+        content_length=parse_content_length(asked.header(b"content-length")),
+        chunks=asked.chunks(),
+        onward=onward(asked),
+    )
+    with asked.measures.commit(operation) as done:
+        return await commit(mutating, asked.gateway, done)
+
+
+def onward(asked: Asked) -> Onward:
+    """
+    Return what the request carries to a foreign catalog.
+
+    Raises:
+        BadRequestError: if the header with its hops is malformed.
+    """
+    return Onward(
+        hops=parse_hops(asked.header(_HOPS)),
+        delegation=parse_delegation(asked.header(_DELEGATION)),
+        observe=asked.measures.upstream,
+    )
+
+
+def client_of(asked: Asked) -> str:
+    """
+    Return the engine's name and version: Iceberg's clients send X-Client-Version; User-Agent names their HTTP library.
+    """
+    named = asked.header(b"x-client-version") or asked.header(b"user-agent") or ""
+    return named[:CLIENT_LENGTH_MAX]
+
+
+def held_tags(text: str) -> Collection[str]:
+    """
+    Return the entity tags in an If-None-Match header, as they are compared there: weak ones like strong ones.
+    """
+    if not text:
+        return ()
+    if text.strip() == "*":
+        return (ANY,)
+    return _ENTITY_TAG.findall(text)
