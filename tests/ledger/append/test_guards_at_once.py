@@ -11,11 +11,12 @@ from typing import Final
 import psycopg
 import pytest
 from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
 
 from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.append.batch import AppendTransaction
-from ledger.errors import GroupMismatchError, GuardError
+from ledger.errors import GroupMismatchError, GuardError, LedgerError
 from ledger.format.entry import Branch
 from ledger.format.event import PreparedEvent
 from ledger.format.guards import Guard, GuardCall, GuardRegistry
@@ -232,6 +233,23 @@ async def test_a_session_goes_on_after_guards_that_failed_however_often(
     cursor = await connection.execute("SELECT count(*), count(DISTINCT statement) FROM pg_prepared_statements")
     count, distinct = await cursor.fetchone() or (0, 1)
     assert count == distinct, "what failed was prepared again and again"
+
+
+async def test_a_guard_that_breaks_while_it_is_sent_ahead_refuses_its_own_group_alone(
+    database: str, installation: Provisioned, log_id: int
+) -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    dsn = appender_dsn(installation)
+    async with Appender(dsn, GuardRegistry((*CORE_GUARDS, *GUARDS)), batch_max=1) as running:
+        wanted = [counted("row"), guarded(GuardCall("text", {"value": Jsonb(deep)})), counted("row")]
+        answers = await append_all(running, log_id, wanted)
+    refused = answers.pop(1)
+    assert isinstance(refused, LedgerError)
+    assert "RecursionError" in str(refused)
+    assert [isinstance(answer, Appended) and not answer.repeated for answer in answers] == [True, True]
+    assert rows(database, log_id) == {"row": 2}
 
 
 async def test_a_guard_without_statements_holds_and_ends_no_savepoint_of_another(
