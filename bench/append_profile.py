@@ -36,6 +36,7 @@ _PLACES = {
     "ledger/format/tiles": "sequencing and hashing",
     "ledger/append/pending_tiles": "sequencing and hashing",
     "ledger/append/statements": "building statements",
+    "ledger/append/guard_statements": "building statements",
     "ledger/store/wire": "sending and receiving",
     "ledger/append/batch": "batches and answers",
     "ledger/append/writer": "batches and answers",
