@@ -188,14 +188,23 @@ class Judge:
             return _of_access(state, judged.decision, judged.verdicts)
         return _of_policies(state, judged.verdicts)
 
-    async def read(self, state: ControlState, request: JudgedRequest, target: Target) -> Judgement:
+    async def read(
+        self, state: ControlState, principal: Principal, target: Target, *, operation: str, request: RequestView
+    ) -> Judgement:
         """
         Return the judgement of the access rules in force on a read of `target`; it may be cached.
         """
-        read = _read(state, request.principal, target, request.commit.operation)
+        read = _read(state, principal, target, operation)
         judgement = self.read_judgements.get(read)
         if judgement is None:
-            judgement = await self.access(state, request)
+            view = CommitView(
+                catalog=target.alias,
+                namespace=target.namespace,
+                name=target.name or "",
+                kind=target.kind,
+                operation=operation,
+            )
+            judgement = await self.access(state, JudgedRequest(commit=view, principal=principal, request=request))
             self.read_judgements.put(read, judgement)
         return judgement
 

@@ -210,9 +210,10 @@ class FreshReads:
         elif not isinstance(error, psycopg.Error):
             self._drop_connection()
             self._end(error)
-        elif is_refusal(error):
+        elif is_refusal(error) and not isinstance(error, psycopg.errors.FeatureNotSupported):
             self._refused(error)
         else:
+            # Lost; or a migration has outdated a prepared plan, which another connection does not have.
             self._lose(error)
 
     def _refused(self, error: psycopg.Error) -> None:

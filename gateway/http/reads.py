@@ -16,12 +16,11 @@ from gateway.catalogs.onward import Onward
 from gateway.catalogs.registry import no_such_catalog
 from gateway.commit.changes import no_such_namespace, no_such_table
 from gateway.commit.gateway import Gateway
-from gateway.commit.judgement import JudgedRequest
 from gateway.errors import BadRequestError
 from gateway.fresh import TableRow
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Arrived
-from gateway.policy.variables import CommitView, RequestView
+from gateway.policy.variables import RequestView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +108,7 @@ async def permit(
     """
     principal, state = arrived.principal, gateway.rules_at_arrival(arrived)
     operation = f"{target.kind}.{verb}"
-    judged = JudgedRequest(commit=_view(target, operation), principal=principal, request=request)
-    judgement = await gateway.judge.read(state, judged, target)
+    judgement = await gateway.judge.read(state, principal, target, operation=operation, request=request)
     await gateway.check_permitted(principal, judgement, operation=operation, target=target)
     # Only now: callers who are permitted nothing in the catalog must not learn whether it exists.
     catalog = gateway.catalog(principal.tenant, state, target.alias, onward)
@@ -130,16 +128,6 @@ async def configuration(gateway: Gateway, arrived: Arrived, alias: str, onward: 
     if not await gateway.judge.permits_anything(state, principal, alias=alias):
         raise no_such_catalog(alias)
     return await gateway.catalog(principal.tenant, state, alias, onward).configuration()
-
-
-def _view(target: Target, operation: str) -> CommitView:
-    return CommitView(
-        catalog=target.alias,
-        namespace=target.namespace,
-        name=target.name or "",
-        kind=target.kind,
-        operation=operation,
-    )
 
 
 def parse_page_size(text: str | None) -> int | None:

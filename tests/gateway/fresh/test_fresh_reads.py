@@ -365,6 +365,18 @@ async def test_a_statement_of_ours_that_is_wrong_is_an_error_and_not_an_outage(
     assert (await fresh.ask(whole(caller))).identity == "ada@acme.example"
 
 
+async def test_a_plan_that_a_migration_has_outdated_is_made_again(
+    caller: Principal, fresh: FreshReads, module_database: str
+) -> None:
+    for _ in range(PREPARE_AFTER + 1):
+        expected = await fresh.ask(whole(caller))
+    with psycopg.connect(module_database, autocommit=True) as owner:
+        for kind in ("varchar", "text"):
+            owner.execute(f"ALTER TABLE gateway.tables ALTER COLUMN metadata_location TYPE {kind}")
+            for _ in range(PREPARE_AFTER + 1):
+                assert await fresh.ask(whole(caller)) == expected
+
+
 async def test_tenants_have_their_own_plans_and_those_that_stay_away_lose_them(
     sales: Gateway, caller: Principal, fresh: FreshReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
