@@ -169,6 +169,16 @@ class BuiltinCatalog:
         """Return a changed table as engines see it; one that was only staged has no `location`."""
         return self._shown(change.metadata or {}, location)
 
+    def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
+        """Return the table as `load` finds it once `change`, made from `loaded`, is made."""
+        places = self.changed_places(loaded, change)
+        return Loaded(
+            namespace_exists=True,
+            metadata=change.metadata,
+            metadata_location=written.location,
+            places=loaded.places if places is None else place_digests(places)["places"],
+        )
+
     def show_written(self, written: Written) -> bytes:
         """Return the table of a metadata file that was just written as engines see it: the file's own bytes."""
         return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (

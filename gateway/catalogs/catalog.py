@@ -96,9 +96,9 @@ class Configuration:
 class Catalog(Protocol):
     """Any catalog: the current state of a target, and what engines see of it."""
 
-    async def load(self, target: Target) -> Loaded:
+    async def load(self, target: Target, *, row: TableRow | None = None) -> Loaded:
         """
-        Return the state of `target`.
+        Return the state of `target`; `row` as for `show_table`.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.
@@ -207,6 +207,9 @@ class SwapsPointer(Catalog, Protocol):
 
         `location` is that of its metadata; None for a table that was only staged.
         """
+
+    def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
+        """Return the target as `load` finds it once `change`, made from `loaded`, is made."""
 
     def show_written(self, written: Written) -> bytes:
         """Return the table of a file that `write` has returned as engines see it (LoadTableResult, JSON)."""

@@ -44,7 +44,12 @@ class RestCatalog:
     upstream: Upstream
     onward: Onward
 
-    async def load(self, target: Target) -> Loaded:
+    async def load(
+        self,
+        target: Target,
+        *,
+        row: TableRow | None = None,  # noqa: ARG002 - an upstream's tables have none
+    ) -> Loaded:
         """
         Return the state of `target` at the upstream.
 

@@ -18,6 +18,10 @@ How every catalog mutation passes through the gateway, step by step. This is the
 
 Step 6 is reserved for idempotency keys: no key lifetime is advertised, so engines send none.
 
+From step 8 on, the mutations of one target take turns in this process (`target_queues.py`): each is judged on what the
+one before it has made. Only other processes are raced. A mutation that loses such a race keeps its turn, and is loaded
+and judged again for as long as its requirements hold, within bounds of number and time.
+
 A catalog whose pointers are rows of our database (`SwapsPointer`) does steps 11 to 13 in one group: its guard swaps the
 pointer in the transaction that appends decision and outcome (`swapping.py`). For a foreign catalog (`Forwards`) they
 are a group whose guard opens the decision, a request, and a group whose guard closes it (`forwarding.py`).
@@ -28,6 +32,7 @@ exactly the rules in force at its place in the log, and an answer that never cla
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias, assert_never
@@ -45,6 +50,7 @@ from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.request_hash import request_hash
 from gateway.commit.requests import Request, read_body
 from gateway.commit.swapping import swap
+from gateway.commit.target_queues import Turn
 from gateway.control.plane import ControlState
 from gateway.errors import (
     ConflictError,
@@ -54,6 +60,7 @@ from gateway.errors import (
     RequirementFailedError,
     UnavailableError,
 )
+from gateway.fresh import TableRow
 from gateway.log_errors import append_errors
 from gateway.mutations import parse_mutation
 from gateway.policy.variables import RequestView
@@ -63,8 +70,14 @@ from ledger.format.event import derived_group_id
 from ledger.format.events import CommitDecision
 from ledger.format.sequence import Group, Stale
 
-ATTEMPTS_MAX: Final = 5
-"""Attempts of a commit that loses the race for its pointer while its requirements still hold."""
+ATTEMPTS_MAX: Final = 50
+"""Attempts of a commit that loses races with other processes while its requirements still hold."""
+ATTEMPTS_S: Final = 20.0
+"""The last attempt of such a commit begins before this time is over."""
+PAUSE_S_MAX: Final = 0.02
+"""Before the next attempt it pauses, up to this long at random, so that two processes do not keep step."""
+FORWARD_TURN_S: Final = 1.0
+"""After this long, a mutation that waits for a foreign catalog delays the next ones of its target no more."""
 STALE_MAX: Final = 5
 """Times a request is judged before it is given up because the rules keep changing."""
 
@@ -76,7 +89,7 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     Raises:
         GatewayError: if it was refused, conflicted, or could not be done; its class says whether anything was changed.
     """
-    arrived = await gateway.authenticator.arrive(request.authorization)
+    arrived = await gateway.authenticator.arrive(request.authorization, request.table())
     done(MutationStage.TENANT)
     path = request.target()
     done(MutationStage.IDENTIFIERS)
@@ -111,15 +124,14 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         await _check_permitted(gateway, state, requested)
         raise
     done(MutationStage.CATALOG)
-    flow = _Flow(gateway=gateway, log_id=principal.log_id, requested=requested, catalog=catalog, done=done)
-    for attempt in range(1, ATTEMPTS_MAX + 1):
-        changed = await flow.attempt(state, is_last=attempt == ATTEMPTS_MAX)
-        if changed is not None:
-            done(MutationStage.ANSWER)
-            return changed
-        # The target was changed meanwhile: load it again and see whether the requirements still hold.
-        state = await flow.rules()
-    raise RequirementFailedError(f"Commit failed: {mutation.target.path} changed {ATTEMPTS_MAX} times meanwhile")
+    async with gateway.queues.turn(principal.log_id, mutation.target) as turn:
+        state = gateway.rules_at_arrival(arrived)  # the credentials may have expired while this one waited
+        flow = _Flow(
+            gateway=gateway, log_id=principal.log_id, requested=requested, catalog=catalog, turn=turn, done=done
+        )
+        changed = await flow.run(state, row=arrived.table if mutation.target == path else None)
+    done(MutationStage.ANSWER)
+    return changed
 
 
 async def _check_permitted(gateway: Gateway, state: ControlState, requested: Requested) -> None:
@@ -158,11 +170,33 @@ class _Flow:
     log_id: int
     requested: Requested
     catalog: Adapter
+    turn: Turn
     done: Done
 
-    async def attempt(self, state: ControlState, *, is_last: bool) -> Changed | None:
-        """Load, judge and change once; None if another commit was first and this one may try again."""
-        plan = await self._load()
+    async def run(self, state: ControlState, *, row: TableRow | None) -> Changed:
+        """Attempt it until no other process was first. `row` is the target's row, read when the request arrived."""
+        loop, seen = asyncio.get_running_loop(), self.turn.before
+        until_s = loop.time() + ATTEMPTS_S
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            is_last = attempt == ATTEMPTS_MAX or loop.time() > until_s
+            changed = await self._attempt(state, seen, row, is_last=is_last)
+            if changed is not None:
+                self.turn.end(changed.left)
+                return changed
+            if is_last:
+                break
+            # The target was changed meanwhile: load it again and see whether the requirements still hold.
+            seen = row = None
+            await asyncio.sleep(PAUSE_S_MAX * self.gateway.random(1)[0] / 255)
+            state = await self._rules()
+        path = self.requested.mutation.target.path
+        raise RequirementFailedError(f"Commit failed: other processes changed {path} {attempt} times meanwhile")
+
+    async def _attempt(
+        self, state: ControlState, seen: Loaded | None, row: TableRow | None, *, is_last: bool
+    ) -> Changed | None:
+        """Load, judge and change once; None if another process was first."""
+        plan = await self._load(seen, row)
         self.done(MutationStage.LOAD)
         for _ in range(STALE_MAX):
             # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
@@ -173,23 +207,23 @@ class _Flow:
             outcome = await self._decide(judgement, plan, is_last=is_last)
             if not isinstance(outcome, Stale):
                 return outcome
-            state = await self.rules()
+            state = await self._rules()
         path = self.requested.mutation.target.path
         raise UnavailableError(f"{path}: policies changed {STALE_MAX} times while it was judged; nothing was changed")
 
-    async def rules(self) -> ControlState:
+    async def _rules(self) -> ControlState:
         """The rules as of now; the caller's credentials and the alias must still be in force in them."""
         principal = self.requested.principal
         state = await self.gateway.rules_in_force(principal)
         self.gateway.catalog(principal.tenant, state, self.requested.mutation.target.alias, self.requested.onward)
         return state
 
-    async def _load(self) -> _Plan:
-        """Step 8."""
+    async def _load(self, seen: Loaded | None, row: TableRow | None) -> _Plan:
+        """Step 8, without reading what is known: the target as it was `seen`, or its `row`."""
         mutation = self.requested.mutation
         loaded = Loaded(namespace_exists=False)
         try:
-            loaded = await self.catalog.load(mutation.target)
+            loaded = seen or await self.catalog.load(mutation.target, row=row)
             now_ms = int(self.gateway.clock().timestamp() * 1000)
             new_uuid = str(UUID(bytes=self.gateway.random(16), version=4))
             planned = change(mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
@@ -242,7 +276,8 @@ class _Flow:
                     case SwapsPointer() as catalog:
                         return await swap(catalog, approved)
                     case Forwards() as catalog:
-                        return await forward(catalog, approved)
+                        with self.turn.ending_after(FORWARD_TURN_S):
+                            return await forward(catalog, approved)
                     case _:
                         assert_never(self.catalog)
 

@@ -7,7 +7,7 @@ reconciler use them. Nothing is a global.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -20,6 +20,7 @@ from gateway.commit.judgement import Judge, Judgement
 from gateway.commit.large_requests import LargeRequests
 from gateway.commit.refusals import Refusals
 from gateway.commit.request_hash import RequestKeys
+from gateway.commit.target_queues import TargetQueues
 from gateway.control.plane import ControlPlane, ControlState
 from gateway.database import Database
 from gateway.errors import ForbiddenError, UnavailableError
@@ -66,8 +67,8 @@ class Gateway:
 
     What it appends: `append`, with ids and times from `random` and `clock`; `opener` opens sealed payload parts.
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
-    What only commits need: `intake`, `ownership`. What only routes need: `admin`, `receipts` and `webhook_secrets`,
-    the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken).
+    What only commits need: `intake`, `ownership` and `queues`. What only routes need: `admin`, `receipts` and
+    `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken).
     """
 
     append: Append
@@ -86,6 +87,7 @@ class Gateway:
     admin: Admin
     receipts: Receipts
     webhook_secrets: Secrets | None
+    queues: TargetQueues = field(default_factory=TargetQueues)
 
     def new_group_id(self) -> UUID:
         """Return the id of a group that is not derived from its content."""

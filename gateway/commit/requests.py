@@ -6,6 +6,7 @@ A mutation as it arrives over HTTP, and the bounded reading of its body. Indepen
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,6 +59,14 @@ class Request:
         namespace = () if self.namespace_segment is None else parse_namespace_segment(self.namespace_segment)
         name = None if self.name_segment is None else parse_name_segment(self.name_segment)
         return Target(alias=parse_alias(self.alias_segment), namespace=namespace, name=name)
+
+    def table(self) -> Target | None:
+        """Return the table that the path names; None if it names none, or is malformed (`target` says how)."""
+        if self.name_segment is None:
+            return None
+        with suppress(BadRequestError):
+            return self.target()
+        return None
 
 
 def parse_content_length(text: str | None) -> int | None:

@@ -64,7 +64,9 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
         return outcome
     approved.done(MutationStage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
-        return approved.answer(catalog.show_written(written) if written else None)
+        if written is None:
+            return approved.answer(None)
+        return approved.answer(catalog.show_written(written), left=catalog.left(loaded, change, written))
     await _discard(catalog, written)
     return None
 

@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
+from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application, create_app
 from gateway.identity.api_keys import KeyHasher
 from lakeproof.installation import Installation
@@ -47,7 +48,8 @@ class Gateway:
         return _client(self.app, key)
 
     def through(self, *, key: str | None = None, **parts: Any) -> httpx.AsyncClient:
-        """Return a client of the same gateway with some of its parts exchanged."""
+        """Return a client of the same gateway with some of its parts exchanged; it queues apart, as a process does."""
+        parts = {"queues": TargetQueues(), **parts}
         return _client(app_of(replace(self.services.gateway, **parts)), key or self.acme.key.secret)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.admin.application import OPERATOR
-from gateway.commit.commit_flow import ATTEMPTS_MAX, STALE_MAX
+from gateway.commit import commit_flow
+from gateway.commit.commit_flow import STALE_MAX
 from ledger.format.entry import Branch
 from testkit.gateway.log_contents import check_agreement, path_of, read_stored, words
 from testkit.gateway.sales import (
@@ -27,6 +28,8 @@ from testkit.gateway.sales import (
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ATTEMPTS_MAX = 5
 
 
 # Races
@@ -69,7 +72,11 @@ async def test_a_loser_whose_requirement_fails_meanwhile_conflicts(sales: Gatewa
     assert (await words(sales.services, sales.acme.log_id))[-3:] == ["approved", "accepted", "conflicted"]
 
 
-async def test_a_commit_that_always_loses_ends_with_a_conflict_on_the_record(sales: Gateway) -> None:
+async def test_a_commit_that_always_loses_ends_with_a_conflict_on_the_record(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_flow, "ATTEMPTS_MAX", ATTEMPTS_MAX)
+
     async def be_first(count: int) -> None:
         (await sales.http.post(ORDERS, json=properties(winner=str(count)))).raise_for_status()
 

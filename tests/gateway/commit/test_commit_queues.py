@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Commits to one table at the same time: in order within a process, raced between processes, and none refused for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import httpx
+import pytest
+
+from gateway.commit.target_queues import TargetQueues
+from gateway.policy.engine import PolicyEngine, Program, Verdict
+from ledger.errors import LogUnavailableError
+from ledger.format.canonical import Json
+from ledger.format.sequence import Appended, Group, Stale
+from testkit.gateway.connections import until
+from testkit.gateway.log_contents import check_agreement, read_stored
+from testkit.gateway.sales import (
+    CREATE,
+    ORDERS,
+    ORDERS_KEY,
+    TABLES,
+    error_of,
+    files_beside,
+    location_of_orders,
+    properties,
+)
+from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CLIENTS = 16
+MORE = f"{TABLES}/more"
+Answers: TypeAlias = "list[asyncio.Task[httpx.Response]]"
+
+
+@dataclass(slots=True)
+class Gate:
+    """The log's append, which lets nothing pass until it is opened; `reached` says that something waits."""
+
+    gateway: Gateway
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    error: Exception | None = None
+
+    async def append(self, log_id: int, group: Group) -> Appended | Stale:
+        self.reached.set()
+        await self.opened.wait()
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        return await self.gateway.services.gateway.append(log_id, group)
+
+
+async def arrive(client: httpx.AsyncClient, queues: TargetQueues, *bodies: object) -> Answers:
+    """Commit to the table without waiting for the answers; each has its turn or waits for it before the next comes."""
+    tasks = []
+    for body in bodies:
+        before = queues.waiting + len(queues)
+        tasks.append(asyncio.create_task(client.post(ORDERS, json=body)))
+        await until(lambda before=before: queues.waiting + len(queues) > before)  # type: ignore[misc]
+    return tasks
+
+
+async def test_commits_at_the_same_time_all_land_each_on_what_the_one_before_made(sales: Gateway) -> None:
+    before = await location_of_orders(sales)
+    bodies = [properties(**{f"p{number}": "x"}) for number in range(CLIENTS)]
+    answers = await asyncio.gather(*(sales.http.post(ORDERS, json=body) for body in bodies))
+    assert [answer.status_code for answer in answers] == [200] * CLIENTS
+    told = (await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
+    assert [one.words for one in told] == ["approved", "accepted"] * CLIENTS, "none lost a race in its own process"
+    for decision, outcome in zip(told[::2], told[1::2], strict=True):
+        assert decision.decided.base == before
+        before = str(outcome.settled.metadata_location)
+    found = (await sales.http.get(ORDERS)).json()["metadata"]["properties"]
+    assert {f"p{number}" for number in range(CLIENTS)} <= found.keys()
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
+async def test_commits_land_in_the_order_in_which_they_came(sales: Gateway) -> None:
+    gate, queues = Gate(sales), TargetQueues()
+    client = sales.through(append=gate.append, queues=queues)
+    first = asyncio.create_task(client.post(ORDERS, json=properties(number="0")))
+    await gate.reached.wait()
+    rest = await arrive(client, queues, *(properties(number=str(number)) for number in range(1, CLIENTS)))
+    gate.opened.set()
+    answers = await asyncio.gather(first, *rest)
+    numbers = [answer.json()["metadata"]["properties"]["number"] for answer in answers]
+    assert numbers == [str(number) for number in range(CLIENTS)]
+    told = (await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY))[3::2]
+    in_log = [one.settled.metadata_location for one in told]
+    assert in_log == [answer.json()["metadata-location"] for answer in answers]
+
+
+async def test_a_requirement_that_fails_only_because_of_the_commit_before_is_a_conflict(sales: Gateway) -> None:
+    gate, queues = Gate(sales), TargetQueues()
+    client = sales.through(append=gate.append, queues=queues)
+    other = {**CREATE["schema"], "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    updates = [{"action": "add-schema", "schema": other}, {"action": "set-current-schema", "schema-id": -1}]
+    needs_first = {"type": "assert-current-schema-id", "current-schema-id": 0}
+    tasks = await arrive(client, queues, {"requirements": [needs_first], "updates": updates})
+    await gate.reached.wait()
+    tasks += await arrive(client, queues, properties([needs_first], a="b"), properties(c="d"))
+    gate.opened.set()
+    first, second, third = await asyncio.gather(*tasks)
+    assert [first.status_code, second.status_code, third.status_code] == [200, 409, 200]
+    assert error_of(second)["type"] == "CommitFailedException"
+    assert error_of(second)["message"] == "Requirement failed: current schema changed: expected id 0 != 1"
+    told = [one.words for one in await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)]
+    assert told[2:] == ["approved", "accepted", "conflicted", "approved", "accepted"]
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
+async def test_a_commit_behind_one_that_is_not_recorded_is_judged_on_the_table_as_it_is(sales: Gateway) -> None:
+    gate, queues = Gate(sales, error=LogUnavailableError("no log")), TargetQueues()
+    client = sales.through(append=gate.append, queues=queues)
+    location = await location_of_orders(sales)
+    tasks = await arrive(client, queues, properties(lost="yes"))
+    await gate.reached.wait()
+    tasks += await arrive(client, queues, properties(kept="yes"))
+    gate.opened.set()
+    lost, kept = await asyncio.gather(*tasks)
+    assert (lost.status_code, kept.status_code) == (503, 200)
+    found = kept.json()["metadata"]["properties"]
+    assert "lost" not in found
+    assert found["kept"] == "yes"
+    decision = (await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY))[-2]
+    assert decision.decided.base == location
+    assert len(files_beside(location)) == 2, "the create and what was kept"
+
+
+async def test_a_commit_whose_client_has_gone_leaves_the_queue(sales: Gateway) -> None:
+    gate, queues = Gate(sales), TargetQueues()
+    client = sales.through(append=gate.append, queues=queues)
+    tasks = await arrive(client, queues, properties(a="1"))
+    await gate.reached.wait()
+    tasks += await arrive(client, queues, properties(b="1"), properties(c="1"))
+    tasks[1].cancel()
+    await asyncio.wait([tasks[1]])
+    gate.opened.set()
+    assert [(await task).status_code for task in (tasks[0], tasks[2])] == [200, 200]
+    found = (await sales.http.get(ORDERS)).json()["metadata"]["properties"]
+    assert (found["a"], found.get("b"), found["c"]) == ("1", None, "1")
+    assert (queues.waiting, len(queues)) == (0, 0)
+
+
+@pytest.mark.parametrize("bounds", [{"waiting_max": 0}, {"waiting_s": 0.0}], ids=str)
+async def test_a_queue_that_is_too_long_or_too_slow_is_answered_503(sales: Gateway, bounds: dict[str, float]) -> None:
+    gate, queues = Gate(sales), TargetQueues(**bounds)  # type: ignore[arg-type]
+    client = sales.through(append=gate.append, queues=queues)
+    first = asyncio.create_task(client.post(ORDERS, json=properties(a="b")))
+    await gate.reached.wait()
+    told = await read_stored(sales.services, sales.acme.log_id)
+    busy = await client.post(ORDERS, json=properties(c="d"))
+    assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
+    assert "sales.orders" in error_of(busy)["message"]
+    assert await read_stored(sales.services, sales.acme.log_id) == told
+    gate.opened.set()
+    assert (await first).status_code == 200
+
+
+class SlowEngine:
+    """An engine that answers about one table only once it is let go."""
+
+    def __init__(self, engine: PolicyEngine, *, slow: str) -> None:
+        self._engine = engine
+        self._slow = slow
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
+        await self._engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
+
+    async def judge(
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
+    ) -> tuple[Verdict, ...]:
+        if activation["path"] == self._slow:
+            self.reached.set()
+            await self.go_on.wait()
+        return await self._engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
+
+
+async def test_a_slow_policy_delays_the_commits_of_its_own_table_alone(sales: Gateway) -> None:
+    (await sales.http.post(TABLES, json={**CREATE, "name": "more"})).raise_for_status()
+    judge = sales.services.gateway.judge
+    engine, queues = SlowEngine(judge.engine, slow="sales.orders"), TargetQueues()
+    client = sales.through(judge=replace(judge, engine=engine), queues=queues)
+    slow = await arrive(client, queues, properties(a="1"))
+    await engine.reached.wait()
+    slow += await arrive(client, queues, properties(b="1"))
+    for number in range(3):
+        assert (await client.post(MORE, json=properties(c=str(number)))).status_code == 200
+    assert not any(task.done() for task in slow)
+    engine.go_on.set()
+    assert [(await task).status_code for task in slow] == [200, 200]
+
+
+async def test_processes_that_race_for_one_table_refuse_none_of_their_commits(sales: Gateway) -> None:
+    processes = [sales.through() for _ in range(3)]
+
+    async def client(number: int) -> list[int]:
+        process, statuses = processes[number % len(processes)], []
+        for count in range(4):
+            answer = await process.post(ORDERS, json=properties(**{f"p{number}": str(count)}))
+            statuses.append(answer.status_code)
+        return statuses
+
+    assert await asyncio.gather(*(client(number) for number in range(9))) == [[200] * 4] * 9
+    told = [one.words for one in await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)]
+    assert told[2:] == ["approved", "accepted"] * 36, "lost races leave nothing in the log"
+    found = (await sales.http.get(ORDERS)).json()["metadata"]["properties"]
+    assert all(found[f"p{number}"] == "3" for number in range(9))
+    assert len(files_beside(await location_of_orders(sales))) == 37, "nor files"
+    await check_agreement(sales.services, sales.acme.log_id)
