@@ -37,6 +37,7 @@ class Scale:
     columns: int
     policies: tuple[int, ...]
     foreign_clients: int
+    engines: tuple[str, ...]
     appends: int
     statements: int
     tenants: int
@@ -57,6 +58,7 @@ FULL: Final = Scale(
     columns=3_000,
     policies=(0, 10, 50),
     foreign_clients=16,
+    engines=("pyiceberg", "iceberg-go", "spark"),
     appends=20,
     statements=300,
     tenants=4,
@@ -76,6 +78,7 @@ QUICK: Final = Scale(
     columns=300,
     policies=(2,),
     foreign_clients=4,
+    engines=("pyiceberg",),
     appends=2,
     statements=20,
     tenants=3,

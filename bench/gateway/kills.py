@@ -46,13 +46,13 @@ RECOVERY_TIMEOUT_S: Final = 60.0
 POSTGRESQL: Final = "PostgreSQL"
 FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "a policy worker": ("policy.worker",),
-    "a gateway process": ("serving.gateway", "gateway process"),
-    "projections": ("projection",),
-    "the signer": ("sign",),
+    "a gateway process": ("lp-gateway",),
+    "projections": ("lp-projections",),
+    "the signer": ("lp-signer",),
     "a session of PostgreSQL": (),
     POSTGRESQL: (),
 }
-"""What is killed, and the words by which the command line of such a process is known."""
+"""What is killed, and the words by which the duty of such a process is known."""
 SETTLED: Final = "SELECT entry FROM ledger.entries WHERE type = 'commit.settled' AND key LIKE %s ORDER BY log_id, index"
 PROJECTED: Final = """
 SELECT coalesce(min(c.next_index), 0) FROM projections.live AS l

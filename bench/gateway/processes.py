@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+NAMED: Final = "lp-"
+"""How the names of processes begin that `lakeproof up` has forked."""
 QUIET_CORES: Final = 0.1
 """Of processor time: what an installation that has nothing left to do stays below."""
 QUIET_TIMEOUT_S: Final = 120.0
@@ -22,12 +24,11 @@ QUIET_TIMEOUT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process: its id, its parent's, what it does, and its command line."""
+    """A process: its id, its parent's, and what it does."""
 
     pid: int
     parent: int
     duty: str
-    command: str
 
 
 def descendants(roots: Iterable[int]) -> list[Process]:
@@ -87,13 +88,16 @@ def _read(pid: int) -> Process | None:
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode(errors="replace").split("\0")
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return None
-    return Process(pid=pid, parent=parent, duty=_duty(arguments), command=" ".join(arguments))
+    return Process(pid=pid, parent=parent, duty=_duty(name, arguments))
 
 
-def _duty(arguments: list[str]) -> str:
-    """What a command line says of its process: the module of Python, the command of `lakeproof`, or PostgreSQL."""
+def _duty(name: str, arguments: list[str]) -> str:
+    """What a process does: its own name if Lakeproof gave it one, else what its command line says."""
+    if name.startswith(NAMED):
+        return name
     if arguments[0].startswith("postgres") or arguments[0].endswith("/postgres"):
         return "PostgreSQL"
     if "-m" in arguments[:-1]:
