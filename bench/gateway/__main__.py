@@ -25,6 +25,7 @@ import json
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -83,6 +84,9 @@ def run_part(name: str, measure: Measure, bench: Bench) -> dict[str, Any]:
         found = {**part.figures, "faults": part.faults}
     except MissingError as error:
         found = {"skipped": f"{error} is not there"}
+    except Exception as error:  # noqa: BLE001 - the figures of the other parts must not go with it
+        traceback.print_exc()
+        found = {"faults": [f"it ended with {type(error).__name__}: {error}"]}
     found = {**found, "took_s": round(time.monotonic() - began_s, 1), **circumstances(), "of": commit_of(bench.program)}
     print(f"{name}: {json.dumps(found)}", file=sys.stderr, flush=True)
     return found
@@ -120,14 +124,17 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     runs = known(arguments.results)
+    run = runs.setdefault(arguments.run, {})
+    faults: list[str] = []
     with ExitStack() as stack:
         bench = Bench(arguments.lakeproof.absolute(), QUICK if arguments.quick else FULL, stack)
-        found: dict[str, Any] = {name: run_part(name, measure, bench) for name, measure in chosen(arguments).items()}
-        if bench.has_peer:
-            found["peer"] = version()
-    runs[arguments.run] = {**runs.get(arguments.run, {}), **found}
-    publish({"bench": "gateway", **circumstances(), "runs": runs}, arguments.results)
-    if any(part.get("faults") for part in found.values() if isinstance(part, dict)):
+        for name, measure in chosen(arguments).items():
+            run[name] = run_part(name, measure, bench)
+            faults += run[name].get("faults", ())
+            if bench.has_peer:
+                run["peer"] = version()
+            publish({"bench": "gateway", **circumstances(), "runs": runs}, arguments.results)
+    if faults:
         raise SystemExit(1)
 
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
 from bench.gateway.bench import Bench, Part, skipping
-from bench.gateway.installation import ALIAS
 from bench.gateway.target import MissingError, Target
 from bench.latencies import latencies
 from testkit.environment import PROJECT
@@ -62,7 +61,9 @@ def engines(bench: Bench) -> Part:
 
 
 def _pyiceberg(target: Target, appends: int) -> dict[str, Any]:
-    catalog = RestCatalog("bench", uri=target.url, warehouse=ALIAS, **({"token": target.key} if target.key else {}))
+    catalog = RestCatalog(
+        "bench", uri=target.url, warehouse=target.warehouse, **({"token": target.key} if target.key else {})
+    )
     catalog.create_table((NAMESPACE, "pyiceberg"), schema=_rows(0).schema)
     append_ms, load_ms = [], []
     for number in range(1 + appends):
@@ -78,7 +79,7 @@ def _pyiceberg(target: Target, appends: int) -> dict[str, Any]:
 
 
 def _iceberg_go(target: Target, appends: int) -> dict[str, Any]:
-    arguments = [target.url, ALIAS, target.key or "", NAMESPACE, "go", str(1 + appends), str(ROWS)]
+    arguments = [target.url, target.warehouse, target.key or "", NAMESPACE, "go", str(1 + appends), str(ROWS)]
     done = subprocess.run(
         [go_program(GO_SOURCES), *arguments], capture_output=True, text=True, timeout=GO_TIMEOUT_S, check=False
     )
@@ -91,7 +92,9 @@ def _iceberg_go(target: Target, appends: int) -> dict[str, Any]:
 
 def _spark(target: Target, appends: int) -> dict[str, Any]:
     token = target.key or ""
-    found = time_spark(uri=target.url, warehouse=ALIAS, token=token, namespace=NAMESPACE, appends=appends, rows=ROWS)
+    found = time_spark(
+        uri=target.url, warehouse=target.warehouse, token=token, namespace=NAMESPACE, appends=appends, rows=ROWS
+    )
     return {**found, "expected_rows": ROWS * (WARM_UP + appends)}
 
 

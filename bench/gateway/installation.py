@@ -106,7 +106,7 @@ class Up:
 
     def target(self, key: str, alias: str = ALIAS) -> Target:
         """Return a catalog behind the gateway."""
-        return Target(name="lakeproof", url=self.url, base=f"/v1/iceberg/{alias}", key=key)
+        return Target(name="lakeproof", url=self.url, base=f"/v1/iceberg/{alias}", warehouse=alias, key=key)
 
     def processes(self) -> list[Process]:
         """Return its processes, PostgreSQL's among them."""

@@ -58,13 +58,14 @@ def running_rustberg() -> Iterator[Target]:
     program = rustberg_program()
     with directory_on_disk() as folder:
         (folder / "warehouse").mkdir()
+        warehouse = f"file://{folder}/warehouse"
         (port,) = free_ports(1)
         arguments = [str(program), "--dev", "--no-auth", "--insecure-http", "--host", "127.0.0.1", "-p", str(port)]
-        arguments += ["-w", f"file://{folder}/warehouse", "--catalog-url", f"file://{folder}/catalog"]
+        arguments += ["-w", warehouse, "--catalog-url", f"file://{folder}/catalog"]
         with (folder / "rustberg.log").open("wb") as log:
             process = subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
         try:
-            target = Target(name="rustberg", url=f"http://127.0.0.1:{port}", base=BASE)
+            target = Target(name="rustberg", url=f"http://127.0.0.1:{port}", base=BASE, warehouse=warehouse)
             _wait_for_answer(process, target, folder / "rustberg.log")
             yield target
         finally:

@@ -25,11 +25,16 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A catalog: the server's name and URL, the path before `/namespaces`, and the key that it asks for."""
+    """
+    A catalog: the server's name and URL, the path before `/namespaces`, and the key that it asks for.
+
+    `warehouse` is what engines call the catalog.
+    """
 
     name: str
     url: str
     base: str
+    warehouse: str = ""
     key: str | None = None
 
     @property
