@@ -39,7 +39,6 @@ from bench.gateway.inside import profile, statements
 from bench.gateway.kills import kills
 from bench.gateway.pressure import idle, neighbours, slow
 from bench.gateway.rates import commits, compare, loads, processes
-from bench.gateway.rustberg import version
 from bench.gateway.sizes import metadata, policies, tables
 from bench.gateway.soak import soak
 from bench.gateway.target import MissingError
@@ -131,8 +130,6 @@ def main() -> None:
         for name, measure in chosen(arguments).items():
             run[name] = run_part(name, measure, bench)
             faults += run[name].get("faults", ())
-            if bench.has_peer:
-                run["peer"] = version()
             publish({"bench": "gateway", **circumstances(), "runs": runs}, arguments.results)
     if faults:
         raise SystemExit(1)

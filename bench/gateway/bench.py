@@ -117,23 +117,16 @@ class Bench:
         """The installation with default settings."""
         return self._stack.enter_context(lakeproof_up(self.program))
 
-    @cached_property
-    def peer(self) -> Target | None:
-        """Its peer; None where it is not installed."""
-        try:
-            return self._stack.enter_context(running_rustberg())
-        except MissingError:
-            return None
-
-    @property
-    def has_peer(self) -> bool:
-        """Whether something was compared with the peer."""
-        return self.__dict__.get("peer") is not None
-
-    def targets(self) -> list[Target]:
-        """Return a new tenant's catalog, and the peer's if there is one."""
+    @contextmanager
+    def catalogs(self) -> Iterator[list[Target]]:
+        """Yield a new tenant's catalog, and an empty one of the peer if that is installed."""
         ours = self.up.new_tenant()[1]
-        return [ours, *([self.peer] if self.peer else [])]
+        with ExitStack() as stack:
+            try:
+                peers = [stack.enter_context(running_rustberg())]
+            except MissingError:
+                peers = []
+            yield [ours, *peers]
 
     def settle(self) -> None:
         """Wait until the installation has nothing left to do of what was measured before."""

@@ -33,30 +33,30 @@ GO_SOURCES: Final = PROJECT / "testkit" / "servers" / "iceberg_go"
 def engines(bench: Bench) -> Part:
     """Time every engine against every catalog; one that is not installed is skipped by name."""
     part = Part()
-    targets = bench.targets()
-    for target in targets:
-        with target.connect() as catalog:
-            catalog.make_namespace(NAMESPACE)
     timed: dict[str, Callable[[Target, int], dict[str, Any]]] = {
         "pyiceberg": _pyiceberg,
         "iceberg-go": _iceberg_go,
         "spark": _spark,
     }
-    for name in bench.scale.engines:
+    with bench.catalogs() as targets:
         for target in targets:
-            bench.settle()
-            try:
-                with skipping():
-                    found = timed[name](target, bench.scale.appends)
-            except MissingError as error:
-                part.figures[name] = {"skipped": str(error)}
-                break
-            read, expected = found.pop("rows"), found.pop("expected_rows")
-            if read != expected and target.name == "lakeproof":
-                part.faults.append(f"{name} read {read} rows, expected {expected}")
-            part.figures.setdefault(name, {})[target.name] = {
-                kind.removesuffix("_ms"): latencies(took) for kind, took in found.items()
-            }
+            with target.connect() as catalog:
+                catalog.make_namespace(NAMESPACE)
+        for name in bench.scale.engines:
+            for target in targets:
+                bench.settle()
+                try:
+                    with skipping():
+                        found = timed[name](target, bench.scale.appends)
+                except MissingError as error:
+                    part.figures[name] = {"skipped": str(error)}
+                    break
+                read, expected = found.pop("rows"), found.pop("expected_rows")
+                if read != expected and target.name == "lakeproof":
+                    part.faults.append(f"{name} read {read} rows, expected {expected}")
+                part.figures.setdefault(name, {})[target.name] = {
+                    kind.removesuffix("_ms"): latencies(took) for kind, took in found.items()
+                }
     return part
 
 

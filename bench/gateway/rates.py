@@ -9,10 +9,14 @@ can be done whatever happened before it: any answer but 200 is a fault.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from bench.gateway.bench import Bench, Part, ratio
 from bench.gateway.installation import lakeproof_up
+from bench.gateway.rustberg import NAME as PEER
+from bench.gateway.rustberg import version
 from bench.gateway.target import Target
 from bench.gateway.wrk import Figures, Load, Mode, median_of, wrk_program
 
@@ -26,23 +30,23 @@ PROCESSES: Final = "LAKEPROOF_GATEWAY_PROCESSES"
 
 def compare(bench: Bench) -> Part:
     """Measure loads and commits of ours and of the peer by turns; figures are medians of the rounds."""
-    part, targets = Part(), _prepared(bench)
-    rounds: dict[str, dict[str, list[Figures]]] = {kind: {one.name: [] for one in targets} for kind in KINDS}
-    for _ in range(bench.scale.rounds):
-        for kind, (mode, connections) in KINDS.items():
-            for target in targets:
-                bench.settle()
-                load = load_of(bench, mode, connections)
-                rounds[kind][target.name].append(part.measure(target, load, kind))
-    for kind, found in rounds.items():
-        part.figures[kind] = {name: median_of(each) for name, each in found.items()}
-        part.figures[kind]["per_second_of_rounds"] = {
-            name: [one["per_second"] for one in each] for name, each in found.items()
+    part = Part()
+    rounds: dict[str, dict[str, list[Figures]]] = {kind: {} for kind in KINDS}
+    with _prepared(bench) as targets:
+        for _ in range(bench.scale.rounds):
+            for kind, (mode, connections) in KINDS.items():
+                for target in targets:
+                    bench.settle()
+                    found = part.measure(target, load_of(bench, mode, connections), kind)
+                    rounds[kind].setdefault(target.name, []).append(found)
+    for kind, by_name in rounds.items():
+        part.figures[kind] = {
+            **{name: median_of(each) for name, each in by_name.items()},
+            "per_second_of_rounds": {name: [one["per_second"] for one in each] for name, each in by_name.items()},
         }
     part.figures["memory_mib"] = bench.up.memory_mib()
-    if bench.peer is not None:
-        part.figures["ratios"] = _ratios(part.figures, bench.peer.name)
-        part.figures["goals"] = GOALS
+    if PEER in rounds[LOADS]:
+        part.figures |= {"peer": version(), "ratios": _ratios(part.figures), "goals": GOALS}
     return part
 
 
@@ -96,22 +100,25 @@ def plural(count: int, noun: str) -> str:
 
 
 def _over_connections(bench: Bench, mode: Mode) -> Part:
-    part, targets = Part(), _prepared(bench)
-    for connections in bench.scale.connections:
-        for target in targets:
-            bench.settle()
-            found = part.measure(target, load_of(bench, mode, connections), kind_of(mode, connections))
-            part.figures.setdefault(plural(connections, "connection"), {})[target.name] = found
+    part = Part()
+    with _prepared(bench) as targets:
+        for connections in bench.scale.connections:
+            kind = plural(connections, "connection")
+            for target in targets:
+                bench.settle()
+                found = part.measure(target, load_of(bench, mode, connections), kind_of(mode, connections))
+                part.figures.setdefault(kind, {})[target.name] = found
     return part
 
 
-def _prepared(bench: Bench) -> list[Target]:
-    """Return targets with tables, and with whatever first requests make already made."""
+@contextmanager
+def _prepared(bench: Bench) -> Iterator[list[Target]]:
+    """Yield catalogs with tables, and with whatever first requests make already made."""
     wrk_program()
-    targets = bench.targets()
-    for target in targets:
-        _make_tables(target)
-    return targets
+    with bench.catalogs() as targets:
+        for target in targets:
+            _make_tables(target)
+        yield targets
 
 
 def _make_tables(target: Target) -> None:
@@ -121,9 +128,9 @@ def _make_tables(target: Target) -> None:
             catalog.load(NAMESPACE, f"t{number}")
 
 
-def _ratios(figures: Figures, peer: str) -> dict[str, float]:
+def _ratios(figures: Figures) -> dict[str, float]:
     def of(kind: str, name: str) -> float:
-        return ratio(figures[kind]["lakeproof"][name], figures[kind][peer][name])
+        return ratio(figures[kind]["lakeproof"][name], figures[kind][PEER][name])
 
     return {
         "loads_ratio": of(LOADS, "per_second"),

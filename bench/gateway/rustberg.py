@@ -22,6 +22,7 @@ from bench.gateway.target import MissingError, Target
 from bench.servers import directory_on_disk
 from testkit.servers.java import free_ports
 
+NAME: Final = "rustberg"
 BASE: Final = "/v1"
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
@@ -65,7 +66,7 @@ def running_rustberg() -> Iterator[Target]:
         with (folder / "rustberg.log").open("wb") as log:
             process = subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
         try:
-            target = Target(name="rustberg", url=f"http://127.0.0.1:{port}", base=BASE, warehouse=warehouse)
+            target = Target(name=NAME, url=f"http://127.0.0.1:{port}", base=BASE, warehouse=warehouse)
             _wait_for_answer(process, target, folder / "rustberg.log")
             yield target
         finally:
