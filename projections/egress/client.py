@@ -12,23 +12,16 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from functools import cache
-from typing import Final
 
 import httpcore
 import httpx
 
-from projections.egress.connecting import Resolve, checked_addresses, resolve_host, share_of
+from projections.egress.connecting import Resolve, resolve_host, share_of
+from projections.egress.names import CheckedNames
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
-
-RESOLVING_MAX: Final = 64
-"""
-Names that are being resolved at a time. In threads of their own: a name server that never answers holds up nothing
-else that runs in threads.
-"""
 
 
 def open_client(
@@ -45,7 +38,7 @@ class _Transport(httpx.AsyncHTTPTransport):
     """httpx's own, over connections of ours: it has no argument for that, its pool has."""
 
     def __init__(self, rules: EgressRules, limits: httpx.Limits, resolve: Resolve) -> None:
-        certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        certificates = trusted_certificates()
         super().__init__(verify=certificates, limits=limits)
         self._backend = CheckedBackend(rules, resolve)
         self._pool = httpcore.AsyncConnectionPool(
@@ -62,6 +55,13 @@ class _Transport(httpx.AsyncHTTPTransport):
         self._backend.close()
 
 
+def trusted_certificates() -> ssl.SSLContext:
+    """
+    Return the TLS context of connections to upstreams: what httpx trusts, or what the environment names instead of it.
+    """
+    return _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
 @cache
 def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
     """Return what httpx trusts, in an environment that names these: to read it takes longer than most requests do."""
@@ -69,19 +69,11 @@ def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """
-    Connects for httpcore: resolves a name, checks all its addresses, connects to those in turn.
-
-    `_resolving` belongs to the event loop of the client: only coroutines and callbacks on that loop touch it. The
-    threads of `_threads` run `checked_addresses`, which reads `_rules` and `_resolve`; both are set once.
-    """
+    """Connects for httpcore: resolves a name, checks all its addresses, connects to those in turn."""
 
     def __init__(self, rules: EgressRules, resolve: Resolve = resolve_host) -> None:
-        self._rules = rules
-        self._resolve = resolve
+        self._names = CheckedNames(rules, resolve)
         self._network = httpcore.AnyIOBackend()
-        self._threads = ThreadPoolExecutor(RESOLVING_MAX, thread_name_prefix="resolving")
-        self._resolving: dict[tuple[str, int], asyncio.Future[Sequence[str]]] = {}
 
     async def connect_tcp(
         self,
@@ -102,7 +94,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         deadline = None if timeout is None else loop.time() + timeout
         try:
             async with asyncio.timeout_at(deadline):
-                addresses = await self._addresses(host, port)
+                addresses = await self._names.addresses(host, port)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout("the name server does not answer") from error
         failed: httpcore.ConnectError | httpcore.ConnectTimeout = httpcore.ConnectError("no address")
@@ -126,20 +118,4 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
 
     def close(self) -> None:
         """Resolve nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _addresses(self, host: str, port: int) -> Sequence[str]:
-        """Return what may be connected to. Who asks for a name that is being resolved waits for the same answer."""
-        key = (host, port)
-        if key not in self._resolving:
-            resolving = asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: checked_addresses(self._rules, host, port, resolve=self._resolve)
-            )
-            self._resolving[key] = resolving
-            resolving.add_done_callback(lambda done: self._forget(key, done))
-        return await asyncio.shield(self._resolving[key])
-
-    def _forget(self, key: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:
-        del self._resolving[key]
-        if not done.cancelled():
-            done.exception()  # the caller may be gone: mark the exception as retrieved
+        self._names.close()

@@ -6,20 +6,13 @@ httpx over connections that are checked: real sockets on loopback, and traps tha
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -29,6 +22,7 @@ from projections.egress.client import open_client
 from projections.egress.connecting import connect_checked, resolve_host
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError, NameUnresolvedError
+from testkit.servers.certificates import Certificate, make_certificate
 from testkit.servers.loopback import LOOPBACK, serve
 from testkit.servers.traps import INSIDE, LOOPBACK_SPELLINGS, Trap, set_trap
 
@@ -233,45 +227,7 @@ async def test_the_certificate_must_be_for_the_name_in_the_url(
                 await client.get(f"https://other.example:{port}/")
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """A certificate for catalog.example, signed by itself."""
-
-    file: Path
-
-    def context(self, seen: list[str | None]) -> ssl.SSLContext:
-        """Return a server's side; `seen` are the names that clients ask for."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.file)
-
-        def note(_: object, name: str | None, __: object) -> None:
-            seen.append(name)
-
-        context.sni_callback = note
-        return context
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     """A certificate and its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "catalog.example")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("catalog.example")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path_factory.mktemp("tls") / "server.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
-    return Certificate(file)
+    return make_certificate(tmp_path_factory.mktemp("tls") / "server.pem", "catalog.example")
