@@ -20,14 +20,14 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 from uuid import UUID
 
-import httpx
 import orjson
 
 from gateway.catalogs.catalog import Configuration
+from gateway.catalogs.connections import Call, Connections
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, Unanswered, error_of, message_of
 from gateway.catalogs.rewrite import UpstreamUrl, error_answer, public_configuration
-from gateway.catalogs.upstream import Call, exchange
+from gateway.catalogs.upstream import exchange
 from gateway.catalogs.urls import is_plain_url, is_same_server
 from gateway.errors import (
     GatewayError,
@@ -87,7 +87,7 @@ class Upstream:
     tenant: UUID
     alias: str
     options: Mapping[str, str]
-    client: httpx.AsyncClient
+    client: Connections
     secrets: Secrets
     timeout_s: float
     endpoint: Endpoint | None = None
@@ -244,7 +244,7 @@ class Upstream:
 class Upstreams:
     """What the upstreams of a process share: connections, secrets, and the time limit for an answer."""
 
-    client: httpx.AsyncClient
+    client: Connections
     secrets: Secrets
     timeout_s: float
 

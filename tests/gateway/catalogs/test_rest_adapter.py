@@ -18,6 +18,7 @@ import pytest
 
 from gateway.catalogs import upstream as wire
 from gateway.catalogs.catalog import Loaded, Outgoing, Shown, Snapshots
+from gateway.catalogs.connections import Call
 from gateway.catalogs.onward import (
     DELEGATION_HEADER,
     HOPS_HEADER,
@@ -348,7 +349,7 @@ async def test_a_body_is_pinned_or_passed_and_never_read_in_two_ways() -> None:
 async def test_a_request_that_was_never_sent_is_distinguished_from_one_that_was() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    call = wire.Call(method="POST", url=f"http://127.0.0.1:{port}/", headers={}, body=b"{}")
+    call = Call(method="POST", url=f"http://127.0.0.1:{port}/", headers={}, body=b"{}")
     async with wire.open_client(LOOPBACK) as client:
         assert isinstance(await wire.exchange(client, call, timeout_s=5), NeverSent), "refused"
         for url in ("http://nowhere.invalid/", "https://", "ftp://h/", "http://[/", f"http://127.0.0.1:{port}/\x00"):
@@ -377,7 +378,7 @@ async def test_a_cut_answer_is_none(said: bytes) -> None:
 
     async with await asyncio.start_server(cut, "127.0.0.1", 0) as server, wire.open_client(LOOPBACK) as client:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        call = wire.Call(method="POST", url=url, headers={}, body=b"{}")
+        call = Call(method="POST", url=url, headers={}, body=b"{}")
         assert isinstance(await wire.exchange(client, call, timeout_s=5), Unanswered)
 
 
@@ -389,7 +390,7 @@ async def test_tls_that_fails_has_sent_nothing_of_the_request() -> None:
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server, wire.open_client(LOOPBACK) as client:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        call = wire.Call(method="POST", url=url, headers={}, body=b"{}")
+        call = Call(method="POST", url=url, headers={}, body=b"{}")
         assert isinstance(await wire.exchange(client, call, timeout_s=5), NeverSent)
 
 
@@ -405,7 +406,7 @@ async def test_an_answer_that_drips_or_does_not_end_is_none(monkeypatch: pytest.
 
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, wire.open_client(LOOPBACK) as client:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        call = wire.Call(method="GET", url=url, headers={})
+        call = Call(method="GET", url=url, headers={})
         late = await wire.exchange(client, call, timeout_s=0.2)
         assert late == Unanswered(cause="no whole answer within 0.2 s")
         monkeypatch.setattr(wire, "ANSWER_SIZE_BYTES_MAX", 100)
@@ -417,7 +418,7 @@ async def test_an_answer_that_drips_or_does_not_end_is_none(monkeypatch: pytest.
 async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
     script = Script(answers={"/x": (307, b"")}, headers={"location": "/y"})
     async with serve(script.app()) as url, wire.open_client(LOOPBACK) as client:
-        call = wire.Call(method="POST", url=f"{url}/x", headers={}, body=b"{}")
+        call = Call(method="POST", url=f"{url}/x", headers={}, body=b"{}")
         reply = await wire.exchange(client, call, timeout_s=5)
     assert isinstance(reply, Answered)
     assert (reply.status, script.paths()) == (307, ["/x"])

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+One connection to an upstream: a request is sent, its answer is read, and the next request may follow (RFC 9112).
+
+llhttp parses. Guarantee: an answer is whole, or there is none. A connection is used again only if its last answer ended
+where the upstream's bytes ended: whatever else an upstream sends is never taken for the answer to another request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import select
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+HEAD_SIZE_BYTES_MAX: Final = 64 * 1024
+FRAMING_PER_BYTE_MAX: Final = 8
+"""Chunked, a body of one byte per chunk has five bytes of framing for each."""
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[ -~]*")
+_TARGET = re.compile(r"/[!-~]*")
+_GZIP: Final = zlib.MAX_WBITS | 16
+_ENCODINGS: Final = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": zlib.MAX_WBITS}
+
+
+class AnswerError(Exception):
+    """There is no whole answer: it is cut, too large, or not HTTP/1.1, or the connection was lost before its end."""
+
+
+class AnswerTooLargeError(AnswerError):
+    """The body of the answer is larger than it may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer; names of headers are in lower case, values of repeated ones are joined with a comma."""
+
+    status: int
+    headers: Mapping[bytes, bytes]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header; None if there is none."""
+        value = self.headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
+
+def format_request(method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """
+    Return a request; the length of its body is added to `headers`.
+
+    Raises:
+        ValueError: if a part of it has no form on the wire.
+    """
+    if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
+        message = "expected a method and a path"
+        raise ValueError(message)
+    lines = [f"{method} {target} HTTP/1.1"]
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+            message = f"expected the header {name!r:.80} in printable ASCII"
+            raise ValueError(message)
+        lines.append(f"{name}: {value}")
+    if body is not None or method == "POST":
+        lines.append(f"Content-Length: {len(body or b'')}")
+    return "\r\n".join([*lines, "\r\n"]).encode("ascii") + (body or b"")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Reading:
+    """An answer while it arrives: the callbacks of llhttp."""
+
+    answered: asyncio.Future[Answer]
+    size_bytes_max: int
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    pieces: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+    received_bytes: int = 0
+    status: int = 0
+    ends_with_connection: bool = False
+    keeps_alive: bool = False
+    is_whole: bool = False
+    is_followed: bool = False
+    """Whether bytes of another answer have arrived behind it."""
+    parser: HttpResponseParser = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parser = HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """
+        Take the next bytes.
+
+        Raises:
+            AnswerError: if they are not the next ones of an answer, or it is too large.
+        """
+        self.received_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if not self.is_whole:
+                raise AnswerError("expected an answer of HTTP/1.1") from error
+            self.is_followed = True
+        if self.size_bytes > self.size_bytes_max:
+            raise AnswerTooLargeError
+        if self.received_bytes > HEAD_SIZE_BYTES_MAX + (1 + FRAMING_PER_BYTE_MAX) * self.size_bytes:
+            raise AnswerError(f"expected a head of at most {HEAD_SIZE_BYTES_MAX} bytes")
+
+    def answer(self) -> Answer:
+        """
+        Return the whole answer.
+
+        Raises:
+            AnswerError: if its body cannot be decoded, or is too large then.
+        """
+        body = b"".join(self.pieces)
+        window = _ENCODINGS.get(self.headers.get(b"content-encoding", b"").strip().lower())
+        if window is not None and body:
+            body = _inflated(body, window, size_bytes_max=self.size_bytes_max)
+        return Answer(status=self.status, headers=self.headers, body=body)
+
+    # --- llhttp's side
+
+    def on_message_begin(self) -> None:
+        self.is_followed = self.is_whole
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.status or self.is_whole:
+            return  # a trailer, or another answer's
+        name = name.lower()
+        self.headers[name] = value if name not in self.headers else self.headers[name] + b", " + value
+
+    def on_headers_complete(self) -> None:
+        if self.is_whole:
+            return
+        status = self.parser.get_status_code()
+        if status < 200:
+            self.headers.clear()  # an interim answer (RFC 9110, section 15.2): the real one follows
+            return
+        self.status = status
+        coding = self.headers.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            raise AnswerError("expected no transfer coding but chunked")
+        self.keeps_alive = self.parser.should_keep_alive()  # only here: llhttp forgets the head with the body's end
+        has_no_body = status in {204, 304}
+        self.ends_with_connection = not has_no_body and coding is None and b"content-length" not in self.headers
+
+    def on_body(self, piece: bytes) -> None:
+        if not self.is_whole:
+            self.pieces.append(piece)
+            self.size_bytes += len(piece)
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self.is_whole = True
+
+
+class Connection(asyncio.Protocol):
+    """A connection that was made by an event loop, to which everything here belongs."""
+
+    def __init__(self) -> None:
+        self.free_since_s = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._reading: _Reading | None = None
+        self._poll = select.poll()
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether it may be used for a request."""
+        return self._transport is not None and self._reading is None and not self._transport.is_closing()
+
+    def is_silent(self) -> bool:
+        """Return whether the upstream has neither closed it nor sent anything since the last answer."""
+        return self.is_free and not self._poll.poll(0)
+
+    async def ask(self, request: bytes, *, size_bytes_max: int) -> Answer:
+        """
+        Send a request and return the answer, whose body is at most `size_bytes_max`. Closes itself if there is none.
+
+        Raises:
+            AnswerError: if there is no whole answer.
+        """
+        transport = self._transport
+        if transport is None or not self.is_free:
+            raise AnswerError("the connection is closed")
+        reading = _Reading(answered=asyncio.get_running_loop().create_future(), size_bytes_max=size_bytes_max)
+        self._reading = reading
+        try:
+            transport.write(request)
+            return await reading.answered
+        finally:
+            self._reading = None
+            is_clean = reading.is_whole and not reading.is_followed and not transport.get_write_buffer_size()
+            if not is_clean or not reading.keeps_alive:
+                transport.abort()
+
+    def close(self) -> None:
+        """Close it; who waits for an answer gets none."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport, over TLS once its handshake is done."""
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"expected a connection that is read and written, found {transport!r}")
+        self._transport = transport
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+
+    def data_received(self, data: bytes) -> None:
+        """Read the answer that is waited for; nobody waits for anything else."""
+        reading = self._reading
+        if reading is None or reading.answered.done():
+            self.close()
+            return
+        try:
+            reading.feed(data)
+            if reading.is_whole:
+                reading.answered.set_result(reading.answer())
+        except AnswerError as error:
+            reading.answered.set_exception(error)
+
+    def eof_received(self) -> None:
+        """The upstream sends no more: that is the end of an answer that says no other."""
+        reading = self._reading
+        if reading is None or reading.answered.done() or not reading.ends_with_connection:
+            return
+        reading.is_whole = True
+        try:
+            reading.answered.set_result(reading.answer())
+        except AnswerError as error:
+            reading.answered.set_exception(error)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """The connection is gone, and with it the answer."""
+        reading = self._reading
+        if reading is not None and not reading.answered.done():
+            reading.answered.set_exception(AnswerError("the connection was closed before the answer was whole"))
+
+
+def _inflated(body: bytes, window: int, *, size_bytes_max: int) -> bytes:
+    inflating = zlib.decompressobj(window)
+    try:
+        inflated = inflating.decompress(body, size_bytes_max + 1)
+    except zlib.error as error:
+        raise AnswerError("expected a body in the coding that its head names") from error
+    if len(inflated) > size_bytes_max:
+        raise AnswerTooLargeError
+    if not inflating.eof or inflating.unused_data:
+        raise AnswerError("expected a whole body in the coding that its head names")
+    return inflated
