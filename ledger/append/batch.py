@@ -263,8 +263,10 @@ class AppendTransaction:
             LedgerError: if what is stored is corrupt.
             psycopg.Error: if the connection is lost.
         """
-        if not self._guards.were_sent(groups):
-            await self._guards.undo()  # not all heads are locked, and the groups of the others are not written
+        if self._guards.sent_for not in {None, frozenset(groups)}:
+            # Not all heads are locked: the groups of the others are not written.
+            await self._looked_up()
+            await self._guards.undo()
         for log_id, line in groups.items():
             size = self._batches[log_id].head.size
             count = sum(max(len(group.then), len(group.otherwise)) for group in line)
@@ -354,7 +356,7 @@ class AppendTransaction:
     async def _sequence_guarded(
         self, groups: Groups, before_slow_guards: Callable[[], object]
     ) -> dict[int, list[AppendOutcome]]:
-        if not self._guards.were_sent(groups):
+        if self._guards.sent_for is None:
             self._guards.send_all(groups)
         results, asked = self._all_assumed(groups)
         if await self._looked_up():

@@ -39,6 +39,8 @@ class _Sent:
     log_ids: frozenset[int]
     groups: tuple[Group, ...]
     answers: asyncio.Future[list[StatementResult]]
+    first: int
+    """Where the answers of the guards begin, behind those of what had to be sent before them."""
 
 
 class GuardStatements:
@@ -76,35 +78,44 @@ class GuardStatements:
             statements = [self._dumped(one) for log_id, group in expected for one in self._bound(log_id, group)]
         except Exception:  # noqa: BLE001 - whatever it is, its group is answered for it, not one of the batch before
             return
-        heads = hold_heads(sorted({log_id for log_id, _ in expected}))
-        self._wire.send(*self._ending, SAVEPOINT, heads, *statements)
+        before = [*self._ending, SAVEPOINT, hold_heads(sorted({log_id for log_id, _ in expected}))]
+        self._wire.send(*before, *statements)
         self._ending = [RELEASE]
-        asked = tuple(group for _, group in expected)
-        self._sent = _Sent(log_ids=frozenset(groups), groups=asked, answers=self._wire.sync())
         self._is_answered = False
+        self._sent = _Sent(
+            log_ids=frozenset(groups),
+            groups=tuple(group for _, group in expected),
+            answers=self._wire.sync(),
+            first=len(before),
+        )
 
-    def were_sent(self, groups: Mapping[int, Sequence[Group]]) -> bool:
-        """Return whether guards were sent for a batch of exactly these logs."""
-        return self._sent is not None and self._sent.log_ids == groups.keys()
+    @property
+    def sent_for(self) -> frozenset[int] | None:
+        """The logs of the batch whose guards were sent at once, or None if none were."""
+        return None if self._sent is None else self._sent.log_ids
 
     async def answered(self) -> None:
         """
         Wait for the guards that were sent, if any; undo them if one does not hold. The connection is free then.
 
         Raises:
-            psycopg.Error: if the connection is lost.
+            psycopg.Error: if the connection is lost, or the savepoint is refused: the transaction cannot be continued.
         """
         if self._sent is None or self._is_answered:
             return
-        held = False
         try:
-            _, _, *results = await self._sent.answers
-            held = all(affected(result) == 1 for result in results)
+            results = (await self._sent.answers)[self._sent.first :]
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
+            self._is_answered = True
+            try:
+                await self.undo()
+            except psycopg.errors.InvalidSavepointSpecification:
+                raise error from None  # there is none, because it was refused itself
+            return
         self._is_answered = True
-        if not held:
+        if any(affected(result) != 1 for result in results):
             await self.undo()
 
     def all_hold(self, asked: Sequence[Group]) -> bool:
@@ -130,13 +141,18 @@ class GuardStatements:
         Run the guards of one group, in a savepoint of their own; their changes stay only if all of them hold.
 
         Raises:
-            psycopg.Error: if the connection is lost.
+            psycopg.Error: if the connection is lost, or the savepoint is refused: the transaction cannot be continued.
         """
-        begin = [*self._ending, SAVEPOINT]
+        savepoint: asyncio.Future[list[StatementResult]] | None = None
         try:
             for statement in self._bound(log_id, group):
-                self._wire.send(*begin, self._dumped(statement))
-                self._ending, begin = [ROLLBACK_TO, RELEASE], []
+                dumped = self._dumped(statement)
+                if savepoint is None:
+                    self._wire.send(*self._ending, SAVEPOINT)
+                    # An exchange of its own: after an error in it, the savepoint that is open is the one before.
+                    savepoint = self._wire.sync()
+                    self._ending = [ROLLBACK_TO, RELEASE]
+                self._wire.send(dumped)
                 if affected((await self._wire.sync())[-1]) != 1:
                     return False
         except GuardError as error:
@@ -145,8 +161,10 @@ class GuardStatements:
             # TypeError and ValueError: a parameter that has no form in SQL (a lone surrogate, an unknown class).
             if self._connection.closed or (isinstance(error, psycopg.Error) and not is_refusal(error)):
                 raise
+            if savepoint is not None:
+                await savepoint
             return GuardError(f"a guard of group {group.id} failed: {brief_message(error)}")
-        if not begin:
+        if savepoint is not None:
             self._ending = [RELEASE]
         return True
 

@@ -402,6 +402,28 @@ async def test_guards_that_ran_for_a_log_that_is_not_written_then_are_undone(
     await connection.close()
 
 
+async def test_guards_of_the_logs_that_are_locked_are_sent_at_once_again(
+    database: str, installation: Provisioned, log_id: int
+) -> None:
+    logs = [log_id, *(new_log(database, installation) for _ in range(2))]
+    connection = await connect(appender_dsn(installation))
+    transaction = AppendTransaction(connection, GuardRegistry(CORE_GUARDS), PLAIN)
+    await transaction.admit(logs)
+    await held_then_free(database, log_id, transaction)
+    groups = {one: [aggregate("policy:p", 1), aggregate("policy:p", 2)] for one in logs}
+    transaction.open(groups, wait=False)
+    transaction.send_guards(groups)
+    locked = await transaction.begin()
+    assert locked == set(logs[1:])
+    await transaction.sequence({one: groups[one] for one in logs[1:]})
+    assert transaction._guards.sent_for == frozenset(locked), "they were undone, and have run one by one"
+    transaction.commit(lambda: True)
+    assert await transaction.committed()
+    assert [rows(database, one) for one in logs] == [{}, {"policy:p": 2}, {"policy:p": 2}]
+    transaction.close()
+    await connection.close()
+
+
 async def test_guards_of_several_logs_are_sent_at_once_and_one_that_does_not_hold_is_its_own_log_s(
     database: str, installation: Provisioned, log_id: int, running: Appender, proxy: CuttingProxy
 ) -> None:
@@ -429,6 +451,37 @@ async def test_two_processes_that_write_one_log_run_every_guard_once(
     assert all(appended(answer).branch is Branch.THEN for answer in answers)
     assert rows(database, log_id) == {f"row:{n}": 100 for n in range(3)}
     await verify(installation, log_id)
+
+
+# A savepoint that is refused
+
+
+@pytest.mark.parametrize("sqlstate", ["53200", "22023"])  # out of memory, which passes; an error that lasts
+@pytest.mark.parametrize("skip", range(6))
+@pytest.mark.parametrize("text", [b"RELEASE", b"SAVEPOINT guard", b"ROLLBACK TO"])
+async def test_a_savepoint_that_is_refused_undoes_the_guards_of_no_group_that_is_appended(
+    database: str, log_id: int, proxy: CuttingProxy, running: Appender, text: bytes, skip: int, sqlstate: str
+) -> None:
+    proxy.plan = Plan(text, Cut.REFUSED, skip=skip, sqlstate=sqlstate)
+    lost = guarded(*aggregate("policy:none", 2).guard)
+    wanted = [counted("row"), counted("row"), lost, counted("row"), lost, counted("row")]
+    answers = await append_all(running, log_id, wanted)
+    told = [isinstance(answer, Appended) and answer.branch is Branch.THEN for answer in answers]
+    assert told == [True, True, False, True, False, True]
+    assert not any(isinstance(answer, BaseException) for answer in answers)
+    assert rows(database, log_id) == {"row": 4}
+
+
+@pytest.mark.parametrize("sqlstate", ["53200", "57014"])
+async def test_a_savepoint_that_is_refused_for_a_while_refuses_no_group(
+    database: str, log_id: int, proxy: CuttingProxy, running: Appender, sqlstate: str
+) -> None:
+    # The third time is the group's own: it has been written alone then, if any of the errors was said to last.
+    proxy.plan = Plan(b"SAVEPOINT guard", Cut.REFUSED, sqlstate=sqlstate)
+    proxy.plan.following = Plan(b"SAVEPOINT guard", Cut.REFUSED, sqlstate=sqlstate)
+    proxy.plan.following.following = Plan(b"SAVEPOINT guard", Cut.REFUSED, sqlstate=sqlstate)
+    assert appended(await running.append(log_id, counted("row"))).branch is Branch.THEN
+    assert rows(database, log_id) == {"row": 1}
 
 
 # A session that ends
