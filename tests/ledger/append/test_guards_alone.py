@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 
 from lakeproof.provision import Provisioned
 from ledger.errors import LedgerError
-from ledger.format.guards import Guard, GuardCall
+from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.ledger.appending import appender, event, new_log, read_log
-
-SHARE: Final = Guard(name="share", statements=("SELECT 6 / %(by)s WHERE %(log_id)s > 0",))
-TEXT: Final = Guard(name="text", statements=("SELECT %(value)s::text WHERE %(log_id)s > 0",))
+from testkit.ledger.guarded_groups import GUARDS
 
 KEYS: Final = st.sampled_from(("policy:a", "policy:b"))
 VERSIONS: Final = st.integers(1, 3)
@@ -108,11 +106,11 @@ def test_a_batch_has_the_effect_of_its_groups_one_by_one(
     before = [one for number, one in enumerate(wanted) if number in stored]
 
     async def together(log_id: int) -> list[object]:
-        async with appender(installation, SHARE, TEXT) as running:
+        async with appender(installation, *GUARDS) as running:
             return await asyncio.gather(*(running.append(log_id, one) for one in wanted), return_exceptions=True)
 
     async def one_by_one(log_id: int, groups: Sequence[Group]) -> list[object]:
-        async with appender(installation, SHARE, TEXT) as running:
+        async with appender(installation, *GUARDS) as running:
             return [(await asyncio.gather(running.append(log_id, one), return_exceptions=True))[0] for one in groups]
 
     async def effects(run: Callable[..., object]) -> tuple[object, ...]:
