@@ -53,7 +53,7 @@ class GuardStatements:
         self._guards = guards
         self._transformer: Final = Transformer(connection)
         self._queries: dict[str, Query] = {}
-        """By the text of the statement; a registry has a fixed number of them."""
+        """By the text of the statement, until `_forget_outdated`; a registry has a fixed number of them."""
         # Of the transaction that is open:
         self._sent: _Sent | None = None
         """What was sent at once, unless it was undone."""
@@ -108,6 +108,7 @@ class GuardStatements:
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
+            self._forget_outdated(error)
             self._is_answered = True
             try:
                 await self.undo()
@@ -179,6 +180,15 @@ class GuardStatements:
         self.end()
         if sent is not None:
             await asyncio.wait([sent.answers])
+
+    def _forget_outdated(self, error: psycopg.Error) -> None:
+        """
+        Prepare every query anew if `error` may come from a prepared one that a migration has outdated.
+
+        What is wrong with the query itself is refused when it is prepared, so few such errors leave one behind.
+        """
+        if (error.sqlstate or "").startswith(("0A", "42")):
+            self._queries.clear()
 
     def _bound(self, log_id: int, group: Group) -> list[tuple[str, Mapping[str, object]]]:
         return [one for call in group.guard for one in self._guards.statements(call, log_id=log_id)]

@@ -15,10 +15,11 @@ from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.append.batch import AppendTransaction
 from ledger.errors import GuardError, LedgerError
 from ledger.format.entry import Branch
-from ledger.format.guards import GuardCall, GuardRegistry
+from ledger.format.guards import Guard, GuardCall, GuardRegistry
 from ledger.format.sealing import PLAIN
 from ledger.format.sequence import Appended
 from ledger.store.session import connect
+from ledger.store.wire import PREPARE_AFTER
 from testkit.ledger.appending import (
     aggregate,
     appended,
@@ -186,6 +187,24 @@ async def test_a_guard_that_breaks_while_it_is_sent_ahead_refuses_its_own_group_
     assert "RecursionError" in str(refused)
     assert [isinstance(answer, Appended) and not answer.repeated for answer in answers] == [True, True]
     assert rows(database, log_id) == {"row": 2}
+
+
+async def test_guards_that_were_prepared_before_a_migration_hold_after_it(
+    database: str, installation: Provisioned, log_id: int
+) -> None:
+    own = Guard(name="own", statements=("INSERT INTO public.own (log_id, k) VALUES (%(log_id)s, %(k)s)",))
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("DROP TABLE IF EXISTS public.own")
+        owner.execute("CREATE TABLE public.own (log_id integer, k text)")
+        owner.execute("GRANT INSERT ON public.own TO PUBLIC")
+        async with appender(installation, own) as running:
+            for n in range(2 * PREPARE_AFTER):
+                await running.append(log_id, guarded(GuardCall("own", {"k": str(n)})))
+            # What was prepared gives a text, and the column takes none any more.
+            owner.execute("ALTER TABLE public.own ALTER k TYPE integer USING k::integer")
+            wanted = [guarded(GuardCall("own", {"k": str(n)})) for n in range(3)]
+            answers = await append_all(running, log_id, wanted)
+            assert [appended(one).branch for one in answers if isinstance(one, Appended)] == [Branch.THEN] * 3
 
 
 # A savepoint that is refused
