@@ -26,6 +26,8 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 JOINED_BYTES_MAX: Final = 64 * 1024
 """A first piece of a body up to this size is written with the head, as one piece: a packet less, for a copy."""
+KEPT_VALUE_SIZE_BYTES_MAX: Final = 128
+"""Headers of answers repeat. Those with a value up to this size are kept as they were formatted."""
 _OF_CONNECTIONS: Final = frozenset({b"connection", b"transfer-encoding"})
 """Headers of an answer that are the server's own matter."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -76,11 +78,17 @@ def format_answer(
     return b"".join(lines)
 
 
-@lru_cache(maxsize=1_024)
 def _format_field(name: bytes, value: bytes) -> bytes:
+    return _kept_field(name, value) if len(value) <= KEPT_VALUE_SIZE_BYTES_MAX else _checked_field(name, value)
+
+
+def _checked_field(name: bytes, value: bytes) -> bytes:
     if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
         raise ValueError(f"expected a header of an answer, found {name!r}")
     return b"%b: %b\r\n" % (name, value)
+
+
+_kept_field = lru_cache(maxsize=1_024)(_checked_field)
 
 
 def format_error(
