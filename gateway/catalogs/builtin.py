@@ -165,9 +165,9 @@ class BuiltinCatalog:
         """
         return (row or await self._row(target)).pointer is not None
 
-    def show_change(self, change: Change, location: str | None) -> bytes:
+    def show_change(self, change: Change, location: str | None) -> Shown:
         """Return a changed table as engines see it; one that was only staged has no `location`."""
-        return self._shown(change.metadata or {}, location)
+        return Shown(self._shown(change.metadata or {}, location))
 
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
         """Return the table as `load` finds it once `change`, made from `loaded`, is made."""
@@ -179,13 +179,16 @@ class BuiltinCatalog:
             places=loaded.places if places is None else place_digests(places)["places"],
         )
 
-    def show_written(self, written: Written) -> bytes:
+    def show_written(self, written: Written) -> Shown:
         """Return the table of a metadata file that was just written as engines see it: the file's own bytes."""
-        return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (
+        body = b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (
             orjson.dumps(written.location),
             written.data,
-            orjson.dumps(self._table_config),
+            self._config_text.encode(),
         )
+        key = AnswerKey(written.location, written.sha256, Snapshots.ALL, self._config_text)
+        kept = self._files.answers.keep(key, body)
+        return Shown(kept.body, kept.etag)
 
     def _shown(self, metadata: Mapping[str, Any], location: str | None) -> bytes:
         body: dict[str, Any] = {"metadata": metadata, "config": self._table_config}

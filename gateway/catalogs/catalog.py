@@ -201,9 +201,9 @@ class SwapsPointer(Catalog, Protocol):
             MetadataFileError: if it cannot be deleted.
         """
 
-    def show_change(self, change: Change, location: str | None) -> bytes:
+    def show_change(self, change: Change, location: str | None) -> Shown:
         """
-        Return a changed table as engines see it (LoadTableResult, JSON).
+        Return a changed table as engines see it.
 
         `location` is that of its metadata; None for a table that was only staged.
         """
@@ -211,8 +211,8 @@ class SwapsPointer(Catalog, Protocol):
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
         """Return the target as `load` finds it once `change`, made from `loaded`, is made."""
 
-    def show_written(self, written: Written) -> bytes:
-        """Return the table of a file that `write` has returned as engines see it (LoadTableResult, JSON)."""
+    def show_written(self, written: Written) -> Shown:
+        """Return the table of a file that `write` has returned as engines see it, also when they load it next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.catalog import Change, Loaded, Shown
 from gateway.commit.events import Requested
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import Judgement
@@ -21,14 +21,14 @@ class Changed:
     """
     The result of a mutation that was made: the target before (`loaded`) and after (`change`).
 
-    `shown` is the body of the answer: always for a table, for a namespace if a foreign catalog answered with one.
+    `shown` is what the engine sees: always for a table, for a namespace if a foreign catalog answered with one.
     `left` is the target as `loaded` would find it now; None if that is not known without loading it.
     """
 
     mutation: Mutation
     loaded: Loaded
     change: Change
-    shown: bytes | None
+    shown: Shown | None
     left: Loaded | None = None
 
     @property
@@ -59,6 +59,6 @@ class Approved:
         """Return the mutation that is to be made."""
         return self.requested.mutation
 
-    def answer(self, shown: bytes | None, *, left: Loaded | None = None) -> Changed:
+    def answer(self, shown: Shown | None, *, left: Loaded | None = None) -> Changed:
         """Return the result once it is made; `left` as in `Changed`."""
         return Changed(mutation=self.mutation, loaded=self.loaded, change=self.change, shown=shown, left=left)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
-from gateway.catalogs.catalog import Forwards, Outgoing
+from gateway.catalogs.catalog import Forwards, Outgoing, Shown
 from gateway.catalogs.json_text import off_loop
 from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of
 from gateway.commit.approved import Approved, Changed
@@ -61,7 +61,7 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
     approved.done(MutationStage.SETTLE)
     match outcome.settled, outcome.reply:
         case CommitOutcome.ACCEPTED, Answered() as answered:
-            return approved.answer(await off_loop(catalog.show_answer, len(answered.body), answered))
+            return approved.answer(Shown(await off_loop(catalog.show_answer, len(answered.body), answered)))
         case CommitOutcome.CONFLICTED, Answered() as answered:
             if not approved.is_last and await _lost_by_a_pin(catalog, outgoing):
                 return None
@@ -85,7 +85,7 @@ async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> C
     if isinstance(reply, Answered) and outcome.settled in {CommitOutcome.CONFLICTED, CommitOutcome.REFUSED}:
         raise catalog.refusal(reply)
     if isinstance(reply, Answered) and 200 <= reply.status <= 299:
-        return approved.answer(catalog.show_answer(reply))
+        return approved.answer(Shown(catalog.show_answer(reply)))
     raise UnavailableError(f"the upstream did not answer as it should, nothing was changed: {outcome.cause}")
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import orjson
 
-from gateway.catalogs.catalog import ANY, Snapshots
+from gateway.catalogs.catalog import ANY, Shown, Snapshots
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward, parse_delegation, parse_hops
 from gateway.commit.approved import Changed
 from gateway.commit.commit_flow import commit
@@ -84,8 +84,15 @@ async def commit_table(asked: Asked, alias: str, namespace: str, table: str) -> 
     """
     Commit updates to a table.
     """
-    changed = await change(asked, Operation.TABLE_COMMIT, alias, namespace, table)
-    return json_answer(changed.shown or b"")
+    return table_answer(await change(asked, Operation.TABLE_COMMIT, alias, namespace, table))
+
+
+def table_answer(changed: Changed) -> Answer:
+    """
+    Return the answer to a commit or create: the table as it is loaded from now on, with its entity tag.
+    """
+    shown = changed.shown or Shown(None)
+    return json_answer(shown.body or b"", shown.etag)
 
 
 async def reader(

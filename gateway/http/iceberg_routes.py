@@ -20,7 +20,7 @@ from gateway.catalogs.catalog import Page
 from gateway.errors import UpstreamAnswerError
 from gateway.http import catalog_requests, reads
 from gateway.http.asked import Answer, Asked
-from gateway.http.catalog_requests import change, reader
+from gateway.http.catalog_requests import change, reader, table_answer
 from gateway.http.error_answers import upstream_answer
 from gateway.mutations import Operation
 
@@ -81,7 +81,7 @@ async def create_namespace(request: Request, alias: str) -> Response:
     """Create a namespace."""
     answer = await change(_asked(request), Operation.NAMESPACE_CREATE, alias)
     if answer.shown is not None:
-        return _raw(answer.shown)
+        return _raw(answer.shown.body or b"")
     return _json({"namespace": answer.mutation.target.namespace, "properties": answer.change.properties})
 
 
@@ -111,7 +111,7 @@ async def update_namespace(request: Request, alias: str, namespace: str) -> Resp
     """Set and remove properties of a namespace."""
     answer = await change(_asked(request), Operation.NAMESPACE_UPDATE, alias, namespace)
     if answer.shown is not None:
-        return _raw(answer.shown)
+        return _raw(answer.shown.body or b"")
     removals = answer.mutation.removals
     missing = [name for name in removals if name not in answer.before_properties]
     removed = [name for name in removals if name in answer.before_properties]
@@ -130,7 +130,7 @@ async def list_tables(request: Request, alias: str, namespace: str) -> Response:
 @router.post(NAMESPACE + "/tables")
 async def create_table(request: Request, alias: str, namespace: str) -> Response:
     """Create a table, or answer with a staged one."""
-    return _raw((await change(_asked(request), Operation.TABLE_CREATE, alias, namespace)).shown or b"")
+    return _response(table_answer(await change(_asked(request), Operation.TABLE_CREATE, alias, namespace)))
 
 
 @router.get(TABLE)

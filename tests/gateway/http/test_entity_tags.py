@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.metadata.files import MetadataFiles
-from testkit.gateway.sales import ORDERS, TABLES, another_key, properties
+from testkit.gateway.sales import CREATE, ORDERS, TABLES, another_key, properties
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -54,3 +54,28 @@ async def test_a_tag_is_the_same_in_every_process(sales: Gateway) -> None:
     parts = sales.services.gateway
     other = sales.through(catalogs=replace(parts.catalogs, files=MetadataFiles()))
     assert (await other.get(ORDERS)).headers["etag"] == tag
+
+
+async def test_a_commit_and_a_create_answer_with_the_tag_of_what_is_loaded_next(sales: Gateway) -> None:
+    for answer, path in (
+        (await sales.http.post(ORDERS, json=properties(a="b")), ORDERS),
+        (await sales.http.post(TABLES, json={**CREATE, "name": "new"}), f"{TABLES}/new"),
+    ):
+        assert answer.status_code == 200
+        loaded = await sales.http.get(path)
+        assert loaded.headers["etag"] == answer.headers["etag"]
+        assert loaded.content == answer.content
+        assert (await sales.http.get(path, headers={"If-None-Match": answer.headers["etag"]})).status_code == 304
+    staged = await sales.http.post(TABLES, json={**CREATE, "name": "staged", "stage-create": True})
+    assert staged.status_code == 200
+    assert "etag" not in staged.headers, "there is nothing to load"
+
+
+async def test_what_a_commit_answers_is_what_another_process_loads_byte_by_byte(sales: Gateway) -> None:
+    parts = sales.services.gateway
+    for name in ("plain", "ünï", "\U0001f600", 'with "quotes"', "\u2028"):
+        answer = await sales.http.post(ORDERS, json=properties(**{name: name, "n": "1.50"}))
+        assert answer.status_code == 200
+        other = sales.through(catalogs=replace(parts.catalogs, files=MetadataFiles()))
+        loaded = await other.get(ORDERS)
+        assert (loaded.content, loaded.headers["etag"]) == (answer.content, answer.headers["etag"])
