@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 import orjson
 
-from gateway.catalogs.catalog import ANY, Birth, Change, Configuration, Loaded, Page, Shown, Snapshots
+from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Page, Shown, Snapshots
 from gateway.catalogs.page_tokens import (
     format_name_token,
     format_namespace_token,
@@ -24,6 +24,7 @@ from gateway.catalogs.page_tokens import (
     rows_of_page,
 )
 from gateway.catalogs.places import StoragePlace, location_path, parse_place
+from gateway.catalogs.shown_tables import ShownTables
 from gateway.catalogs.table_places import added_places, place_digests, table_places
 from gateway.confusables import skeleton_columns
 from gateway.database import Database
@@ -31,7 +32,6 @@ from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
 from gateway.fresh import FreshReads, Question, TableRow
 from gateway.identifiers import Target
 from gateway.metadata.files import MetadataFiles, Written
-from gateway.metadata.kept_answers import AnswerKey
 from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files
 from gateway.mutations import Mutation, Operation
 from ledger.format.guards import Guard, GuardCall
@@ -84,8 +84,7 @@ class BuiltinCatalog:
         self._database = database
         self._fresh = fresh
         self._files = files
-        self._table_config = dict(table_config)
-        self._config_text = orjson.dumps(self._table_config).decode()
+        self._shown = ShownTables(files, table_config)
 
     async def load(self, target: Target, *, row: TableRow | None = None) -> Loaded:
         """
@@ -142,19 +141,7 @@ class BuiltinCatalog:
         pointer = (row or await self._row(target)).pointer
         if pointer is None:
             return None
-        key = AnswerKey(pointer.metadata_location, pointer.metadata_sha256, snapshots, self._config_text)
-        kept = self._files.answers.get(key)
-        if held:
-            etag = key.etag() if kept is None else kept.etag
-            if etag in held or ANY in held:
-                return Shown(None, etag)
-        if kept is None:
-            metadata = await self._files.read(pointer.metadata_location, digest=pointer.metadata_sha256)
-            shown = self._shown(
-                metadata if snapshots is Snapshots.ALL else _referenced(metadata), pointer.metadata_location
-            )
-            kept = self._files.answers.keep(key, shown)
-        return Shown(kept.body, kept.etag)
+        return await self._shown.show(pointer, snapshots, held=held)
 
     async def has_table(self, target: Target, *, row: TableRow | None = None) -> bool:
         """
@@ -167,7 +154,7 @@ class BuiltinCatalog:
 
     def show_change(self, change: Change, location: str | None) -> Shown:
         """Return a changed table as engines see it; one that was only staged has no `location`."""
-        return Shown(self._shown(change.metadata or {}, location))
+        return self._shown.show_metadata(change.metadata or {}, location)
 
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
         """Return the table as `load` finds it once `change`, made from `loaded`, is made."""
@@ -181,18 +168,7 @@ class BuiltinCatalog:
 
     def show_written(self, written: Written) -> Shown:
         """Return the table of a metadata file that was just written as engines see it: the file's own bytes."""
-        body = b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (
-            orjson.dumps(written.location),
-            written.data,
-            self._config_text.encode(),
-        )
-        key = AnswerKey(written.location, written.sha256, Snapshots.ALL, self._config_text)
-        kept = self._files.answers.keep(key, body)
-        return Shown(kept.body, kept.etag)
-
-    def _shown(self, metadata: Mapping[str, Any], location: str | None) -> bytes:
-        body: dict[str, Any] = {"metadata": metadata, "config": self._table_config}
-        return orjson.dumps(body if location is None else {"metadata-location": location, **body})
+        return self._shown.show_written(written)
 
     async def configuration(self) -> Configuration:
         """Return an empty configuration: each table comes with the configuration of its storage."""
@@ -421,13 +397,6 @@ def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
 def _names(alias: str, target: Target) -> dict[str, object]:
     names: dict[str, object] = {"alias": alias, "namespace": list(target.namespace)}
     return names if target.name is None else names | {"name": target.name}
-
-
-def _referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata with only those snapshots that branches and tags refer to."""
-    named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
-    snapshots = [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in named]
-    return {**metadata, "snapshots": snapshots}
 
 
 def _is_plain(segment: str) -> bool:
