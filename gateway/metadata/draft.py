@@ -4,12 +4,16 @@ Table metadata opened for change: what updates read and write, in the same form 
 
 `gateway.metadata.stored` opens a draft and writes it back. A draft shares its parts with the metadata it was opened
 from, so nothing is changed in place but its own containers: an update puts a new object in the place of an old one.
+
+Metadata that is read-only remembers how it was opened (`TableMetadata`), so that the next commit need not read all of
+it again: `copy` gives each commit a draft with containers of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from gateway.errors import BadRequestError
@@ -26,6 +30,7 @@ Metadata: TypeAlias = Mapping[str, Any]
 Update: TypeAlias = Mapping[str, Any]  # as `parse_updates` or `create_updates` returned it
 
 MAIN_BRANCH = "main"
+NOTHING: Metadata = MappingProxyType({})
 NO_SNAPSHOT = -1  # how versions 1 and 2 write that there is no current snapshot
 ROW_LINEAGE_SINCE_VERSION = 3
 FORMAT_VERSION_DEFAULT = 2
@@ -82,6 +87,10 @@ class Definitions:
     def next_id(self, *, first: int) -> int:
         """Return the id after the highest, at least `first`."""
         return max(first, max(self.by_id, default=first - 1) + 1)
+
+    def copy(self) -> Definitions:
+        """Return the same definitions, for another commit to change."""
+        return Definitions(by_id=dict(self.by_id), current_id=self.current_id, key_of=self.key_of)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,6 +174,57 @@ class Draft:
             for name, ref in self.refs.items():
                 self._ref_names.setdefault(ref["snapshot-id"], set()).add(name)
         return sorted(self._ref_names.get(snapshot_id, ()))
+
+    def copy(self, members: Metadata) -> Draft:
+        """Return the same table, for a commit to change; `members` is the metadata that it was opened from."""
+        return replace(
+            self,
+            members=members,
+            schemas=self.schemas.copy(),
+            specs=self.specs.copy(),
+            orders=self.orders.copy(),
+            properties=dict(self.properties),
+            snapshots=dict(self.snapshots),
+            refs=dict(self.refs),
+            statistics=dict(self.statistics),
+            partition_statistics=dict(self.partition_statistics),
+            encryption_keys=dict(self.encryption_keys),
+            snapshot_log=list(self.snapshot_log),
+            metadata_log=list(self.metadata_log),
+            columns_by_schema=dict(self.columns_by_schema),
+        )
+
+    def settled(self) -> Draft:
+        """Return the table as it is stored now, to be copied: without what this commit did, and without members."""
+        kept = self.columns_by_schema
+        return replace(
+            self,
+            members=NOTHING,
+            schemas=self.schemas.copy(),
+            specs=self.specs.copy(),
+            orders=self.orders.copy(),
+            now_ms=0,
+            is_changed=False,
+            added_snapshots=set(),
+            was_main=set(),
+            has_removed_snapshots=False,
+            columns_by_schema={one: kept[one] for one in self.schemas.by_id if one in kept},
+            _partition_field_ids=None,
+            _ref_names=None,
+        )
+
+
+class TableMetadata(dict[str, Any]):
+    """
+    Metadata of a table that nobody changes any more. `opened` is its draft once it was opened, to be copied; it does
+    not refer to the metadata: what is not used any more is freed at once.
+    """
+
+    __slots__ = ("opened",)
+
+    def __init__(self, members: Metadata, opened: Draft | None = None) -> None:
+        super().__init__(members)
+        self.opened = opened
 
 
 def empty_draft(format_version: int) -> Draft:

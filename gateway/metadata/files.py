@@ -24,6 +24,7 @@ import orjson
 from pyiceberg.io import FileIO, load_file_io
 
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
+from gateway.metadata.draft import TableMetadata
 from gateway.metadata.kept_answers import KeptAnswers
 from gateway.metadata.local_files import LinkLeadsOutError, LocalFiles, NewFile
 from ledger.errors import FormatError
@@ -162,9 +163,9 @@ class MetadataFiles:
             self._cached_bytes -= dropped_bytes
 
 
-def _parse(location: str, data: bytes) -> dict[str, Any]:
+def _parse(location: str, data: bytes) -> TableMetadata:
     try:
-        return parse_object(data, what=location)
+        return TableMetadata(parse_object(data, what=location))
     except FormatError as error:
         raise MetadataFileError(str(error)) from error
 

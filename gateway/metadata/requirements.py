@@ -26,7 +26,7 @@ from gateway.metadata.shapes import (
     read_int_or_none,
     read_text,
 )
-from gateway.metadata.stored import open_draft
+from gateway.metadata.stored import view_draft
 
 Requirement: TypeAlias = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ def check_requirements(metadata: Metadata | None, requirements: Sequence[Require
         BadRequestError: if a requirement is about views.
         CorruptMetadataError: if `metadata` is not table metadata.
     """
-    draft = None if metadata is None else open_draft(metadata)
+    draft = None if metadata is None else view_draft(metadata)
     for requirement in requirements:
         kind = requirement["type"]
         if kind == "assert-view-uuid":

@@ -17,10 +17,12 @@ from gateway.metadata.draft import (
     FORMAT_VERSION_MAX,
     MAIN_BRANCH,
     NO_SNAPSHOT,
+    NOTHING,
     ROW_LINEAGE_SINCE_VERSION,
     Definitions,
     Draft,
     Metadata,
+    TableMetadata,
 )
 from gateway.metadata.errors import CorruptMetadataError
 from gateway.metadata.partitions import FIRST_FIELD_ID, highest_field_id, parse_spec, spec_key, with_field_ids
@@ -48,11 +50,28 @@ _ONLY_IN_V1 = ("schema", "partition-spec")
 
 def open_draft(metadata: Metadata) -> Draft:
     """
-    Open stored table metadata.
+    Open stored table metadata to change it.
 
     Raises:
         CorruptMetadataError: if it is not metadata of a table in format version 1, 2 or 3.
     """
+    return view_draft(metadata).copy(metadata)
+
+
+def view_draft(metadata: Metadata) -> Draft:
+    """
+    Open stored table metadata to read it: others may be given the same draft. It has no members.
+
+    Raises as `open_draft`.
+    """
+    if not isinstance(metadata, TableMetadata):
+        return _opened(metadata)
+    if metadata.opened is None:
+        metadata.opened = _opened(metadata)
+    return metadata.opened
+
+
+def _opened(metadata: Metadata) -> Draft:
     try:
         return _open(metadata)
     except BadRequestError as error:
@@ -68,7 +87,7 @@ def _open(metadata: Metadata) -> Draft:
     current_snapshot_id = _current_snapshot_id(metadata)
     with_rows = version >= ROW_LINEAGE_SINCE_VERSION
     return Draft(
-        members=metadata,
+        members=NOTHING,
         format_version=version,
         table_uuid=read_text_or_none(metadata, "table-uuid", _AT),
         location=read_text(metadata, "location", _AT),
@@ -183,8 +202,8 @@ def _log(metadata: Metadata, name: str) -> list[JsonObject]:
     return entries
 
 
-def write_draft(draft: Draft) -> JsonObject:
-    """Return the draft as table metadata of its format version."""
+def write_draft(draft: Draft) -> TableMetadata:
+    """Return the draft, which is not changed any more, as table metadata of its format version."""
     version = draft.format_version
     no_snapshot = None if version >= ROW_LINEAGE_SINCE_VERSION else NO_SNAPSHOT
     members: JsonObject = {"format-version": version, "table-uuid": draft.table_uuid, "location": draft.location}
@@ -218,7 +237,10 @@ def write_draft(draft: Draft) -> JsonObject:
     }
     if draft.table_uuid is None:
         del members["table-uuid"]  # optional in version 1
-    return members | _unknown(draft.members, members)
+    stored = TableMetadata(members | _unknown(draft.members, members))
+    if version > 1:  # version 1 has other forms of what later versions store
+        stored.opened = draft.settled()
+    return stored
 
 
 def _unknown(stored: Metadata, members: JsonObject) -> JsonObject:

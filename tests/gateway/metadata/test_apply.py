@@ -5,7 +5,9 @@ Properties of every commit: nothing is lost, the input does not change, logs and
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -232,3 +234,22 @@ def test_stored_refs_must_agree_with_the_snapshots(commit: Commit, table: dict[s
     ):
         with pytest.raises(InvalidUpdateError, match=text):
             commit(table | members, TOUCH)
+
+
+def test_metadata_that_is_not_used_any_more_is_freed_at_once(commit: Commit, table: dict[str, Any]) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        trace = _Traced()
+        freed = weakref.ref(trace)
+        result = commit({**table, "unknown": trace}, TOUCH)
+        result = commit(result, TOUCH)
+        assert result["unknown"] is trace
+        del trace, result
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
+class _Traced(str):  # noqa: SLOT000 - a slotted one could not be referred to weakly
+    """A member that tells when its metadata is gone."""

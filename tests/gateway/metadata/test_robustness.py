@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,6 +18,10 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from gateway.errors import GatewayError
 from gateway.metadata import apply_updates, check_requirements, create_updates, parse_updates
+from gateway.metadata.columns import index_columns
+from gateway.metadata.draft import TableMetadata
+from gateway.metadata.schemas import parse_schema
+from gateway.metadata.stored import view_draft
 
 Versions = Callable[[int], dict[str, Any]]
 NOW_MS = 1_795_200_000_000
@@ -117,6 +122,33 @@ def test_any_commits_leave_a_table_that_can_be_read(
     assert orjson.loads(written) == table
     TableMetadataUtil.parse_obj(orjson.loads(written))
     check_requirements(table, [])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(version=st.sampled_from([1, 2, 3]), commits=st.lists(st.lists(UPDATES, max_size=4), max_size=4))
+def test_a_table_that_was_just_written_is_changed_as_if_it_were_read_again(
+    table_of_version: Versions, version: int, commits: list[list[dict[str, Any]]]
+) -> None:
+    kept: dict[str, Any] = TableMetadata(table_of_version(version))
+    for updates in commits:
+        read = orjson.loads(orjson.dumps(kept))
+        assert replace(view_draft(kept), columns_by_schema={}) == replace(view_draft(read), columns_by_schema={})
+        for schema_id, columns in view_draft(kept).columns_by_schema.items():
+            assert columns == index_columns(parse_schema(view_draft(read).schemas.by_id[schema_id], ""))
+        before = orjson.dumps(kept)
+        results = [_applied(table, updates) for table in (kept, read)]
+        assert results[0] == results[1]
+        assert orjson.dumps(kept) == before, "nothing was changed in place"
+        if isinstance(results[0], dict):
+            kept = results[0]
+
+
+def _applied(table: dict[str, Any], updates: list[dict[str, Any]]) -> dict[str, Any] | str:
+    """The result of a commit, or the words that refuse it."""
+    try:
+        return apply_updates(table, parse_updates(updates), now_ms=NOW_MS, base_location="file:/m")
+    except GatewayError as error:
+        return f"{type(error).__name__}: {error}"
 
 
 @settings(max_examples=40, deadline=None)
