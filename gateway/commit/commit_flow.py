@@ -20,7 +20,8 @@ Step 6 is reserved for idempotency keys: no key lifetime is advertised, so engin
 
 From step 8 on, the mutations of one target take turns in this process (`target_queues.py`): each is judged on what the
 one before it has made. Only other processes are raced. A mutation that loses such a race keeps its turn, and is loaded
-and judged again for as long as its requirements hold, within bounds of number and time.
+and judged again for as long as its requirements hold, within bounds of number and time. Callers who are known not to be
+permitted wait for no turn: they change nothing, and must not delay those who may.
 
 A catalog whose pointers are rows of our database (`SwapsPointer`) does steps 11 to 13 in one group: its guard swaps the
 pointer in the transaction that appends decision and outcome (`swapping.py`). For a foreign catalog (`Forwards`) they
@@ -50,7 +51,7 @@ from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.request_hash import request_hash
 from gateway.commit.requests import Request, read_body
 from gateway.commit.swapping import swap
-from gateway.commit.target_queues import Turn
+from gateway.commit.target_queues import TargetQueues, Turn
 from gateway.control.plane import ControlState
 from gateway.errors import (
     ConflictError,
@@ -124,7 +125,8 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         await _check_permitted(gateway, state, requested)
         raise
     done(MutationStage.CATALOG)
-    async with gateway.queues.turn(principal.log_id, mutation.target) as turn:
+    queues = TargetQueues() if await gateway.judge.is_known_refused(state, _unjudged(requested)) else gateway.queues
+    async with queues.turn(principal.log_id, mutation.target) as turn:
         state = gateway.rules_at_arrival(arrived)  # the credentials may have expired while this one waited
         flow = _Flow(
             gateway=gateway, log_id=principal.log_id, requested=requested, catalog=catalog, turn=turn, done=done
@@ -134,11 +136,15 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     return changed
 
 
+def _unjudged(requested: Requested) -> JudgedRequest:
+    """Return a request as access rules judge it, which do not see the target's state."""
+    request = RequestView(method=requested.method, path=requested.path, client_version=requested.client)
+    return JudgedRequest(commit=requested.mutation.view(), principal=requested.principal, request=request)
+
+
 async def _check_permitted(gateway: Gateway, state: ControlState, requested: Requested) -> None:
     """Check access where there is no catalog, and so nothing to decide."""
-    mutation, request = requested.mutation, RequestView(method=requested.method, path=requested.path)
-    judged = JudgedRequest(commit=mutation.view(), principal=requested.principal, request=request)
-    judgement = await gateway.judge.access(state, judged)
+    judgement, mutation = await gateway.judge.access(state, _unjudged(requested)), requested.mutation
     operation = mutation.operation.value
     await gateway.check_permitted(requested.principal, judgement, operation=operation, target=mutation.target)
 
@@ -236,13 +242,8 @@ class _Flow:
 
     async def _judge(self, state: ControlState, plan: _Plan) -> Judgement:
         """Step 10. Without a result there is nothing for policies: access alone says whether the caller learns why."""
-        requested, judge = self.requested, self.gateway.judge
-        request = JudgedRequest(
-            commit=requested.mutation.view(),
-            principal=requested.principal,
-            request=RequestView(method=requested.method, path=requested.path, client_version=requested.client),
-            table=plan.loaded.metadata,
-        )
+        judge = self.gateway.judge
+        request = replace(_unjudged(self.requested), table=plan.loaded.metadata)
         match plan:
             case _Feasible(change=planned):
                 judgement = await judge.access_and_policies(state, replace(request, result=planned.metadata))

@@ -22,6 +22,7 @@ from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, Grant, JudgedRule
 from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verdict
 from gateway.policy.judging import Evaluate, decide_policies, judge_rules, permits_anything
+from gateway.policy.known_verdicts import KnownVerdicts
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
 from ledger.format.canonical import Json
@@ -129,13 +130,15 @@ class Judge:
     """
     Judges requests with the policy engine, which may take `timeout_s` for one request.
 
-    `failed_programs` and `read_judgements` are shared by all requests and belong to the event loop.
+    `failed_programs`, `read_judgements` and `verdicts` are shared by all requests and belong to the event loop. What a
+    rule or policy has judged on the same inputs is not evaluated again.
     """
 
     engine: PolicyEngine
     timeout_s: float
     failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements, init=False)
+    verdicts: KnownVerdicts = field(default_factory=KnownVerdicts, init=False)
 
     async def access(self, state: ControlState, request: JudgedRequest) -> Judgement:
         """
@@ -149,13 +152,26 @@ class Judge:
             return _undecidable(state, error)
         return _of_access(state, judged.decision, judged.verdicts)
 
+    async def is_known_refused(self, state: ControlState, request: JudgedRequest) -> bool:
+        """
+        Return whether the access rules in force refuse it, as far as that is known without an evaluation.
+        """
+        evaluate = partial(self.verdicts.known, log_id=request.principal.log_id)
+        try:
+            judged = await judge_rules(evaluate, access_rules(state), request.access(), timeout_s=self.timeout_s)
+        except UnavailableError:
+            return False
+        return judged.decision.outcome is Access.DENIED
+
     async def access_and_policies(self, state: ControlState, request: JudgedRequest) -> Judgement:
         """
-        Return the judgement of the access rules and policies in force, in one call of the engine.
+        Return the judgement of the access rules and policies in force, in one call of the engine at most.
 
         Raises:
             TooLargeError: if access permits what is too large for policies to judge.
         """
+        if not state.policies:
+            return await self.access(state, request)
         try:
             variables = activation(
                 table=request.table,
@@ -235,7 +251,7 @@ class Judge:
             self.failed_programs.count(kind)
 
     def _evaluate(self, principal: Principal) -> Evaluate:
-        return partial(self.engine.judge, log_id=principal.log_id)
+        return partial(self.verdicts.judge, self.engine, log_id=principal.log_id)
 
 
 def _read(state: ControlState, principal: Principal, target: Target, operation: str) -> Read:

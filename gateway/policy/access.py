@@ -237,10 +237,10 @@ def decide_access(
     `beyond` are the fields of `grant` that a rule must name to permit the request; `retired` is the rule that it would
     retire.
     """
-    outcomes = {(rule.id, rule.version): _outcome_of(rule, verdicts) for rule in rules}
+    outcomes = _outcomes(verdicts)
 
     def first(among: Iterable[JudgedRule], outcome: Outcome) -> JudgedRule | None:
-        return next((rule for rule in among if outcomes[rule.id, rule.version] is outcome), None)
+        return next((one for one in among if outcomes.get((one.id, one.version), Outcome.ERROR) is outcome), None)
 
     forbids = [rule for rule in rules if rule.effect is Effect.FORBID]
     permits = [rule for rule in rules if rule.effect is Effect.PERMIT]
@@ -277,9 +277,14 @@ def _why(rule: JudgedRule, verdicts: Sequence[Verdict]) -> str:
     return f": {details[0]}" if len(details) == 1 and details[0] else ""
 
 
-def _outcome_of(rule: JudgedRule, verdicts: Sequence[Verdict]) -> Outcome:
-    own = [v.outcome for v in verdicts if (v.kind, v.id, v.version) == (ACCESS_RULE, rule.id, rule.version)]
-    return own[0] if len(own) == 1 else Outcome.ERROR
+def _outcomes(verdicts: Sequence[Verdict]) -> dict[tuple[str, int], Outcome]:
+    """Return the outcome of each access rule by id and version: an error if there are several."""
+    outcomes: dict[tuple[str, int], Outcome] = {}
+    for verdict in verdicts:
+        if verdict.kind == ACCESS_RULE:
+            key = verdict.id, verdict.version
+            outcomes[key] = Outcome.ERROR if key in outcomes else verdict.outcome
+    return outcomes
 
 
 def _content_type(kind: str) -> str:

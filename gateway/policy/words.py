@@ -2,8 +2,8 @@
 """
 The names and strings of an expression, found by a scan of its characters, without the parser of the child process.
 
-Guarantee: for an expression that compiles, `mentions` misses no variable that it reads, and `fields_named` finds a
-field only where it is named outside of strings and comments.
+Guarantee: for an expression that compiles, `mentions` misses no variable that it reads, `reads` misses neither variable
+nor field, and `fields_named` finds a field only where it is named outside of strings and comments.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
+
+from gateway.policy.vocabulary import Fields
 
 REMEMBERED_MAX: Final = 4_096
 
@@ -23,6 +25,8 @@ _TOKEN: Final = re.compile(
     r"|.",
     re.DOTALL,
 )
+_FIELD: Final = re.compile(r"\s*\.\s*([_a-zA-Z][_a-zA-Z0-9]*)(?![_a-zA-Z0-9]|\s*\()")
+"""Behind a name: one of its fields, and not a method that is called on the whole of it."""
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -30,7 +34,31 @@ def mentions(expression: str, names: Iterable[str]) -> frozenset[str]:
     """
     Return those of `names` that occur anywhere in `expression`, also in strings and comments.
     """
-    return frozenset(name for name in names if re.search(rf"\b{re.escape(name)}\b", expression, re.ASCII))
+    return frozenset(name for name in names if _is_mentioned(expression, name))
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _is_mentioned(expression: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", expression, re.ASCII) is not None
+
+
+def reads(expression: str, variables: Fields) -> dict[str, frozenset[str] | None]:
+    """
+    Return what `expression` may read: the variables, and the known fields of each, or None for the whole of it.
+
+    More rather than less: names in strings, in comments, and behind another name's dot count, too. Only `name.field`,
+    with nothing but blanks between, is less than the whole of `name`.
+    """
+    found: dict[str, frozenset[str] | None] = {}
+    for name, known in variables.items():
+        places = list(re.finditer(rf"\b{re.escape(name)}\b", expression, re.ASCII))
+        if not places:
+            continue
+        fields = [_FIELD.match(expression, place.end()) for place in places]
+        named = frozenset(field[1] for field in fields if field is not None and field[1] in (known or ()))
+        is_whole = known is None or len(named) == 0 or any(field is None or field[1] not in known for field in fields)
+        found[name] = None if is_whole else named
+    return found
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)

@@ -25,6 +25,7 @@ from testkit.gateway.sales import (
     ORDERS,
     ORDERS_KEY,
     TABLES,
+    another_key,
     error_of,
     files_beside,
     location_of_orders,
@@ -162,6 +163,22 @@ async def test_a_queue_that_is_too_long_or_too_slow_is_answered_503(sales: Gatew
     assert await read_stored(sales.services, sales.acme.log_id) == told
     gate.opened.set()
     assert (await first).status_code == 200
+
+
+async def test_who_may_not_commit_waits_for_nobody_and_delays_nobody(sales: Gateway) -> None:
+    gate, queues = Gate(sales), TargetQueues()
+    client = sales.through(append=gate.append, queues=queues)
+    eve = sales.through(key=await another_key(sales), queues=queues)
+    assert (await eve.post(ORDERS, json=properties(c="d"))).status_code == 403, "the first time, it is not known yet"
+    first = await arrive(client, queues, properties(a="b"))
+    await gate.reached.wait()
+    for _ in range(3):
+        refused = await eve.post(ORDERS, json=properties(c="d"))
+        assert (refused.status_code, queues.waiting) == (403, 0)
+    gate.opened.set()
+    assert (await first[0]).status_code == 200
+    told = [one.words for one in await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)]
+    assert told[2:] == ["rejected"] * 4 + ["approved", "accepted"], "on the record, as any refusal"
 
 
 class SlowEngine:
