@@ -40,6 +40,8 @@ from ledger.store.read import Log, read_head
 from ledger.store.session import back_off_s
 
 POLL_S: Final = 1.0
+PAUSE_S: Final = 0.25
+"""The least time between checks that find nothing due, so that logs that grow all the time cost a few checks only."""
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900, 3600))
 """Pauses between checks of a key whose decisions cannot be settled; the last one repeats."""
 HOLD_TIMEOUTS: Final = 4
@@ -106,6 +108,7 @@ class Reconciler:
                 checked = await _unless(stop, self.settle_due())
                 failures = 0
                 if not checked:
+                    await wait_for_any(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
                     await wait_for_any(stop, wake, timeout_s=self._poll_s)
             except UnavailableError as error:
                 _log.info("open decisions wait: %s", error)

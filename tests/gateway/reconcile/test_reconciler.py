@@ -15,7 +15,7 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from gateway.identifiers import Target
 from gateway.reconcile.metrics import read_open_decision_metrics
-from gateway.reconcile.reconciler import Reconciler
+from gateway.reconcile.reconciler import PAUSE_S, Reconciler
 from lakeproof.services import Services
 from ledger.errors import LogUnavailableError
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
@@ -226,6 +226,21 @@ async def test_it_checks_on_a_notification_and_stops_on_request(far: ForeignTena
     stop.set()
     await running
     assert await far.words() == ["approved", "unknown", "accepted"]
+
+
+async def test_notifications_that_never_end_do_not_make_it_check_all_the_time(far: ForeignTenant) -> None:
+    now_s, stop, checks_s = asyncio.get_running_loop().time, asyncio.Event(), list[float]()
+
+    class NeverEnding(asyncio.Event):
+        def clear(self) -> None:
+            checks_s.append(now_s())
+            if len(checks_s) == 3:
+                stop.set()
+
+    wake = NeverEnding()
+    wake.set()
+    await Reconciler(far.services.gateway).run(stop, wake)
+    assert checks_s[2] - checks_s[0] >= 2 * PAUSE_S
 
 
 async def test_it_stops_at_once_while_a_catalog_is_slow_and_others_go_on_at_once(far: ForeignTenant) -> None:
