@@ -133,6 +133,38 @@ def test_a_member_that_stands_twice_is_rewritten_twice() -> None:
     assert table_answer(body, UPSTREAM) == b'{"config":{},"config":{}}'
 
 
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (rb'{"\u0063onfig":{"uri":"x"}}', rb'{"\u0063onfig":{}}'),
+        (rb'{"config":{"a":"b"},"c\u006Fnfig":{"uri":"x"}}', rb'{"config":{"a":"b"},"c\u006Fnfig":{}}'),
+        (b'{"config":{"uri":"x"},"config":{}}', b'{"config":{},"config":{}}'),
+        (b'{"config":{"uri":"x"},"config":7}', b'{"config":{},"config":7}'),
+        (b'{"config":{"uri":"x"},"x":NaN}', b'{"config":{},"x":NaN}'),
+        (
+            b'{"storage-credentials":[{"config":{"uri":"x"}}],"storage-credentials":[]}',
+            b'{"storage-credentials":[{"config": {}}],"storage-credentials":[]}',
+        ),
+    ],
+)
+def test_a_member_is_rewritten_whichever_way_a_parser_could_find_it(body: bytes, shown: bytes) -> None:
+    assert table_answer(body, UPSTREAM) == shown
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"metadata":{"config":{"uri":"x"}},"config":{"s3.region":"r"}}',
+        b'{"metadata":{"config":{"uri":"x"}}}',
+        b'{"config":null,"storage-credentials":{"config":{"uri":"x"}}}',
+        b'{"storage-credentials":["x",{"config":{"s3.region":"r"}}]}',
+        b"{}",
+    ],
+)
+def test_what_is_no_configuration_stays_as_it_is(body: bytes) -> None:
+    assert table_answer(body, UPSTREAM) == body
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"a":1', b'{"a" 1}', b"{1:2}", b"\xff", b'{"config":{}'])
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequestError):
