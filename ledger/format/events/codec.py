@@ -31,14 +31,16 @@ class EventData(Protocol):
 D = TypeVar("D")
 _Reader = Callable[[Json, str], Any]
 
+_PLAIN: typing.Final = frozenset({str, int, bool, types.NoneType})
+"""Types whose values are in canonical JSON what they are here: most of the fields."""
+
 
 def to_data(event: object) -> dict[str, Json]:
     """
     Return the `data` member of an event: one member a field, nested dataclasses as objects, tuples as lists.
     """
-    if not is_dataclass(event) or isinstance(event, type):
-        raise FormatError("event data", expected="a dataclass", found=event)
-    return {field.name: _write(getattr(event, field.name)) for field in fields(event)}
+    kind: Any = type(event)
+    return {name: _write(getattr(event, name)) for name in _names(kind)}
 
 
 def from_data(cls: type[D], data: Json) -> D:
@@ -52,15 +54,25 @@ def from_data(cls: type[D], data: Json) -> D:
     return typing.cast("D", _reader(kind)(data, cls.__name__))
 
 
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass."""
+    if not is_dataclass(kind):
+        raise FormatError("event data", expected="a dataclass", found=kind)
+    return tuple(field.name for field in fields(kind))
+
+
 def _write(value: Any) -> Json:
-    if is_dataclass(value) and not isinstance(value, type):
-        return to_data(value)
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {name: _write(member) for name, member in value.items()}
+    if type(value) in _PLAIN:
+        return typing.cast("Json", value)
     if isinstance(value, list | tuple):
         return [_write(item) for item in value]
+    if isinstance(value, StrEnum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_data(value)
+    if isinstance(value, Mapping):
+        return {name: _write(member) for name, member in value.items()}
     return typing.cast("Json", value)
 
 
@@ -116,10 +128,13 @@ def _mapping(inner: _Reader) -> _Reader:
 
 
 def _member_of(kind: type[StrEnum]) -> _Reader:
+    members: dict[str, StrEnum] = {member.value: member for member in kind}
+
     def read(value: Json, where: str) -> Any:
-        if value not in [member.value for member in kind]:
-            raise FormatError(where, expected=f"one of {[member.value for member in kind]}", found=value)
-        return kind(value)
+        member = members.get(value) if isinstance(value, str) else None
+        if member is None:
+            raise FormatError(where, expected=f"one of {list(members)}", found=value)
+        return member
 
     return read
 
