@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
@@ -48,6 +48,8 @@ class Target:
     """
     What a request is about: a catalog's alias, a namespace (perhaps empty), and a name (None: the namespace).
 
+    `key` is its event key.
+
     Raises:
         BadRequestError: if its names are too long together: they become one event key, which is bounded.
     """
@@ -55,8 +57,10 @@ class Target:
     alias: str
     namespace: tuple[str, ...]
     name: str | None = None
+    key: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", format_key(self.kind, (self.alias, *self.levels)))
         if (length := len(self.key)) > KEY_LENGTH_MAX:
             raise BadRequestError(
                 f"expected names of at most {KEY_LENGTH_MAX} bytes together, percent-encoded, found {length}",
@@ -67,11 +71,6 @@ class Target:
     def kind(self) -> str:
         """Return "table" or "namespace"."""
         return "namespace" if self.name is None else "table"
-
-    @property
-    def key(self) -> str:
-        """Return the event key."""
-        return format_key(self.kind, (self.alias, *self.levels))
 
     @property
     def levels(self) -> tuple[str, ...]:

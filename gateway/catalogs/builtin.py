@@ -270,8 +270,9 @@ class BuiltinCatalog:
         for field, text in changed_paths(metadata, loaded.metadata):
             self._below(text, field=field)
         self._below(_metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
-        own = [*table_places(metadata), *table_places(loaded.metadata)]
-        for field, text in named_files(mutation.updates):
+        files = list(named_files(mutation.updates))
+        own = [*table_places(metadata), *table_places(loaded.metadata)] if files else []
+        for field, text in files:
             place = parse_place(text, field=field)
             if not any(one.holds(place) for one in own):
                 raise BadRequestError(f"expected a file of the table, found {text!r:.200}", field=field)
@@ -349,8 +350,9 @@ class BuiltinCatalog:
         self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
     ) -> tuple[GuardCall, ...]:
         """Return the guard that replaces the state in `loaded` by the one in `change`."""
-        names, columns = _names(self._alias, mutation.target), skeleton_columns(*mutation.target.levels)
-        free = (GuardCall("name.free", {"alias": self._alias, "looks": columns["looks"]}),)
+        names = _names(self._alias, mutation.target)
+        columns = skeleton_columns(*mutation.target.levels) if mutation.creates else {}
+        free = (GuardCall("name.free", {"alias": self._alias, "looks": columns.get("looks")}),)
         alone = free if mutation.creates and not self._allows_look_alikes else ()
         if mutation.target.name is None:
             return (*alone, self._namespace_guard(mutation, loaded, change, names | columns))

@@ -13,6 +13,7 @@ import hashlib
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -24,6 +25,8 @@ PLACE_LENGTH_MAX: Final = 4_096
 FOLDERS_MAX: Final = 64
 """Folders in one place; each of them is a lookup in an index."""
 DIGEST_SIZE_BYTES: Final = 16
+REMEMBERED_MAX: Final = 1_024
+"""Places whose digests are not computed again; 5 MB at most."""
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]*")
@@ -61,17 +64,21 @@ class StoragePlace:
 
     def folder_digests(self) -> list[bytes]:
         """Return the digests of every place that contains this one, outermost first, and of this one last."""
-        folded = self._folded()
-        return [
-            hashlib.sha256(orjson.dumps(folded[:length])).digest()[:DIGEST_SIZE_BYTES]
-            for length in range(2, len(folded) + 1)
-        ]
+        return list(_folder_digests(self._folded()))
 
     def _folded(self) -> tuple[str, ...]:
         """Its parts in the form in which they are compared: some file systems ignore case and Unicode's forms."""
         if self.scheme != "file":
             return (self.scheme, self.authority, *self.segments)
         return ("file", "", *(unicodedata.normalize("NFC", segment.casefold()) for segment in self.segments))
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _folder_digests(folded: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(
+        hashlib.sha256(orjson.dumps(folded[:length])).digest()[:DIGEST_SIZE_BYTES]
+        for length in range(2, len(folded) + 1)
+    )
 
 
 def parse_place(text: str, *, field: str) -> StoragePlace:

@@ -9,6 +9,7 @@ tables with older decisions, the location of the metadata file implies the place
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -18,6 +19,8 @@ from gateway.errors import BadRequestError
 from gateway.metadata.paths import path_properties
 from ledger.errors import FormatError
 
+REMEMBERED_MAX: Final = 1_024
+"""Locations that are not parsed again; some MB at most."""
 PLACES: Final = "places"
 """The payload part of a `commit.decided` with the places of the table from then on."""
 _METADATA: Final = "metadata"
@@ -92,6 +95,7 @@ def _outermost(places: Iterable[StoragePlace]) -> list[StoragePlace]:
     return found
 
 
+@lru_cache(maxsize=REMEMBERED_MAX)
 def _place(text: str) -> StoragePlace | None:
     try:
         return parse_place(text, field="location")

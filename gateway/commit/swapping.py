@@ -50,11 +50,11 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
         approved.requested, approved.judgement, loaded, change, at=at, random=gateway.random, places=places
     )
     accepted = settled(*facts, written, outcome=CommitOutcome.ACCEPTED, at=at)
-    conflicted = settled(*facts, None, outcome=CommitOutcome.CONFLICTED, at=at)
+    otherwise = [settled(*facts, None, outcome=CommitOutcome.CONFLICTED, at=at)] if approved.is_last else []
     group = Group(
         id=group_id,
         then=(decision, accepted),
-        otherwise=(decision, conflicted) if approved.is_last else (),
+        otherwise=(decision, *otherwise) if otherwise else (),
         guard=catalog.guards(mutation, loaded, change, written),
         as_of=approved.judgement.as_of,
     )
