@@ -216,15 +216,17 @@ class Draft:
 
 class TableMetadata(dict[str, Any]):
     """
-    Metadata of a table that nobody changes any more. `opened` is its draft once it was opened, to be copied; it does
-    not refer to the metadata: what is not used any more is freed at once.
+    Metadata of a table that nobody changes any more. `opened` is its draft once it was opened, to be copied. `derived`
+    is what others have made of it, by their names for that. Neither refers to the metadata itself: what is not used any
+    more is freed at once.
     """
 
-    __slots__ = ("opened",)
+    __slots__ = ("derived", "opened")
 
     def __init__(self, members: Metadata, opened: Draft | None = None) -> None:
         super().__init__(members)
         self.opened = opened
+        self.derived: dict[str, object] = {}
 
 
 def empty_draft(format_version: int) -> Draft:

@@ -12,6 +12,7 @@ Snapshot ids are random 63-bit integers and become strings; see `plain_json` for
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -31,34 +32,65 @@ DEPTH_MAX: Final = 200
 _SNAPSHOT_IDS: Final = frozenset({"snapshot-id", "parent-snapshot-id", "snapshot-ids"})
 _NO_SNAPSHOT: Final = -1
 _UNSORTED: Final = 0
+_FIELDS: Final = "policy.table"
+"""The name under which metadata remembers its fields."""
 
 
 class UnreadableMetadataError(UnavailableError):
     """The metadata is not what the Iceberg specification says, so that policies cannot be judged on it."""
 
 
-def table_of(metadata: Metadata | None) -> dict[str, Json]:
+def table_of(metadata: Metadata | None, *, before: Metadata | None = None) -> Mapping[str, Json]:
     """
-    Return the fields of a table or a view; all of them zero, and `exists` false, if `metadata` is None.
+    Return the fields of a table or a view; all of them zero, and `exists` false, if `metadata` is None. Read-only.
+
+    What it shares with the table `before`, whose fields are known, is not made again.
 
     Raises:
         UnreadableMetadataError: if the metadata contradicts the specification; names the field.
     """
+    derived = _derived(metadata)
+    fields = derived.get(_FIELDS)
+    if fields is None:
+        fields = derived[_FIELDS] = _fields_of(metadata, _derived(before).get(_FIELDS))
+    return fields.members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fields:
+    """The fields of a table, with the parts of the metadata that some of them were made of."""
+
+    members: Mapping[str, Json]
+    schema: Metadata
+    names: Mapping[int, str]
+
+
+def _derived(metadata: Metadata | None) -> dict[str, _Fields]:
+    """Return where metadata that does not change remembers its fields (`gateway.metadata.draft.TableMetadata`)."""
+    known: dict[str, _Fields] = getattr(metadata, "derived", {})
+    return known
+
+
+def _fields_of(metadata: Metadata | None, before: _Fields | None) -> _Fields:
     known = metadata if metadata is not None else {}
     schema = _current_schema(known)
-    names = dict(_names_of(schema))
-    return {
+    if before is not None and before.schema is schema:
+        columns, names = before.members["columns"], before.names
+    else:
+        columns, names = [_column(column) for column in _maps(schema, "fields")], dict(_names_of(schema))
+    members: dict[str, Json] = {
         "exists": metadata is not None,
         "uuid": _text(known, "table-uuid") or _text(known, "view-uuid"),
         "location": _text(known, "location"),
         "format_version": _integer(known, "format-version"),
-        "columns": [_column(column) for column in _maps(schema, "fields")],
+        "columns": columns,
         "partition_fields": [_partition_field(one, names) for one in _current_partition_fields(known)],
         "sort_fields": [_sort_field(one, names) for one in _current_sort_fields(known)],
         "properties": _texts(known, "properties"),
         "refs": _refs(known),
         "snapshot": snapshot_of(_current_snapshot(known)),
     }
+    return _Fields(members=members, schema=schema, names=names)
 
 
 def snapshot_of(snapshot: Metadata | None) -> dict[str, Json]:

@@ -89,7 +89,7 @@ def activation(
     client = request.client_version or request.user_agent or ""
     return {
         "table": table_of(table),
-        "result": table_of(result),
+        "result": table_of(result, before=table),
         "commit": _commit(commit),
         "principal": {
             "actor": principal.actor,

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import BadRequestError
+from gateway.metadata.draft import TableMetadata
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import POLICY, Outcome
 from gateway.policy.table import DEPTH_MAX, INTEGER_MAX, UnreadableMetadataError, plain_json, snapshot_of, table_of
@@ -154,6 +155,39 @@ def test_a_table_is_shown_by_its_current_schema_spec_order_and_snapshot() -> Non
             "summary": {"operation": "append", "added-records": "3"},
         },
     }
+
+
+CHANGED_TABLES: list[dict[str, Any]] = [
+    {},
+    {"properties": {"owner": "eve"}},
+    {"current-schema-id": 0, "sort-orders": [], "default-sort-order-id": 0},
+    {"location": "file:///elsewhere", "format-version": 3},
+    {"current-snapshot-id": None, "refs": {}},
+]
+
+
+@pytest.mark.parametrize("change", CHANGED_TABLES, ids=str)
+def test_a_table_is_shown_alike_whatever_is_known_of_the_one_before(change: dict[str, Any]) -> None:
+    before = TableMetadata(METADATA)
+    for after in (TableMetadata(before | change), {**METADATA, **change}):
+        expected = table_of(json.loads(json.dumps(after)))
+        assert table_of(after, before=before) == expected, "nothing was known"
+        table_of(before)
+        again = TableMetadata(after) if isinstance(after, TableMetadata) else dict(after)
+        assert table_of(again, before=before) == expected
+        assert table_of(again, before=None) == expected
+        assert table_of(again, before=TableMetadata(METADATA)) == expected
+    shown = table_of(before)
+    assert (table_of(before) is shown, table_of(METADATA) == shown) == (True, True)
+
+
+def test_another_schema_of_the_same_id_is_shown() -> None:
+    before = TableMetadata(METADATA)
+    table_of(before)
+    schemas = json.loads(json.dumps(METADATA["schemas"]))
+    schemas[1]["fields"][0]["name"] = "other"
+    columns = table_of(TableMetadata({**METADATA, "schemas": schemas}), before=before)["columns"]
+    assert columns == table_of({**METADATA, "schemas": schemas})["columns"] != table_of(before)["columns"]
 
 
 def test_a_table_that_does_not_exist_has_every_field_with_its_zero() -> None:
