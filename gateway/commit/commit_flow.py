@@ -125,7 +125,7 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         await _check_permitted(gateway, state, requested)
         raise
     done(MutationStage.CATALOG)
-    queues = TargetQueues() if await gateway.judge.is_known_refused(state, _unjudged(requested)) else gateway.queues
+    queues = TargetQueues() if gateway.judge.is_known_refused(state, _unjudged(requested)) else gateway.queues
     async with queues.turn(principal.log_id, mutation.target) as turn:
         state = gateway.rules_at_arrival(arrived)  # the credentials may have expired while this one waited
         flow = _Flow(

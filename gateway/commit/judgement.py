@@ -10,18 +10,28 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gateway.commit.metrics import FailedPrograms
 from gateway.control.plane import ControlState
 from gateway.errors import TooLargeError, UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Principal
-from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, Grant, JudgedRule
+from gateway.policy.access import (
+    NOTHING,
+    Access,
+    AccessDecision,
+    AccessRequest,
+    Grant,
+    JudgedRule,
+    UnknownOperationError,
+    access_actions,
+    refs_of,
+)
 from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verdict
-from gateway.policy.judging import Evaluate, decide_policies, judge_rules, permits_anything
+from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rules, permits_anything
 from gateway.policy.known_verdicts import KnownVerdicts
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
@@ -29,6 +39,7 @@ from ledger.format.canonical import Json
 from ledger.format.events import CommitDecision, Reason
 
 READ_JUDGEMENTS_MAX: Final = 10_000
+ACCESS_DECISIONS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,19 +136,69 @@ class ReadJudgements:
             self._judgements.popitem(last=False)
 
 
+class AccessKey(NamedTuple):
+    """
+    All that access rules can see of a request (`access.access_activation`), and which rules they are.
+
+    A request that would issue a key or retire a rule has none: what it grants is seen, too.
+    """
+
+    log_id: int
+    policy_set: str
+    actor: str
+    roles: tuple[str, ...]
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+    kind: str
+    operation: str
+    actions: tuple[str, ...]
+    refs: tuple[str, ...]
+
+
+class KnownAccess:
+    """
+    A cache of what access rules decide; beyond `decisions_max` the least recently used is dropped. Event loop only.
+
+    It is sound for the reasons of `ReadJudgements`. Only decisions without any failed rule are cached.
+    """
+
+    def __init__(self, *, decisions_max: int = ACCESS_DECISIONS_MAX) -> None:
+        self._decisions_max = decisions_max
+        self._decisions: OrderedDict[AccessKey, Judged] = OrderedDict()
+
+    def get(self, key: AccessKey) -> Judged | None:
+        """Return the cached decision, if any."""
+        judged = self._decisions.get(key)
+        if judged is not None:
+            self._decisions.move_to_end(key)
+        return judged
+
+    def put(self, key: AccessKey, judged: Judged) -> None:
+        """Cache a decision, unless it is undecidable or one of its rules failed."""
+        failed = any(verdict.outcome is Outcome.ERROR for verdict in judged.verdicts)
+        if failed or judged.decision.outcome is Access.UNDECIDABLE:
+            return
+        self._decisions[key] = judged
+        if len(self._decisions) > self._decisions_max:
+            self._decisions.popitem(last=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """
     Judges requests with the policy engine, which may take `timeout_s` for one request.
 
-    `failed_programs`, `read_judgements` and `verdicts` are shared by all requests and belong to the event loop. What a
-    rule or policy has judged on the same inputs is not evaluated again.
+    `failed_programs` and the caches are shared by all requests and belong to the event loop. What a rule or policy has
+    judged on the same inputs is not evaluated again (`verdicts`), nor is access decided again for the same request by
+    the same rules (`known_access`).
     """
 
     engine: PolicyEngine
     timeout_s: float
     failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements, init=False)
+    known_access: KnownAccess = field(default_factory=KnownAccess, init=False)
     verdicts: KnownVerdicts = field(default_factory=KnownVerdicts, init=False)
 
     async def access(self, state: ControlState, request: JudgedRequest) -> Judgement:
@@ -145,23 +206,21 @@ class Judge:
         Return the judgement of the access rules in force; policies are not evaluated.
         """
         try:
-            judged = await judge_rules(
-                self._evaluate(request.principal), access_rules(state), request.access(), timeout_s=self.timeout_s
-            )
+            judged = await self._judged(state, request)
         except UnavailableError as error:
             return _undecidable(state, error)
         return _of_access(state, judged.decision, judged.verdicts)
 
-    async def is_known_refused(self, state: ControlState, request: JudgedRequest) -> bool:
+    def is_known_refused(self, state: ControlState, request: JudgedRequest) -> bool:
         """
         Return whether the access rules in force refuse it, as far as that is known without an evaluation.
         """
-        evaluate = partial(self.verdicts.known, log_id=request.principal.log_id)
         try:
-            judged = await judge_rules(evaluate, access_rules(state), request.access(), timeout_s=self.timeout_s)
-        except UnavailableError:
+            key = access_key(state, request)
+        except UnknownOperationError:
             return False
-        return judged.decision.outcome is Access.DENIED
+        known = None if key is None else self.known_access.get(key)
+        return known is not None and known.decision.outcome is Access.DENIED
 
     async def access_and_policies(self, state: ControlState, request: JudgedRequest) -> Judgement:
         """
@@ -185,14 +244,7 @@ class Judge:
             access_alone = await self.access(state, request)
             return _undecidable(state, error) if access_alone.decision is CommitDecision.APPROVED else access_alone
         try:
-            judged = await judge_rules(
-                self._evaluate(request.principal),
-                access_rules(state),
-                request.access(),
-                timeout_s=self.timeout_s,
-                policies=[policy.program() for policy in state.policies.values()],
-                variables=variables,
-            )
+            judged = await self._judged(state, request, variables)
         except TooLargeError:
             access_alone = await self.access(state, request)  # as above
             if access_alone.decision is CommitDecision.APPROVED:
@@ -245,6 +297,31 @@ class Judge:
         self.read_judgements.put(read, _judgement(state, decision, None, "", ()))
         return permitted
 
+    async def _judged(
+        self, state: ControlState, request: JudgedRequest, variables: Mapping[str, Json] | None = None
+    ) -> Judged:
+        """Judge access, unless that is known, and all policies on `variables` (None: none of them)."""
+        key, evaluate = access_key(state, request), self._evaluate(request.principal)
+        policies = [] if variables is None else [policy.program() for policy in state.policies.values()]
+        known = None if key is None else self.known_access.get(key)
+        if known is not None:
+            if variables is None:
+                return known
+            verdicts = await evaluate(policies, variables, timeout_s=self.timeout_s)
+            return replace(known, verdicts=(*known.verdicts, *verdicts))
+        rules = access_rules(state)
+        judged = await judge_rules(
+            evaluate,
+            rules,
+            request.access(),
+            timeout_s=self.timeout_s,
+            policies=policies,
+            variables=variables,
+        )
+        if key is not None and len(judged.verdicts) == len(rules) + len(policies):
+            self.known_access.put(key, replace(judged, verdicts=judged.verdicts[: len(rules)]))
+        return judged
+
     def count_failures(self, judgement: Judgement) -> None:
         """Count the access rules and policies that could not be judged."""
         for kind in judgement.failed:
@@ -262,6 +339,31 @@ def _read(state: ControlState, principal: Principal, target: Target, operation: 
         roles=principal.roles,
         target=target,
         operation=operation,
+    )
+
+
+def access_key(state: ControlState, request: JudgedRequest) -> AccessKey | None:
+    """
+    Return the key of the access decision on a request; None if it would grant something, or retire a rule.
+
+    Raises:
+        UnknownOperationError: as `access.access_activation`.
+    """
+    if request.grant is not NOTHING or request.retired is not None:
+        return None
+    commit, principal = request.commit, request.principal
+    return AccessKey(
+        log_id=principal.log_id,
+        policy_set=state.policy_set,
+        actor=principal.actor,
+        roles=principal.roles,
+        catalog=commit.catalog,
+        namespace=tuple(commit.namespace),
+        name=commit.name,
+        kind=commit.kind,
+        operation=commit.operation,
+        actions=access_actions(commit),
+        refs=refs_of(commit),
     )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.policy.engine import EngineUnavailableError, Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
+from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 
@@ -46,25 +46,6 @@ class KnownVerdicts:
 
     def __len__(self) -> int:
         return self._count
-
-    async def known(
-        self,
-        programs: Sequence[Program],
-        activation: Mapping[str, Json],
-        *,
-        log_id: int,
-        timeout_s: float,  # noqa: ARG002 - as an engine is called; this takes none
-    ) -> tuple[Verdict, ...]:
-        """
-        Return a verdict for each of `programs` without asking an engine.
-
-        Raises:
-            EngineUnavailableError: if one of them is not known.
-        """
-        known = self._look_up(log_id, _keys(programs, activation))
-        if None in known:
-            raise EngineUnavailableError("not judged before")
-        return _merged(programs, known, ())
 
     async def judge(
         self,

@@ -1,12 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The cache of judgements on reads.
+The caches of judgements on reads, and of what access rules decide.
 """
 
 from __future__ import annotations
 
-from gateway.commit.judgement import Judgement, Read, ReadJudgements
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.commit.judgement import (
+    AccessKey,
+    JudgedRequest,
+    Judgement,
+    KnownAccess,
+    Read,
+    ReadJudgements,
+    access_key,
+)
+from gateway.control.plane import ControlState
 from gateway.identifiers import Target
+from gateway.identity.principal import Principal, PrincipalSource
+from gateway.policy.access import Access, AccessDecision, Grant, access_activation, refs_of
+from gateway.policy.engine import ACCESS_RULE, Outcome, Verdict
+from gateway.policy.former import former_values
+from gateway.policy.judging import Judged
+from gateway.policy.variables import CommitView, RequestView
 from ledger.format.events import CommitDecision
 
 
@@ -29,3 +52,119 @@ def test_the_least_recently_used_judgement_is_forgotten() -> None:
     assert judgements.get(read("a")) is not None
     judgements.put(read("d"), judgement(CommitDecision.UNDECIDABLE))
     assert judgements.get(read("d")) is None
+
+
+def judged(outcome: Access, *verdicts: Outcome) -> Judged:
+    return Judged(
+        decision=AccessDecision(outcome=outcome),
+        verdicts=tuple(Verdict(kind=ACCESS_RULE, id="r", version=1, outcome=one) for one in verdicts),
+    )
+
+
+def key(name: str) -> AccessKey:
+    found = access_key(ControlState.empty(), request(COMMIT | {"name": name}, CALLER))
+    assert found is not None
+    return found
+
+
+def test_the_least_recently_used_decision_is_forgotten_and_failures_are_never_kept() -> None:
+    known = KnownAccess(decisions_max=2)
+    known.put(key("a"), judged(Access.PERMITTED, Outcome.ALLOW))
+    known.put(key("b"), judged(Access.DENIED))
+    assert known.get(key("a")) is not None
+    known.put(key("c"), judged(Access.DENIED, Outcome.DENY))
+    assert (known.get(key("b")), known.get(key("d"))) == (None, None)
+    assert known.get(key("a")) is not None
+    known.put(key("e"), judged(Access.PERMITTED, Outcome.ALLOW, Outcome.ERROR))
+    known.put(key("f"), judged(Access.UNDECIDABLE))
+    assert (known.get(key("e")), known.get(key("f"))) == (None, None)
+
+
+Members = dict[str, Any]
+COMMIT: Members = {
+    "catalog": "lake",
+    "namespace": ("sales",),
+    "name": "orders",
+    "kind": "table",
+    "operation": "table.commit",
+    "updates": ({"action": "set-properties", "updates": {"a": "b"}},),
+}
+CALLER: dict[str, Any] = {"actor": "a" * 32, "roles": ("data-eng",)}
+
+
+def request(commit: dict[str, Any], caller: dict[str, Any]) -> JudgedRequest:
+    principal = Principal(
+        tenant=UUID(int=1), log_id=1, issuer="i", sub="s", source=PrincipalSource.API_KEY, key_id="k", **caller
+    )
+    view = RequestView(method="POST", path="/")
+    return JudgedRequest(commit=CommitView(**commit), principal=principal, request=view)
+
+
+names = st.sampled_from(["", "a", "b", "a.b", "a\x1db"])
+commits = st.fixed_dictionaries(
+    {
+        "catalog": st.sampled_from(["lake", "far"]),
+        "namespace": st.lists(names, max_size=2).map(tuple),
+        "name": names,
+        "kind": st.sampled_from(["table", "view", "namespace", "log", "policy"]),
+        "operation": st.sampled_from(["table.commit", "table.create", "table.load", "namespace.drop", "log.list"]),
+        "updates": st.lists(
+            st.one_of(
+                st.just({"action": "set-properties", "updates": {}}),
+                st.just({"action": "add-snapshot", "snapshot": {"summary": {"operation": "append"}}}),
+                st.builds(lambda ref: {"action": "set-snapshot-ref", "ref-name": ref}, st.sampled_from(["main", "b"])),
+                st.just({"action": "set-location", "location": "x"}),
+            ),
+            max_size=2,
+        ).map(tuple),
+    }
+)
+callers = st.fixed_dictionaries(
+    {
+        "actor": st.sampled_from(["a" * 32, "b" * 32]),
+        "roles": st.lists(st.sampled_from(["x", "y"]), max_size=2).map(tuple),
+    }
+)
+
+
+@given(st.lists(st.tuples(commits, callers), min_size=2, max_size=2))
+@settings(max_examples=200)
+def test_requests_of_one_key_are_seen_alike_by_every_access_rule(
+    two: list[tuple[dict[str, Any], dict[str, Any]]],
+) -> None:
+    state = ControlState.empty()
+    one, other = (request(*each) for each in two)
+    if access_key(state, one) == access_key(state, other):
+        assert refs_of(one.commit) == refs_of(other.commit)
+        for ref in refs_of(one.commit):
+            assert access_activation(one.access(), ref=ref) == access_activation(other.access(), ref=ref)
+        assert former_values(one.commit) == former_values(other.commit)
+
+
+DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    *(({name: value}, {}) for name, value in {"catalog": "x", "namespace": ("x",), "name": "x"}.items()),
+    ({"operation": "table.create"}, {}),
+    ({"kind": "view"}, {}),
+    ({"updates": ({"action": "set-location", "location": "x"},)}, {}),
+    ({"updates": ({"action": "set-snapshot-ref", "ref-name": "b"},)}, {}),
+    ({}, {"actor": "b" * 32}),
+    ({}, {"roles": ()}),
+    ({}, {"roles": ("data-eng", "admin")}),
+]
+
+
+@pytest.mark.parametrize(("commit", "caller"), DIFFERENT, ids=str)
+def test_whatever_a_rule_can_see_is_in_the_key(commit: dict[str, Any], caller: dict[str, Any]) -> None:
+    state = ControlState.empty()
+    usual = access_key(state, request(COMMIT, CALLER))
+    assert access_key(state, request(COMMIT | commit, CALLER | caller)) != usual
+    assert access_key(replace(state, policy_set="1" * 64), request(COMMIT, CALLER)) != usual
+    other = replace(request(COMMIT, CALLER).principal, log_id=2)
+    assert access_key(state, replace(request(COMMIT, CALLER), principal=other)) != usual
+
+
+def test_what_grants_or_retires_has_no_key() -> None:
+    state, usual = ControlState.empty(), request(COMMIT, CALLER)
+    assert access_key(state, usual) is not None
+    assert access_key(state, replace(usual, grant=Grant(identity="eve"))) is None
+    assert access_key(state, replace(usual, retired="r")) is None

@@ -204,16 +204,6 @@ async def test_a_call_without_an_answer_keeps_nothing_and_tells_what_was_known()
     assert engine.asked[-1] == ["b", "c"]
 
 
-async def test_what_is_known_is_told_without_an_engine() -> None:
-    known, programs = KnownVerdicts(), (program("true", name="a"), program("1 == 2", name="b"))
-    for asked in (programs[:1], programs):
-        with pytest.raises(EngineUnavailableError, match="not judged before"):
-            await known.known(asked, ACTIVATION, log_id=LOG, timeout_s=1.0)
-        await judge(known, Evaluator(), *asked)
-    verdicts = await known.known(programs, ACTIVATION, log_id=LOG, timeout_s=1.0)
-    assert verdicts == (verdict_of(programs[0], Outcome.ALLOW), verdict_of(programs[1], Outcome.DENY))
-
-
 async def test_inputs_that_cannot_be_sent_are_left_to_the_engine() -> None:
     known, engine, one = KnownVerdicts(), Evaluator(), program("role == 'x'", kind=ACCESS_RULE)
     for _ in range(2):
