@@ -37,7 +37,7 @@ from lakeproof.demo.personal_data import PERSON_SCHEMA, person_rows
 from lakeproof.detecting import open_job_folder
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
-from lakeproof.serving.up import serving
+from lakeproof.serving.in_process import serving
 from lakeproof.settings import load_settings
 from lakeproof.tenants import found_tenant
 from ledger.format.entry import Entry, parse_entry

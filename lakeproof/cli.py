@@ -34,30 +34,10 @@ from lakeproof.commands.loading import LateCommand
 from lakeproof.commands.opening import home_settings
 from lakeproof.commands.up import add_commands
 from lakeproof.crash import CrashFile
-from lakeproof.errors import LakeproofError, first_of_group
-from lakeproof.extras import explain_missing
+from lakeproof.errors import LakeproofError
+from lakeproof.explaining import explain
 
 NAME: Final = "lakeproof"
-FAILED: Final = 1
-BROKEN_DOWN: Final = 70
-"""EX_SOFTWARE of sysexits.h. Not 1: where an auditor reads that as a broken log, a fault of ours must not look so."""
-NOT_INSTALLED: Final = 2
-"""Not 1, for the same reason: a verification that lacks a package cannot tell, and has 2 for that."""
-
-FOR_PEOPLE: Final = frozenset(
-    {
-        ("lakeproof.errors", "LakeproofError"),
-        ("ledger.errors", "LedgerError"),
-        ("projections.errors", "ProjectionError"),
-        ("gateway.errors", "GatewayError"),
-        ("streams.errors", "StreamError"),
-        ("spark_detect.errors", "DetectionError"),
-    }
-)
-"""The roots of what is raised on purpose. By name: classifying errors must not import the packages."""
-
-LOST_CONNECTION: Final = ("psycopg", "OperationalError")
-
 
 GROUPS: Final = {
     "ledger": ("ledger.ledger_app", "Verify, export and prove logs; most of it offline."),
@@ -155,22 +135,9 @@ def explain_error(error: Exception, crash_file: CrashFile, *, command: str = "")
 
     The stack trace of what was not raised on purpose goes to `crash_file`.
     """
-    error = first_of_group(error)
-    kinds = {(kind.__module__, kind.__name__) for kind in type(error).__mro__}
-    if kinds & FOR_PEOPLE:
-        console.complain(str(error) or type(error).__name__)
-        return FAILED
-    if isinstance(error, ModuleNotFoundError) and (advice := explain_missing(error.name or "", command=command)):
-        console.complain(advice)
-        return NOT_INSTALLED
-    if LOST_CONNECTION in kinds:
-        console.complain(f"the database cannot be reached ({error}): check that it runs, then try again")
-        return FAILED
-    kind = (
-        "the system refuses" if isinstance(error, OSError) else f"an error that should not be, {type(error).__name__}"
-    )
-    console.complain(f"{kind}: {error} (details in {crash_file.add(error)})")
-    return BROKEN_DOWN
+    explained = explain(error, crash_file, command=command)
+    console.complain(explained.text)
+    return explained.code
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:

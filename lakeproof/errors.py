@@ -37,3 +37,7 @@ class ProvisionError(LakeproofError):
 
 class SchemaChangedError(LakeproofError):
     """Schema, roles, grants or settings of the database differ from their record in the system log."""
+
+
+class ProcessError(LakeproofError):
+    """A process of `lakeproof up` met corruption, or cannot be started before people have changed something."""

@@ -81,6 +81,15 @@ class Settings:
     )
     host: str = setting(Kind.TEXT, "127.0.0.1", "address the gateway listens on")
     port: int = setting(Kind.INTEGER, 8181, "port the gateway listens on; 0 is any free one", most=65_535)
+    gateway_processes: int | None = setting(
+        Kind.INTEGER,
+        None,
+        "processes that answer requests, each with policy workers of its own and up to 15 connections to PostgreSQL; "
+        "without it one per core but one, at least 1 and at most 4",
+        unit="processes",
+        least=1,
+        most=64,
+    )
     warehouse: str = setting(
         Kind.LOCATION,
         "<home>/warehouse",
@@ -164,7 +173,7 @@ class Settings:
     append_queue_max: int = setting(
         Kind.INTEGER,
         10_000,
-        "groups that may wait to be appended; beyond it the gateway answers 503",
+        "groups that may wait in one process to be appended; beyond it the gateway answers 503",
         unit="groups",
         least=1,
         most=1_000_000,
@@ -172,8 +181,8 @@ class Settings:
     append_queue_mib: int = setting(
         Kind.INTEGER,
         128,
-        "events and payload parts that may wait to be appended (sealed parts take twice as much memory); beyond "
-        "it the gateway answers 503",
+        "events and payload parts that may wait in one process to be appended (sealed parts take twice as much "
+        "memory); beyond it the gateway answers 503",
         unit="MiB",
         least=4,
         most=65_536,
@@ -221,7 +230,8 @@ class Settings:
     policy_workers: int = setting(
         Kind.INTEGER,
         1,
-        "processes that evaluate policies; one more is for those that take long, one compiles, one is spare",
+        "processes that evaluate policies, for each gateway process; one more is for those that take long, one "
+        "compiles, one is spare",
         unit="processes",
         least=1,
         most=256,
@@ -243,8 +253,8 @@ class Settings:
     connections_max: int = setting(
         Kind.INTEGER,
         768,
-        "connections that may be open; beyond it one that waits for its client is closed, or the new one is "
-        "answered 503 (each takes a file descriptor of the process)",
+        "connections that each gateway process may have open; beyond it one that waits for its client is closed, or "
+        "the new one is answered 503 (each takes a file descriptor of the process)",
         unit="connections",
         least=8,
         most=60_000,
@@ -252,8 +262,8 @@ class Settings:
     connections_per_address_max: int = setting(
         Kind.INTEGER,
         384,
-        "connections that one client may have open: an IPv4 address, a /64 of IPv6, or the client that a trusted "
-        "proxy names",
+        "connections that one client may have open at each gateway process: an IPv4 address, a /64 of IPv6, or the "
+        "client that a trusted proxy names",
         unit="connections",
         least=4,
         most=60_000,

@@ -58,13 +58,13 @@ class Application(FastAPI):
 
 
 def create_app(
-    gateway: Gateway, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None
+    gateway: Gateway, *, measures: Measures, metrics: Callable[[str], Awaitable[str]], metrics_token: str | None
 ) -> Application:
     """
     Return the application over `gateway`.
 
-    `metrics` returns the projections' metrics in Prometheus' text format; `metrics_token` is what a scraper must
-    present (None: only loopback may scrape).
+    `metrics` is given this process's metrics in Prometheus' text format and returns all that are scraped;
+    `metrics_token` is what a scraper must present (None: only loopback may scrape).
     """
     app = Application(
         title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False

@@ -35,14 +35,13 @@ async def describe(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Answer with this process's metrics and the projections', to loopback or to clients with the token."""
+    """Answer with the metrics of the gateway and the projections, to loopback or to clients with the token."""
     _check_scraper(request)
     measures: Measures = request.app.state.measures
     gateway: Gateway = request.app.state.gateway
-    history: str = await request.app.state.metrics()
+    own = measures.text() + gateway.judge.failed_programs.text()
     return PlainTextResponse(
-        measures.text() + gateway.judge.failed_programs.text() + history,
-        media_type="text/plain; version=0.0.4; charset=utf-8",
+        await request.app.state.metrics(own), media_type="text/plain; version=0.0.4; charset=utf-8"
     )
 
 

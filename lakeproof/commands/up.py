@@ -33,7 +33,7 @@ def add_commands(app: typer.Typer) -> None:
         console.log_from(settings.log_level)
         from lakeproof.serving.up import run_up
 
-        asyncio.run(run_up(settings, console.say))
+        run_up(settings, console.say)
 
     @app.command()
     def demo(

@@ -18,7 +18,7 @@ from pathlib import Path
 from lakeproof.demo.command import Ran, run_command, run_verifier
 from lakeproof.demo.scene_run import SceneRun
 from lakeproof.demo.waiting import until
-from lakeproof.serving.up import Serving
+from lakeproof.serving.in_process import Serving
 from lakeproof.signing import latest_checkpoint_size
 from ledger.store.read import Log, read_head
 

@@ -15,7 +15,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from lakeproof.serving.up import Server, listen
+from lakeproof.serving.duties.gateway import Server
+from lakeproof.serving.listening import listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ from lakeproof.ending import stop_on_signals
 from lakeproof.installation import Installation, open_installation
 from lakeproof.messages import Say
 from lakeproof.services import open_services
-from lakeproof.serving.up import listen, serving
+from lakeproof.serving.in_process import serving
+from lakeproof.serving.listening import listen
 from lakeproof.settings import Settings
 from ledger.files.atomic import create_file
 

@@ -15,13 +15,15 @@ from lakeproof.demo.channel import Channel
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.engine import Client
 from lakeproof.demo.waiting import computed_s, until
-from lakeproof.serving.up import Serving
+from lakeproof.projecting import PROJECTIONS
+from lakeproof.serving.in_process import Serving
 from lakeproof.streaming import log_handler_names
 from lakeproof.tenants import Founded
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.read import Log, find_log, iterate_entries, read_head
 from ledger.store.session import Connection
 from projections.graph.read import Write, open_graph
+from projections.processing.runner import ProjectionRunner
 from streams.state.cursors import read_progress
 
 WRITES_MAX: Final = 1_000
@@ -157,7 +159,10 @@ class SceneRun:
 
     async def projected(self) -> None:
         """Wait until every projection holds what the log holds now."""
-        await self.serving.runner.catch_up(self.founded.log_id, await self.head())
+        services = self.serving.services
+        projector = services.installation.as_role(services.installation.roles.projector)
+        runner = ProjectionRunner(projector, PROJECTIONS, opener=services.opener)
+        await runner.catch_up(self.founded.log_id, await self.head())
 
     async def writes(self) -> list[Write]:
         """Return what the graph knows of this tenant's commits, newest first."""

@@ -17,7 +17,7 @@ from typing import Final
 from lakeproof.demo.helper_process import end_with_input, say_ready
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
-from lakeproof.serving.up import serving
+from lakeproof.serving.in_process import serving
 from lakeproof.settings import load_settings
 from lakeproof.tenants import found_tenant
 

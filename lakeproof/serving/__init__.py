@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The one process of `lakeproof up`: `up.py` starts its tasks, the other files hold those that are small.
+The processes of `lakeproof up`.
+
+`up.py` starts them, `supervisor.py` keeps them running, `processes.py` says which there are, `duties/` what they do.
 """

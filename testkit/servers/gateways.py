@@ -99,8 +99,8 @@ async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
 def app_of(parts: GatewayParts, measures: Measures | None = None) -> Application:
     """Return the gateway's application over `parts`, without history for its metrics."""
 
-    async def no_history() -> str:
-        return ""
+    async def no_history(own: str) -> str:
+        return own
 
     return create_app(parts, measures=measures or Measures(), metrics=no_history, metrics_token=None)
 

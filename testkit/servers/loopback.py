@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 
 from gateway.http.server.configuration import server_config
 from gateway.http.server.connections import Connections
-from lakeproof.serving.up import listen
+from lakeproof.serving.listening import listen
 from projections.egress.rules import EgressRules
 
 LOOPBACK = EgressRules.parse("127.0.0.0/8")

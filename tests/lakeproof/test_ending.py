@@ -13,7 +13,7 @@ import pytest
 from gateway.admin.application import OPERATOR
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services
-from lakeproof.serving.up import serving
+from lakeproof.serving.in_process import serving
 from lakeproof.tenants import found_tenant
 from ledger.proving import receipts
 from ledger.proving.receipts import NoReceiptError

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 
-from lakeproof import cli, extras
+from lakeproof import cli, explaining, extras
 from lakeproof.crash import CrashFile
 from testkit.environment import PROJECT
 
@@ -149,7 +149,7 @@ def test_a_witness_runs_with_the_packages_of_the_audit_lock_alone() -> None:
 def test_a_command_whose_packages_are_missing_says_what_to_install(arguments: list[str]) -> None:
     done = run_with(locked("audit"), *arguments)
 
-    assert done.returncode == cli.NOT_INSTALLED
+    assert done.returncode == explaining.NOT_INSTALLED
     assert re.fullmatch(
         r"lakeproof: this needs the package \w+, which is not installed: pip install 'lakeproof\[gateway\]'\n",
         done.stderr,
@@ -163,7 +163,7 @@ def test_a_missing_module_of_our_own_is_a_fault_and_no_missing_extra(
 
     code = cli.explain_error(ModuleNotFoundError("No module named 'ledger.nowhere'", name="ledger.nowhere"), crash_file)
 
-    assert code == cli.BROKEN_DOWN
+    assert code == explaining.BROKEN_DOWN
     assert "pip install" not in capsys.readouterr().err
 
 

@@ -33,7 +33,8 @@ NAMED: Final = {
     "projections.processing.projection": ("Projection",),
     "lakeproof.projecting": ("PROJECTIONS",),
     "lakeproof.provision": ("PACKAGES",),
-    "lakeproof.cli": ("GROUPS", "FOR_PEOPLE"),
+    "lakeproof.cli": ("GROUPS",),
+    "lakeproof.explaining": ("FOR_PEOPLE",),
     "lakeproof.settings": ("Settings",),
 }
 """What `docs/contributing.md` names, by the module that it names it in."""

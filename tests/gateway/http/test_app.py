@@ -5,7 +5,6 @@ The application around the routes: unknown routes, failures, and the routes for 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import httpx
@@ -99,12 +98,11 @@ async def test_health_is_the_databases(sales: Gateway) -> None:
 
 
 def scraped(gateway: Gateway, *, token: str | None, host: str = "127.0.0.1") -> httpx.AsyncClient:
-    async def history() -> str:
-        return "history_total 1\n"
+    async def history(own: str) -> str:
+        return f"{own}history_total 1\n"
 
     measures: Measures = gateway.app.state.measures
-    metrics: Callable[[], Awaitable[str]] = history
-    app = create_app(gateway.services.gateway, measures=measures, metrics=metrics, metrics_token=token)
+    app = create_app(gateway.services.gateway, measures=measures, metrics=history, metrics_token=token)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app, client=(host, 1)), base_url="http://gateway")
 
 

@@ -20,8 +20,8 @@ from lakeproof.errors import SettingsError
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services, now
 from lakeproof.serving.anchoring import AnchoringTasks
+from lakeproof.serving.in_process import serving
 from lakeproof.serving.metrics import measure_anchoring
-from lakeproof.serving.up import serving
 from lakeproof.settings import Settings, load_settings
 from lakeproof.signing import open_signer
 from lakeproof.tenants import Founded, found_tenant

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collector looks through what is new, frees what references do not, and looks through everything once an hour."""
+"""The collector of a process that serves looks through what was made after the start, and frees it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeproof.serving.garbage_collection import SWEEP_S, short_collections
+from lakeproof.serving.garbage_collection import freeze_started
 
 
 class Node:
@@ -19,15 +19,6 @@ class Node:
         self.itself = self
 
 
-class Clock:
-    """A clock that is set by hand."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """Other tests of this process go on with what was frozen before."""
@@ -35,29 +26,20 @@ def _as_before() -> Iterator[None]:
     gc.freeze()
 
 
-def test_what_survives_a_full_collection_is_not_looked_through_again() -> None:
-    with short_collections():
-        kept: list[list[int]] = [[] for _ in range(1_000)]
-        gc.collect()
-        looked_through = {id(each) for each in gc.get_objects()}
-        assert looked_through.isdisjoint(map(id, [kept, *kept]))
-    assert any(each is kept for each in gc.get_objects())
-    assert not gc.get_freeze_count()
+def test_what_a_process_has_after_its_start_is_not_looked_through_again() -> None:
+    kept: list[list[int]] = [[] for _ in range(1_000)]
+    garbage = weakref.ref(Node())
+    freeze_started()
+    assert garbage() is None
+    assert {id(each) for each in gc.get_objects()}.isdisjoint(map(id, [kept, *kept]))
 
 
-def test_a_new_cycle_is_collected_and_a_frozen_one_within_the_hour() -> None:
-    clock = Clock()
-    with short_collections(clock):
-        new, old = Node(), Node()
-        of_new, of_old = weakref.ref(new), weakref.ref(old)
-        gc.collect(0)
-        del new
-        gc.collect()
-        assert of_new() is None
-        del old
-        clock.now_s = SWEEP_S - 1
-        gc.collect()
-        assert of_old() is not None
-        clock.now_s = SWEEP_S
-        gc.collect()
-        assert of_old() is None
+def test_a_cycle_that_is_made_later_is_collected() -> None:
+    freeze_started()
+    later = Node()
+    of_later = weakref.ref(later)
+    gc.collect()
+    del later
+    assert of_later() is not None
+    gc.collect()
+    assert of_later() is None

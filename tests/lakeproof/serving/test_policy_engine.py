@@ -16,9 +16,9 @@ import pytest
 
 from gateway.policy.pool import WorkerEngine
 from lakeproof.provision import Provisioned
-from lakeproof.serving import up
+from lakeproof.serving.duties import gateway
+from lakeproof.serving.in_process import serving
 from lakeproof.serving.policy_engine import start_policy_engine
-from lakeproof.serving.up import serving
 from lakeproof.tenants import found_tenant
 from testkit.servers.gateways import start_services
 
@@ -49,7 +49,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_worker_that_is_late_closes_the_gateway_which_says_so_and_opens_when_it_is_there(
     database: str, installation: Provisioned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(up, "STARTED_WITHIN_S", 0.05)
+    monkeypatch.setattr(gateway, "STARTED_WITHIN_S", 0.05)
     said: list[str] = []
     async with start_services(database, installation, tmp_path) as services:
         acme = await found_tenant(services, name="acme", identity="ada@acme.example", alias="lake")

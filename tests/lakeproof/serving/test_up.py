@@ -12,7 +12,8 @@ import pytest
 
 from lakeproof.ending import end_with_appender
 from lakeproof.provision import Provisioned
-from lakeproof.serving.up import listen, serving
+from lakeproof.serving.in_process import serving
+from lakeproof.serving.listening import listen
 from ledger.errors import KeyDirectoryError, LogUnavailableError
 from testkit.servers.gateways import start_services
 

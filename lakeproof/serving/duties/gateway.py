@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The duty of the gateway: answer requests that arrive on a socket, which other processes may accept from, too.
+
+It is ready when a request through the socket was answered. When it is told to stop, it accepts nothing more, and
+requests that have begun are finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import uvicorn
+
+from gateway.commit.metrics import Measures
+from gateway.http.app import create_app
+from gateway.http.server.clients import Proxies
+from gateway.http.server.configuration import server_config
+from gateway.http.server.connections import Bounds, Connections
+from lakeproof.messages import Say
+from lakeproof.services import Services
+from lakeproof.serving.duties.duty import Ready
+from lakeproof.serving.listening import url_of
+from lakeproof.serving.metrics import read_metrics
+from lakeproof.serving.policy_engine import STARTED_WITHIN_S, start_policy_engine
+from lakeproof.serving.shared_metrics import ProcessMetrics
+from lakeproof.settings import Settings
+from ledger.store.notifications import wait_for_any
+
+PROBE_S: Final = 0.05
+"""How often a request is tried until one is answered."""
+PROBE_TIMEOUT_S: Final = 5.0
+PROBE: Final = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+async def answer_requests(
+    services: Services,
+    stop: asyncio.Event,
+    say: Say,
+    ready: Ready,
+    *,
+    listener: socket.socket,
+    measures: Measures | None = None,
+    shared: ProcessMetrics | None = None,
+) -> None:
+    """
+    Answer what arrives at `listener`; `measures` replaces the gateway's own.
+
+    `shared` is where other gateway processes see this one's metrics, and this one theirs.
+    """
+    settings, gateway, measures = services.installation.settings, services.gateway, measures or Measures()
+
+    def own_metrics() -> str:
+        return measures.text() + gateway.judge.failed_programs.text()
+
+    async def metrics(own: str) -> str:
+        return (own if shared is None else shared.collect(own)) + await read_metrics(services)
+
+    app = create_app(gateway, measures=measures, metrics=metrics, metrics_token=settings.metrics_token)
+    server = Server(server_config(app, _connections(settings, measures)))
+    async with asyncio.TaskGroup() as tasks:
+        log_id, within_s = services.system.log_id, STARTED_WITHIN_S
+        starting = start_policy_engine(services.engine, say, log_id=log_id, within_s=within_s)
+        judging = tasks.create_task(starting, name="policy engine")
+        await gateway.catalogs.files.prepare(settings.warehouse)
+        await asyncio.wait([judging], timeout=STARTED_WITHIN_S)
+        answering = tasks.create_task(server.serve([listener]), name="gateway")
+        if shared is not None:
+            tasks.create_task(shared.keep_publishing(own_metrics, stop), name="metrics")
+        await _until_answered(url_of(listener), stop)
+        ready()
+        await stop.wait()
+        server.should_exit = True
+        await asyncio.wait([answering])
+        judging.cancel()
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the process has its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _connections(settings: Settings, measures: Measures) -> Connections:
+    bounds = Bounds(
+        connections_max=settings.connections_max,
+        connections_per_peer_max=settings.connections_per_address_max,
+        head_timeout_s=settings.head_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+        stall_timeout_s=settings.stall_timeout_s,
+        rate_min_bytes_per_s=settings.rate_min_bytes_per_s,
+        drain_timeout_s=settings.drain_timeout_s,
+        drain_bytes_max=2 * settings.body_max_bytes,
+    )
+    connections = Connections(
+        bounds=bounds, proxies=Proxies(networks=settings.trusted_proxies), on_refused=measures.connection_refused
+    )
+    measures.watch_connections(lambda: connections.count)
+    return connections
+
+
+async def _until_answered(url: str, stop: asyncio.Event) -> None:
+    """Return when the gateway at `url` says that it is healthy, or `stop` is set."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    while not stop.is_set():
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                if await _is_healthy(host.strip("[]"), int(port)):
+                    return
+        await wait_for_any(stop, None, timeout_s=PROBE_S)
+
+
+async def _is_healthy(host: str, port: int) -> bool:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(PROBE)
+        return (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()

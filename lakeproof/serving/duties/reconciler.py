@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The duty of the reconciler: settle decisions on foreign catalogs whose outcome is not known.
+
+It also says at the start what the operator has to decide: contested catalogs, and access rules that are in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.reconcile.reconciler import Reconciler
+from lakeproof.messages import Say
+from lakeproof.services import Services
+from lakeproof.serving.duties.duty import Ready
+from lakeproof.serving.former_rules import warn_of_doubtful_rules
+
+
+async def reconcile(services: Services, stop: asyncio.Event, say: Say, ready: Ready) -> None:
+    """
+    Settle open decisions that are past their deadline.
+
+    Raises:
+        LedgerError: if a log is corrupt.
+    """
+    for (tenant, alias), reason in services.gateway.catalogs.contested.items():
+        say(
+            f"catalog {alias} of tenant {tenant.hex} is not served: {reason}; move the place "
+            "(lakeproof catalogs transfer) or retire the catalog, then start again"
+        )
+    bell = services.notifier.subscribe()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Reconciler(services.gateway).run(stop, bell), name="reconciler")
+            tasks.create_task(warn_of_doubtful_rules(services, say), name="doubtful rules")
+            ready()
+    finally:
+        services.notifier.unsubscribe(bell)

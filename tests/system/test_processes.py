@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The processes of `lakeproof up`: whichever is killed, no answer is wrong, and it is back; all of them end together.
+
+Each kill happens while a client commits, one commit after the other: what was acknowledged is in the table afterwards.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from lakeproof.postgres.process import stop_process
+from lakeproof.postgres.server import EmbeddedServer
+from testkit.lakeproof.running_up import (
+    TIMEOUT_S,
+    Up,
+    children_of,
+    command_of,
+    holds_connection,
+    running_up,
+)
+
+TABLES: Final = "/v1/iceberg/lake/namespaces/sales/tables"
+DUTIES: Final = ("signer", "gateway-1", "gateway-2", "projections", "streams", "reconciler")
+UNKNOWN: Final = frozenset({0, 500, 503, 504})
+"""What a commit may be answered while something is killed: 0 is none. None of these says that it has landed, or not."""
+COMMITS: Final = 3
+"""Commits after a kill that must be acknowledged."""
+
+ShortDirectory = Callable[[], AbstractContextManager[Path]]
+
+
+@dataclass(slots=True)
+class Client:
+    """A client of the gateway with one key: a connection at a time."""
+
+    port: int
+    key: str
+    connection: http.client.HTTPConnection | None = None
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Return status and body of the answer; status 0 if there is none."""
+        try:
+            if self.connection is None:
+                self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+            headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+            self.connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = self.connection.getresponse()
+            text = answer.read()
+            if answer.will_close:
+                self.close()
+            return answer.status, json.loads(text) if text[:1] in {b"{", b"["} else text
+        except (OSError, http.client.HTTPException):
+            self.close()
+            return 0, None
+
+    def must(self, method: str, path: str, body: object = None) -> Any:
+        """Return the body of an answer that says that it is done."""
+        status, answer = self.ask(method, path, body)
+        assert status in {200, 201, 204}, answer
+        return answer
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+
+
+@dataclass(slots=True)
+class Committing:
+    """A client that commits to a table of its own until it is stopped."""
+
+    client: Client
+    table: str
+    acknowledged: int = 0
+    """The number of the last commit that was answered with 200."""
+    count: int = 0
+    sent: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            self.sent += 1
+            update = {"action": "set-properties", "updates": {"number": str(self.sent)}}
+            status, _ = self.client.ask("POST", f"{TABLES}/{self.table}", {"requirements": [], "updates": [update]})
+            self.statuses[status] += 1
+            if status == 200:
+                self.acknowledged, self.count = self.sent, self.count + 1
+            else:
+                self.stop.wait(0.05)
+        self.client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A home with a server that runs, and `lakeproof up` in it; a tenant with the key of its founder."""
+
+    server: EmbeddedServer
+    up: Up
+    key: str
+
+    def client(self, key: str | None = None) -> Client:
+        return Client(self.up.port, key or self.key)
+
+
+@pytest.fixture(scope="module")
+def server(age: Path, short_directory: ShortDirectory) -> Iterator[EmbeddedServer]:
+    """A server that the test may stop; it does not end with `lakeproof up`."""
+    with short_directory() as directory:
+        server = EmbeddedServer(directory / "home", age, folder=directory / "servers")
+        server.start(print)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="module")
+def home(server: EmbeddedServer) -> Path:
+    """The home of that server."""
+    return server._home
+
+
+@pytest.fixture(scope="module")
+def founded(home: Path) -> str:
+    """The key of a tenant with a catalog and a namespace."""
+    with running_up(home) as up:
+        added = up.command("tenants", "add", "acme", "--identity", "ada", "--catalog", "lake", "--json")
+        assert added.returncode == 0, added.stderr
+        key = str(json.loads(added.stdout)["key"]["secret"])
+        client = Client(up.port, key)
+        client.must("POST", TABLES.removesuffix("/sales/tables"), {"namespace": ["sales"]})
+        client.close()
+        up.process.terminate()
+        assert up.end() == 0
+    return key
+
+
+@pytest.fixture(scope="module")
+def installed(server: EmbeddedServer, home: Path, founded: str) -> Iterator[Installed]:
+    """`lakeproof up` with two gateway processes."""
+    with running_up(home, gateway_processes="2") as up:
+        assert up.url
+        up.until(lambda: up.processes().keys() == set(DUTIES))
+        yield Installed(server, up, founded)
+
+
+def make_table(client: Client, name: str) -> None:
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    client.must("POST", TABLES, {"name": name, "schema": schema})
+
+
+def number_in(client: Client, table: str) -> int:
+    """Return the number of the commit that the table shows."""
+    return int(client.must("GET", f"{TABLES}/{table}")["metadata"]["properties"].get("number", 0))
+
+
+def commit_while(installed: Installed, table: str, happens: Callable[[], None]) -> Counter[int]:
+    """Let something happen while a client commits, and check what it was answered; return how often what."""
+    reader = installed.client()
+    make_table(reader, table)
+    reader.close()  # the process that holds its connection may be killed
+    committing = Committing(installed.client(), table)
+    writer = threading.Thread(target=committing.run)
+    writer.start()
+    try:
+        installed.up.until(lambda: committing.count >= COMMITS)
+        happens()
+        before = committing.count
+        installed.up.until(lambda: committing.count >= before + COMMITS)
+    finally:
+        committing.stop.set()
+        writer.join()
+    assert committing.statuses.keys() <= {200, *UNKNOWN}, committing.statuses
+    found = number_in(reader, table)
+    assert committing.acknowledged <= found <= committing.sent
+    reader.close()
+    return committing.statuses
+
+
+@pytest.mark.parametrize("duty", DUTIES)
+def test_a_duty_that_is_killed_during_commits_is_back_and_no_answer_was_wrong(duty: str, installed: Installed) -> None:
+    others = {name: pid for name, pid in installed.up.processes().items() if name != duty}
+    statuses = commit_while(installed, duty, lambda: installed.up.kill(duty))
+    assert {name: pid for name, pid in installed.up.processes().items() if name != duty} == others
+    if not duty.startswith("gateway"):
+        assert statuses.keys() == {200}
+
+
+def test_a_policy_worker_that_is_killed_during_commits_is_replaced(installed: Installed) -> None:
+    def kill() -> None:
+        victims = installed.up.workers()
+        assert victims
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        installed.up.until(lambda: bool(installed.up.workers()) and not set(victims) & set(installed.up.workers()))
+
+    client = installed.client()
+    policy = {"id": "any", "expression": "true", "message": "never"}
+    client.must("POST", "/v1/policies", policy)  # or there would be nothing to judge
+    commit_while(installed, "judged", kill)
+    client.must("DELETE", "/v1/policies/any")
+    client.close()
+
+
+def test_commits_go_on_after_the_database_was_stopped_and_started(installed: Installed, home: Path) -> None:
+    before = installed.up.processes()
+
+    def restart() -> None:
+        stop_process(installed.server.files.data)
+        again = EmbeddedServer(home, installed.server._age, folder=installed.server._folder)
+        again.start(print)  # and stays: the fixture stops whatever serves its data
+
+    commit_while(installed, "restarted", restart)
+    assert installed.up.processes() == before
+
+
+def test_a_key_that_one_gateway_revokes_is_refused_by_the_other_at_once(installed: Installed) -> None:
+    clients = connected_to_both(installed)
+    for revoking, other in (clients, clients[::-1]):
+        issued = revoking.must("POST", "/v1/keys", {"identity": "ada", "roles": []})
+        config = "/v1/config?warehouse=lake"
+        theirs, other.key = other.key, issued["secret"]
+        assert other.ask("GET", config)[0] == 200
+        revoking.must("DELETE", f"/v1/keys/{issued['id']}")
+        assert other.ask("GET", config)[0] == 401
+        other.key = theirs
+    for client in clients:
+        client.close()
+
+
+def connected_to_both(installed: Installed) -> tuple[Client, Client]:
+    """Return two clients whose connections are held by different gateway processes."""
+    gateways = {name: pid for name, pid in installed.up.processes().items() if name.startswith("gateway")}
+    found: dict[str, Client] = {}
+    while len(found) < len(gateways):
+        client = installed.client()
+        client.must("GET", "/health")
+        assert client.connection is not None
+        port = int(client.connection.sock.getsockname()[1])
+        (holder,) = [
+            name for name, pid in gateways.items() if holds_connection(pid, port=installed.up.port, client_port=port)
+        ]
+        if found.setdefault(holder, client) is not client:
+            client.close()
+    one, two = found.values()
+    return one, two
+
+
+def test_metrics_are_those_of_all_gateway_processes_and_outlive_one(installed: Installed) -> None:
+    clients = connected_to_both(installed)
+    sample = 'lakeproof_gateway_mutations_total{operation="table.commit",status="404"}'
+
+    def refused() -> float:
+        status, text = clients[0].ask("GET", "/metrics")
+        assert status == 200
+        found = re.findall(rf"^{re.escape(sample)} (\S+)$", text.decode(), re.MULTILINE)
+        assert len(found) <= 1
+        return float(found[0]) if found else 0.0
+
+    before = refused()
+    for client in clients:
+        assert client.ask("POST", f"{TABLES}/nowhere", {"requirements": [], "updates": []})[0] == 404
+    installed.up.until(lambda: refused() == before + len(clients))
+    for name in ("gateway-1", "gateway-2"):
+        installed.up.kill(name)
+        installed.up.until(lambda: clients[0].ask("GET", "/health")[0] == 200)
+        assert refused() == before + len(clients)
+    text = clients[0].must("GET", "/metrics").decode()
+    restarts = dict(re.findall(r'^lakeproof_process_restarts_total{process="(\S+)"} (\S+)$', text, re.MULTILINE))
+    assert restarts.keys() == set(DUTIES)
+    assert float(restarts["gateway-2"]) >= 1
+    for client in clients:
+        client.close()
+
+
+def test_the_log_verifies_after_all_of_that(installed: Installed) -> None:
+    verified = installed.up.command("ledger", "verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_the_memory_of_all_processes_is_printed(installed: Installed, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {name: proportional_mib(pid) for name, pid in installed.up.processes().items()}
+    sizes["supervisor"] = proportional_mib(installed.up.process.pid)
+    sizes["policy workers"] = sum(map(proportional_mib, installed.up.workers()))
+    with capsys.disabled():
+        parts = ", ".join(f"{name} {size:.0f}" for name, size in sizes.items())
+        sys.stdout.write(f"\nlakeproof up: {sum(sizes.values()):.0f} MiB ({parts})\n")
+    assert all(sizes.values())
+
+
+def proportional_mib(pid: int) -> float:
+    """Return the proportional set size of a process: memory that it shares counts in part."""
+    found = re.search(r"^Pss:\s+(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def test_a_request_that_has_begun_is_finished_before_the_end(home: Path, founded: str) -> None:
+    with running_up(home) as up:
+        body = json.dumps({"namespace": ["begun"]}).encode()
+        head = (
+            f"POST {TABLES.removesuffix('/sales/tables')} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: Bearer {founded}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        pids = [up.process.pid, *up.processes().values(), *up.workers()]
+        with closing(socket.create_connection(("127.0.0.1", up.port), TIMEOUT_S)) as begun:
+            begun.sendall(head.encode() + body[:5])
+            up.until(lambda: holds_any(up, begun))
+            up.process.terminate()
+            up.until_line("stopping")
+            up.until(lambda: is_refused(up.port))
+            begun.sendall(body[5:])
+            assert begun.recv(64).startswith(b"HTTP/1.1 200 ")
+        assert up.end() == 0
+        assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+        assert up.lines[-1] == "stopping"
+
+
+def holds_any(up: Up, client: socket.socket) -> bool:
+    """Tell whether a gateway process has accepted a connection."""
+    port = int(client.getsockname()[1])
+    gateways = [pid for name, pid in up.processes().items() if name.startswith("gateway")]
+    return any(holds_connection(pid, port=up.port, client_port=port) for pid in gateways)
+
+
+def is_refused(port: int) -> bool:
+    """Tell whether nobody listens on a port any more."""
+    try:
+        socket.create_connection(("127.0.0.1", port), TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_nothing_is_left_behind_if_it_is_killed(home: Path) -> None:
+    with running_up(home) as up:
+        assert up.url
+        pids = [*up.processes().values(), *up.workers()]
+        up.process.kill()
+        up.until(lambda: not any("lakeproof up" in command_of(pid) for pid in pids))
+        up.until(lambda: not any("policy.worker" in command_of(pid) for pid in pids))
+
+
+def test_a_log_that_is_corrupt_ends_it_with_one_sentence(server: EmbeddedServer, home: Path, founded: str) -> None:
+    with running_up(home) as up:
+        client = Client(up.port, founded)
+        up.until(lambda: "projections" in up.processes())
+        projections = up.processes()["projections"]
+        os.kill(projections, signal.SIGSTOP)
+        make_table(client, "corrupt")
+        client.close()
+        with psycopg.connect(server.admin_dsn, autocommit=True) as owner:
+            owner.execute("ALTER TABLE ledger.entries DISABLE TRIGGER ALL")
+            newest = owner.execute(
+                "UPDATE ledger.entries AS e SET entry = 'x' FROM ledger.heads AS h JOIN ledger.logs USING (log_id)"
+                " WHERE tenant IS NOT NULL AND e.log_id = h.log_id AND e.index = h.size - 1 RETURNING e.index"
+            ).fetchone()
+        assert newest is not None
+        pids = [*up.processes().values(), *up.workers()]
+        os.kill(projections, signal.SIGCONT)
+        assert up.end() == 1
+        sentences = [line for line in up.lines if line.startswith("lakeproof: ")]
+        assert len(sentences) == 1
+        assert sentences == up.lines[-1:]
+        assert sentences[0].startswith("lakeproof: projections: ")
+        assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_a_setting_that_only_people_can_correct_ends_it(home: Path, tmp_path: Path) -> None:
+    with running_up(home, witness_policy=str(tmp_path / "nothing")) as up:
+        assert up.end() == 1
+        assert "LAKEPROOF_WITNESS_POLICY" in up.lines[-1]
+        assert up.lines[-1].startswith("lakeproof: ")
+        assert not any("has ended" in line for line in up.lines)
+        assert children_of(up.process.pid) == []
