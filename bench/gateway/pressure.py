@@ -149,21 +149,18 @@ async def _all(misbehave: Misbehave, target: Target, count: int, stop: Event, re
     return seen
 
 
-async def stay_idle(target: Target, number: int, stop: Event, seen: Counter[str]) -> None:
-    """Keep a connection open without a request; open another when it is closed."""
+async def stay_idle(target: Target, number: int, _stop: Event, seen: Counter[str]) -> None:
+    """Keep a connection open without a request, until the server closes it."""
     where = urlsplit(target.url)
-    while not stop.is_set():
-        try:
-            reader, writer = await asyncio.open_connection(
-                where.hostname, where.port, local_addr=(f"127.0.0.{2 + number % ADDRESSES}", 0)
-            )
-            seen["opened"] += 1
-            data = await reader.read(65_536)
-            seen[f"answered {data.split()[1].decode()}" if data.startswith(b"HTTP/") else "closed"] += 1
-            writer.close()
-        except OSError as error:
-            seen[type(error).__name__] += 1
-        await asyncio.sleep(REOPEN_PAUSE_S)
+    address = (f"127.0.0.{2 + number % ADDRESSES}", 0)
+    try:
+        reader, writer = await asyncio.open_connection(where.hostname, where.port, local_addr=address)
+        seen["opened"] += 1
+        data = await reader.read(65_536)
+        seen[f"answered {data.split()[1].decode()}" if data.startswith(b"HTTP/") else "closed"] += 1
+        writer.close()
+    except OSError as error:
+        seen[type(error).__name__] += 1
 
 
 async def read_slowly(target: Target, _number: int, stop: Event, seen: Counter[str]) -> None:
