@@ -13,6 +13,7 @@ from lakeproof.demo import engine
 from lakeproof.demo.api import ANALYSTS, BROKEN, FINANCE, TENANT_ID
 from lakeproof.demo.engine import Client
 from lakeproof.demo.scene_run import SceneRun
+from lakeproof.demo.timing import time_requests
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.tenants import found_tenant
 from ledger.store.read import read_head
@@ -40,12 +41,14 @@ async def start(run: SceneRun) -> None:
 async def engine_commits(run: SceneRun) -> None:
     """Write and read with PyIceberg."""
     written = await asyncio.to_thread(engine.write_and_read, run.client())
+    waits = await time_requests(run.client())
     head = await run.head()
     run.say(
         "   3 namespaces, 3 tables (one staged), a schema change, an overwrite, a delete: "
         f"{written.snapshots} snapshots"
     )
     run.say(f"   read back {written.orders:,} orders and {written.customers:,} customers, as written")
+    run.say(f"   a load took {waits.load_ms:.1f} ms, a small commit {waits.commit_ms:.1f} ms (medians)")
     run.say(f"   the log has {head:,} entries")
 
 

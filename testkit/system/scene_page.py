@@ -41,6 +41,7 @@ _VARIES: Final = tuple(
         (r"^   \(\d+\.\d s\)$", "   (<seconds> s)"),
         (r"\bin \d+\.\d\d s, [\d,]+ entries/s", "in <seconds> s, <rate> entries/s"),
         (r"findings: [\d,]+ ms$", "findings: <time> ms"),
+        (r"load took \d+\.\d ms, a small commit \d+\.\d ms", "load took <time> ms, a small commit <time> ms"),
         (r"\b(entry|decision|entries|index|snapshot) +\d+(?:(?:, | and )\d+)*", r"\1 <number>"),
         (r"\b\d+(?= entries\b|, \d+ of them signed|(?: of them)? (?:that were )?signed\b)", "<number>"),
         (r"\b\d+ of them signed", "<number> of them signed"),
