@@ -71,6 +71,10 @@ def normal_form(printed: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith(DETECTION_STARTS)]
 
 
+def _form(line: str) -> str:
+    return next(iter(normal_form(line)), line)
+
+
 def recorded_of(printed: str) -> tuple[int, int]:
     """Return how many scans and findings detection says at the end to have recorded; no scan may have failed."""
     ((scans, findings),) = re.findall(
@@ -91,11 +95,11 @@ def steps_of(lines: Iterable[str]) -> dict[str, list[str]]:
 def write(printed: str) -> None:
     """Put a run of the scene on the page, and its lines in place of those that the README has of an earlier run."""
     printed = printed[printed.index(FIRST_LINE) :].replace(f"{PROJECT}/", "").rstrip("\n") + "\n"
-    new = {normal_form(line)[0]: line for line in printed.splitlines() if normal_form(line)}
+    new = {_form(line): line for line in printed.splitlines()}
     for file in (PAGE, README):
         text = file.read_text(encoding="utf-8")
         old = printed_on(text)
-        chosen = "".join(f"{new.get(normal_form(line)[0], line)}\n" for line in old.splitlines())
+        chosen = "".join(f"{new.get(_form(line), line)}\n" for line in old.splitlines())
         file.write_text(text.replace(old, printed if file == PAGE else chosen), encoding="utf-8")
 
 
