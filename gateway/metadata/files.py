@@ -25,8 +25,9 @@ from pyiceberg.io import FileIO, load_file_io
 
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
 from gateway.metadata.draft import TableMetadata
+from gateway.metadata.durable_folders import LinkLeadsOutError
 from gateway.metadata.kept_answers import KeptAnswers
-from gateway.metadata.local_files import LinkLeadsOutError, LocalFiles, NewFile
+from gateway.metadata.local_files import LocalFiles, NewFile
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
 

@@ -7,53 +7,50 @@ name, and the names of its folders: up to the one that it has to be in, and of a
 file is never written into. A file that could not be written whole is removed. No link leads out of the folder that the
 file has to be in.
 
-A sync waits for the disk, and file systems with a journal make what many threads wait for durable at once: syncs one
-after the other take ten times as long (measured on ext4). So all files of a batch are written first. Then files and
-folders are synced, each in a thread of its own, and each folder once. What arrives meanwhile is the next batch. Large
-files are written one by one, so that small ones do not wait for them.
+A sync waits for the disk, and file systems with a journal make what several threads wait for durable at once. To hand
+work to a thread, and every call in it that waits, costs the event loop more than most of these calls, because threads
+take turns in Python. So the folders of a batch are shared out among few threads, each of which writes and syncs all
+files of a folder and then the folder; where that takes long, more threads join. What arrives meanwhile is the next
+batch. Large files are written apart from the others, so that small ones do not wait for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import takewhile
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, TypeAlias, TypeVar
+from time import monotonic
+from typing import Final, TypeAlias, TypeVar
 
+from gateway.metadata.durable_folders import DurableFolders, Folder
 from ledger.files.atomic import sync_directory
 
 T = TypeVar("T")
 
-TASK: Final = "metadata files"
-"""The name of the tasks that write."""
 BATCH_FILES_MAX: Final = 64
 BATCHES_MAX: Final = 2
-"""Batches at work: one is written while another is synced."""
-SYNCS_MAX: Final = 16
-"""Syncs at the same time."""
+"""Batches at work."""
+THREADS_MAX: Final = 16
+"""Threads that write the files of all batches."""
+THREADS_FIRST: Final = 4
+"""Threads with which a batch begins: where a sync takes less than a millisecond, more cost more than they save."""
+SLOW_S: Final = 0.003
+"""Each folder that takes longer brings its batch another thread."""
+LARGE_THREADS_MAX: Final = 2
+"""Threads that write large files."""
 LARGE_BYTES: Final = 1024 * 1024
 """From this size on, a file is written apart from the others."""
-FOLDERS_MAX: Final = 20_000
-"""Folders that are known to be durable; about 5 MB."""
 
-_OF_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OF_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE: Final = 0o666
 """Readable for engines as far as the umask of the process allows."""
-
-Inode: TypeAlias = tuple[int, int]
-"""Device and number: the identity of a folder, whatever its name."""
-
-
-class LinkLeadsOutError(OSError):
-    """A folder is reached through a link that leads out of the folder that the file has to be in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +62,39 @@ class NewFile:
     within: Path
 
 
-_Waiting: TypeAlias = tuple[NewFile, "asyncio.Future[None]"]
+@dataclass(slots=True, eq=False)
+class _Job:
+    """
+    A file that is to be written, for a caller who waits for `written`.
+
+    Only the thread that writes its folder changes the rest. Once `descriptor` is set, there is a file of ours under its
+    name. Once the batch is at its end, `error` says why the file was not written; None if it is durable.
+    """
+
+    file: NewFile
+    name: str
+    written: asyncio.Future[None]
+    descriptor: int | None = None
+    error: Exception | None = None
+
+
+_Place: TypeAlias = tuple[str, Path]
+"""A folder as its path is given, and the folder that it has to be in."""
+_Jobs: TypeAlias = dict[_Place, list[_Job]]
 
 
 class LocalFiles:
     """
-    Writes files in batches. `_waiting`, `_batches` and `_tasks` belong to the event loop.
+    Writes files in batches. `_waiting` and `_batches` belong to the event loop.
     """
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
+        self._waiting: deque[tuple[_Place, _Job]] = deque()
         self._batches = 0
-        """How many tasks write what waits."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._writers = ThreadPoolExecutor(BATCHES_MAX + 1, thread_name_prefix="metadata-files")
-        self._syncs = ThreadPoolExecutor(SYNCS_MAX, thread_name_prefix="metadata-syncs")
-        self._durable = DurableFolders()
+        """How many batches are at work, or about to be."""
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="metadata-files")
+        self._large = ThreadPoolExecutor(LARGE_THREADS_MAX, thread_name_prefix="large-metadata-files")
+        self._folders = DurableFolders()
 
     async def write(self, file: NewFile) -> None:
         """
@@ -90,209 +104,140 @@ class LocalFiles:
             LinkLeadsOutError: if its folder is not in or below `file.within`.
             OSError: if there is a file of that name, or it cannot be written; then nothing was written.
         """
-        waiting = file, asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        folder, name = os.path.split(file.path)
+        job = _Job(file, name, loop.create_future())
+        place = folder, file.within
         if len(file.data) >= LARGE_BYTES:
-            self._start(self._write_batch([waiting]))
+            self._start({place: [job]}, self._large, then=lambda: None)
         else:
-            self._waiting.append(waiting)
+            self._waiting.append((place, job))
             if self._batches < BATCHES_MAX:
                 self._batches += 1
-                self._start(self._write_waiting())
-        await waiting[1]
+                loop.call_soon(self._start_next)  # whoever writes in the same turn joins
+        await job.written
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=TASK)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _write_waiting(self) -> None:
-        """Write batches until nothing waits."""
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH_FILES_MAX], self._waiting[BATCH_FILES_MAX:]
-                await self._write_batch(batch)
-        finally:
+    def _start_next(self) -> None:
+        """Start a batch of what waits; without any, there is a batch less at work."""
+        batch: _Jobs = {}
+        while self._waiting and sum(map(len, batch.values())) < BATCH_FILES_MAX:
+            place, job = self._waiting.popleft()
+            if not job.written.done():
+                batch.setdefault(place, []).append(job)
+        if batch:
+            self._start(batch, self._threads, then=self._start_next)
+        else:
             self._batches -= 1
 
-    async def _write_batch(self, batch: Sequence[_Waiting]) -> None:
-        """Write a batch in a thread, and answer its callers."""
-        loop = asyncio.get_running_loop()
-        batch = [(file, written) for file, written in batch if not written.done()]
-        files = [file for file, _ in batch]
-        work = loop.run_in_executor(self._writers, write_files, files, self._durable, self._syncs)
-        await asyncio.wait([work])
-        # An error of the batch as a whole is a bug: its callers learn of it, and later files are written.
-        broken = work.exception()
-        errors = work.result() if broken is None else [broken] * len(batch)
-        for (file, written), error in zip(batch, errors, strict=True):
-            if written.done():  # its caller has gone, and nobody else knows of the file
-                if error is None:
-                    await loop.run_in_executor(self._writers, _remove, file.path)
-            elif error is None:
-                written.set_result(None)
+    def _start(self, jobs: _Jobs, threads: ThreadPoolExecutor, *, then: Callable[[], None]) -> None:
+        told = partial(asyncio.get_running_loop().call_soon_threadsafe, self._end, jobs, threads, then)
+        batch = _Batch(jobs, self._folders, threads, told)
+        for _ in range(min(len(jobs), THREADS_FIRST)):
+            threads.submit(batch.work)
+
+    def _end(self, jobs: _Jobs, threads: ThreadPoolExecutor, then: Callable[[], None]) -> None:
+        """Answer the callers of a batch."""
+        for job in (job for of_folder in jobs.values() for job in of_folder):
+            if job.written.done():  # its caller has gone, and nobody else knows of the file
+                if job.error is None:
+                    threads.submit(_remove, job.file.path)
+            elif job.error is None:
+                job.written.set_result(None)
             else:
-                written.set_exception(error)
+                job.written.set_exception(job.error)
+        then()
 
 
-class DurableFolders:
-    """
-    What one process knows of folders: whose names are on the disk, and which it has made and not synced yet.
-
-    A folder that is not known may be one that another process has made, and not synced before it died. Threads share
-    this. Beyond `folders_max`, the folder that was added first is forgotten.
-    """
-
-    def __init__(self, *, folders_max: int = FOLDERS_MAX) -> None:
-        self._lock = Lock()
-        self._folders_max = folders_max
-        self._inodes: OrderedDict[Path, Inode] = OrderedDict()
-        self._unsynced: set[Path] = set()
-
-    def make(self, path: Path) -> None:
-        """
-        Make a folder, and those above it that are missing.
-
-        Raises:
-            OSError: if one cannot be made.
-        """
-        line = (path, *path.parents)
-        missing = list(takewhile(lambda folder: not folder.exists(), line))
-        with self._lock:
-            self._unsynced.update(missing)  # before they are there: nobody may take one for durable
-        try:
-            for folder in reversed(missing):
-                with suppress(FileExistsError):  # another process was first
-                    folder.mkdir()
-        except OSError:
-            with self._lock:
-                self._unsynced.difference_update(folder for folder in missing if not folder.exists())
-            raise
-
-    def unsure(self, path: Path, inode: Inode, *, root: Path) -> list[Path]:
-        """Return the folders, `path` and above, whose names are perhaps not on the disk; at most `root` if it stood."""
-        line = (path, *path.parents)
-        with self._lock:
-            known = self._inodes.get(path) == inode
-            tops = [one for one in line if one in self._unsynced or (one == root and not known)]
-        return [one for one in line if one.is_relative_to(tops[-1])] if tops else []
-
-    def add(self, path: Path, inode: Inode, *, unsure: Iterable[Path]) -> None:
-        """Note that the folders that hold `unsure`, as it was returned for `path`, have been synced since."""
-        with self._lock:
-            self._unsynced.difference_update(unsure)
-            self._inodes[path] = inode
-            if len(self._inodes) > self._folders_max:
-                self._inodes.popitem(last=False)
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Folder:
-    """A folder in which files of the batch are. `unsure` are those whose names have to be synced, itself among them."""
-
-    path: Path
-    descriptor: int
-    inode: Inode
-    unsure: Sequence[Path]
-    error: OSError | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """A file of the batch. Once `descriptor` is set, there is a file of ours under its name."""
-
-    file: NewFile
-    folder: _Folder | None = None
-    descriptor: int | None = None
-    error: OSError | None = None
-
-
-@dataclass(slots=True, eq=False)
 class _Batch:
-    """What one batch has opened; `opened` closes it. `folders` are by real path, `roots` by the path as given."""
-
-    durable: DurableFolders
-    opened: ExitStack
-    folders: dict[Path, _Folder] = field(default_factory=dict)
-    roots: dict[Path, Path] = field(default_factory=dict)
-
-
-def write_files(files: Sequence[NewFile], durable: DurableFolders, syncs: ThreadPoolExecutor) -> list[OSError | None]:
     """
-    Write new files and sync them together in the threads of `syncs`. Blocking.
-
-    Returns for each file why it was not written, or None if it is durable.
+    Files that are written together, by folder. Every thread that does its `work` takes folders until none is left; the
+    one that is ready last calls `told`. Where the disk is slow, more of the `threads` join. `_lock` is for `_left`.
     """
-    jobs = [_Job(file) for file in files]
-    with ExitStack() as opened:
-        batch = _Batch(durable, opened)
-        for job in jobs:
-            with _noted(job):
-                _write(job, batch)
-        _sync(jobs, batch, syncs)
-        for job in jobs:
-            if job.error is not None and job.folder is not None and job.descriptor is not None:
-                with suppress(OSError):  # what is left behind is named by nothing
-                    os.unlink(job.file.path.name, dir_fd=job.folder.descriptor)
-    return [job.error for job in jobs]
+
+    def __init__(
+        self, jobs: _Jobs, folders: DurableFolders, threads: ThreadPoolExecutor, told: Callable[[], object]
+    ) -> None:
+        self._folders = folders
+        self._threads = threads
+        self._untaken = deque(jobs.items())
+        self._lock = Lock()
+        self._left = len(jobs)
+        """Folders that are not written yet."""
+        self._told = told
+
+    def work(self) -> None:
+        """Write the files of folders that no other thread has taken. Blocking."""
+        while True:
+            try:
+                (given, within), jobs = self._untaken.popleft()
+            except IndexError:  # none is left
+                return
+            begin_s = monotonic()
+            try:
+                _write_files(jobs, self._folders, given=given, within=within)
+            except Exception as error:  # noqa: BLE001  (a bug: its callers learn of it, and other files are written)
+                _fail(jobs, error)
+            if self._untaken and monotonic() - begin_s > SLOW_S:
+                self._threads.submit(self.work)
+            with self._lock:
+                self._left -= 1
+                is_last = not self._left
+            if is_last:
+                self._told()
 
 
-@contextmanager
-def _noted(job: _Job) -> Iterator[None]:
-    """Note an error of the system: it fails this file, and no others."""
+def _write_files(jobs: Sequence[_Job], folders: DurableFolders, *, given: str, within: Path) -> None:
+    """Write the new files of one folder, sync them, then the folder. Notes for each why it was not written."""
     try:
-        yield
+        folder = folders.open(given, within=within)
     except OSError as error:
+        _fail(jobs, error)
+        return
+    try:
+        for job in jobs:
+            _write(job, folder)
+        # Contents and size; the name is the folder's. Not all systems can leave the times out.
+        sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+        for job in jobs:
+            if job.error is None and job.descriptor is not None:
+                job.error = _outcome(sync, job.descriptor)
+    finally:
+        for job in jobs:
+            if job.descriptor is not None:
+                os.close(job.descriptor)
+    if any(job.error is None for job in jobs):
+        _sync_folder(jobs, folders, folder, given=given, within=within)
+    for job in jobs:
+        if job.error is not None and job.descriptor is not None:
+            with suppress(OSError):  # what is left behind is named by nothing
+                os.unlink(job.name, dir_fd=folder.descriptor)
+
+
+def _write(job: _Job, folder: Folder) -> None:
+    try:
+        job.descriptor = os.open(job.name, _OF_NEW_FILE, _MODE, dir_fd=folder.descriptor)
+        left = memoryview(job.file.data)
+        while left:
+            left = left[os.write(job.descriptor, left) :]
+    except OSError as error:  # it fails this file, and no others
         job.error = error
 
 
-def _write(job: _Job, batch: _Batch) -> None:
-    job.folder = _open_folder(job.file, batch)
-    job.descriptor = os.open(job.file.path.name, _OF_NEW_FILE, _MODE, dir_fd=job.folder.descriptor)
-    batch.opened.callback(os.close, job.descriptor)
-    left = memoryview(job.file.data)
-    while left:
-        left = left[os.write(job.descriptor, left) :]
+def _sync_folder(jobs: Sequence[_Job], folders: DurableFolders, folder: Folder, *, given: str, within: Path) -> None:
+    """Sync a folder, and those with the names that are perhaps not on the disk."""
+    errors = [_outcome(os.fsync, folder.descriptor)]
+    errors += [_outcome(sync_directory, one.parent) for one in folder.unsure]
+    error = next((one for one in errors if one is not None), None)
+    if error is None:
+        folders.keep(folder, given, within=within)
+    else:
+        folders.forget(given, within=within)
+        _fail(jobs, error)
 
 
-def _open_folder(file: NewFile, batch: _Batch) -> _Folder:
-    """
-    Open the folder of a file, and make it if it is not there.
-
-    A client that can write into a table's folder could put a link there that leads to another tenant's.
-    """
-    if file.within not in batch.roots:
-        batch.roots[file.within] = Path(os.path.realpath(file.within))
-    root, path = batch.roots[file.within], Path(os.path.realpath(file.path.parent))
-    if not path.is_relative_to(root):
-        raise LinkLeadsOutError(f"expected a folder of {file.within}, found a link that leads out of it")
-    if path in batch.folders:
-        return batch.folders[path]
-    batch.durable.make(path)
-    descriptor = os.open(path, _OF_FOLDER)
-    batch.opened.callback(os.close, descriptor)
-    status = os.fstat(descriptor)
-    inode = status.st_dev, status.st_ino
-    unsure = batch.durable.unsure(path, inode, root=root)
-    folder = batch.folders[path] = _Folder(path=path, descriptor=descriptor, inode=inode, unsure=unsure)
-    return folder
-
-
-def _sync(jobs: Sequence[_Job], batch: _Batch, syncs: ThreadPoolExecutor) -> None:
-    """Sync what was written, and each folder once; remember the folders whose names are durable."""
-    written = [(job, job.descriptor) for job in jobs if job.error is None and job.descriptor is not None]
-    folders = batch.folders
-    above = {one.parent for folder in folders.values() for one in folder.unsure} - folders.keys()
-    of_files = [syncs.submit(_outcome, _sync_contents, descriptor) for _, descriptor in written]
-    of_folders = {path: syncs.submit(_outcome, os.fsync, folder.descriptor) for path, folder in folders.items()}
-    of_folders |= {path: syncs.submit(_outcome, sync_directory, path) for path in sorted(above)}
-    wait((*of_files, *of_folders.values()))  # all of them, before anything is closed
-    for folder in folders.values():
-        needed = (folder.path, *(one.parent for one in folder.unsure))
-        folder.error = next((error for path in needed if (error := of_folders[path].result()) is not None), None)
-        if folder.error is None:
-            batch.durable.add(folder.path, folder.inode, unsure=folder.unsure)
-    for (job, _), synced in zip(written, of_files, strict=True):
-        job.error = synced.result() or (job.folder.error if job.folder else None)
+def _fail(jobs: Iterable[_Job], error: Exception) -> None:
+    for job in jobs:
+        job.error = job.error or error
 
 
 def _outcome(sync: Callable[[T], None], what: T) -> OSError | None:
@@ -302,11 +247,6 @@ def _outcome(sync: Callable[[T], None], what: T) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def _sync_contents(descriptor: int) -> None:
-    """Sync contents and size; the name is the folder's. Not all systems can leave the times out."""
-    getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
 def _remove(path: Path) -> None:

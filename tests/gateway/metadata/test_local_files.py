@@ -11,13 +11,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Semaphore
+from threading import Barrier, Event, Semaphore
 from typing import Any
 
 import pytest
 
 from gateway.metadata import local_files
-from gateway.metadata.local_files import LARGE_BYTES, DurableFolders, LinkLeadsOutError, LocalFiles, NewFile
+from gateway.metadata.durable_folders import DurableFolders, LinkLeadsOutError
+from gateway.metadata.local_files import LARGE_BYTES, LocalFiles, NewFile
 
 DATA = b'{"format-version":2}'
 
@@ -154,6 +155,31 @@ def test_no_more_folders_are_remembered_than_the_limit(tmp_path: Path) -> None:
     assert found == [[tmp_path / "a"], [], []]
 
 
+def test_no_more_folders_are_kept_open_than_the_limit(tmp_path: Path) -> None:
+    durable = DurableFolders(open_max=2)
+    descriptors = []
+    for name in ("a", "b", "c"):
+        folder = durable.open(str(tmp_path / name), within=tmp_path)
+        durable.keep(folder, str(tmp_path / name), within=tmp_path)
+        descriptors.append(folder.descriptor)
+        del folder
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptors[0])
+    again = [durable.open(str(tmp_path / name), within=tmp_path).descriptor for name in ("b", "c")]
+    assert again == descriptors[1:]
+
+
+async def test_a_folder_that_was_made_again_is_looked_at_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, folder = LocalFiles(), root / "t" / "metadata"
+    assert await write(files, new(folder / "0.json")) == [None]
+    folder.rename(root / "t" / "before")
+    with synced(monkeypatch) as names:
+        assert await write(files, new(folder / "1.json")) == [None]
+    assert {"1.json", "metadata", "t"} <= set(names)
+    assert [one.name for one in folder.iterdir()] == ["1.json"]
+    assert [one.name for one in (root / "t" / "before").iterdir()] == ["0.json"]
+
+
 # Together
 
 
@@ -181,6 +207,20 @@ async def test_files_that_wait_are_synced_together_and_each_folder_once(
         assert await asyncio.gather(*at_work) == [[None]] * len(at_work)
     wanted = [*(path.name for path in paths), "t", "u"]
     assert sorted(name for name in names if name in wanted) == sorted(wanted)
+
+
+async def test_where_a_folder_takes_long_another_thread_joins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_files, "THREADS_FIRST", 1)
+    monkeypatch.setattr(local_files, "SLOW_S", -1)
+    both = Barrier(2)
+
+    def meet(name: str) -> None:
+        if name != "0.json":
+            both.wait(30)
+
+    with watched(monkeypatch, "fdatasync", meet):
+        paths = [root / str(number) / f"{number}.json" for number in range(3)]
+        assert await write(LocalFiles(), *map(new, paths)) == [None] * 3
 
 
 async def test_a_large_file_does_not_hold_up_a_small_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +318,30 @@ async def test_a_link_that_leads_out_is_not_followed(root: Path, tmp_path: Path)
     assert not (tmp_path / "missing").exists()
 
 
+async def test_a_link_in_the_place_of_a_folder_that_was_used_is_not_followed(root: Path, tmp_path: Path) -> None:
+    files, folder = LocalFiles(), root / "t" / "metadata"
+    assert await write(files, new(folder / "0.json")) == [None]
+    elsewhere = tmp_path / "elsewhere"
+    (root / "t").rename(elsewhere)
+    (tmp_path / "another" / "metadata").mkdir(parents=True)
+    for target in (elsewhere, tmp_path / "another"):
+        (root / "t").symlink_to(target)
+        (error,) = await write(files, new(folder / "1.json", within=root))
+        assert isinstance(error, LinkLeadsOutError)
+        (root / "t").unlink()
+    assert [one.name for one in (elsewhere / "metadata").iterdir()] == ["0.json"]
+    assert list((tmp_path / "another" / "metadata").iterdir()) == []
+
+
+async def test_a_link_that_stays_within_is_followed(root: Path) -> None:
+    files = LocalFiles()
+    (root / "t").mkdir()
+    (root / "link").symlink_to(root / "t")
+    for number in range(2):
+        assert await write(files, new(root / "link" / f"{number}.json")) == [None]
+    assert sorted(one.name for one in (root / "t").iterdir()) == ["0.json", "1.json"]
+
+
 async def test_a_file_in_the_way_of_a_folder_is_an_error(root: Path) -> None:
     (root / "t").write_bytes(b"")
     (error,) = await write(LocalFiles(), new(root / "t" / "metadata" / "0.json"))
@@ -285,12 +349,18 @@ async def test_a_file_in_the_way_of_a_folder_is_an_error(root: Path) -> None:
 
 
 async def test_a_file_whose_caller_has_gone_is_removed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, arrived, done = LocalFiles(), Event(), Event()
+    files, arrived, done, removed = LocalFiles(), Event(), Event(), Event()
+    unlink = os.unlink
 
     def hold(_: str) -> None:
         arrived.set()
         assert done.wait(30)
 
+    def watching(path: Path) -> None:
+        unlink(path)
+        removed.set()
+
+    monkeypatch.setattr(os, "unlink", watching)
     with watched(monkeypatch, "fdatasync", hold):
         gone = asyncio.create_task(files.write(new(root / "gone.json")))
         await asyncio.to_thread(arrived.wait, 30)
@@ -298,7 +368,7 @@ async def test_a_file_whose_caller_has_gone_is_removed(root: Path, monkeypatch: 
         done.set()
         with pytest.raises(asyncio.CancelledError):
             await gone
-    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == local_files.TASK))
+    assert await asyncio.to_thread(removed.wait, 30)
     assert not (root / "gone.json").exists()
 
 
