@@ -34,6 +34,7 @@ class GraphProjection:
 
     name: str = GRAPH
     version: int = GRAPH_VERSION
+    uses_parts: bool = True
 
     async def prepare(self, transaction: Transaction) -> None:
         """Make the empty graph, readable by the tenant's reader role."""

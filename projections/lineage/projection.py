@@ -50,6 +50,7 @@ class LineageProjection:
 
     name: str = LINEAGE
     version: int = LINEAGE_VERSION
+    uses_parts: bool = False
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows with its number."""

@@ -72,7 +72,7 @@ async def read_live(connection: Connection, projection: str, log_id: int) -> Liv
     Return the live generation of a log's projection, or None if there is none yet.
     """
     row = await _one(connection, "live", projection, log_id)
-    return None if row is None else Live(generation=row[0], version=row[1], next_index=row[2])
+    return None if row is None else _live(row)
 
 
 async def lock_live(connection: Connection, projection: str, log_id: int) -> int:
@@ -88,12 +88,36 @@ async def lock_live(connection: Connection, projection: str, log_id: int) -> int
     return int(row[0])
 
 
-async def try_lock_live(connection: Connection, projection: str, log_id: int) -> int | None:
+async def hold_live(connection: Connection, projection: str, log_id: int) -> Live:
     """
-    Lock the live generation until the transaction ends; return its number, or None if another process holds it.
+    Lock the live generation until the transaction ends, waiting for its current holder; return it.
+
+    Raises:
+        NotProjectedError: if there is none yet.
     """
-    row = await _one(connection, "try_lock_live", projection, log_id)
-    return None if row is None else int(row[0])
+    live = await _hold(connection, "lock_live", projection, log_id)
+    if live is None:
+        raise NotProjectedError(f"projection {projection} of log {log_id}: expected a live generation, found none")
+    return live
+
+
+async def try_hold_live(connection: Connection, projection: str, log_id: int) -> Live | None:
+    """
+    Lock the live generation until the transaction ends; return it, or None if another process holds it.
+    """
+    return await _hold(connection, "try_lock_live", projection, log_id)
+
+
+async def _hold(connection: Connection, lock: str, projection: str, log_id: int) -> Live | None:
+    """Lock, then read: two statements, so that the second sees what the last holder committed, in one round trip."""
+    at = {"projection": projection, "log_id": log_id}
+    async with connection.pipeline():
+        locked = await connection.execute(QUERIES[lock], at)
+        live = await connection.execute(QUERIES["live"], at)
+        if await locked.fetchone() is None:
+            return None
+        row = await live.fetchone()
+    return None if row is None else _live(row)
 
 
 async def read_next_index(connection: Connection, projection: str, log_id: int, generation: int) -> int:
@@ -191,6 +215,10 @@ async def try_lock_rebuild(connection: Connection, projection: str, log_id: int)
     """
     row = await _one(connection, "try_lock_rebuild", projection, log_id)
     return row is not None and bool(row[0])
+
+
+def _live(row: Sequence[Any]) -> Live:
+    return Live(generation=row[0], version=row[1], next_index=row[2])
 
 
 async def _one(connection: Connection, query: str, projection: str, log_id: int, **more: object) -> Any | None:

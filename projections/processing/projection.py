@@ -4,6 +4,10 @@ What a projection is, and the one way in which entries get into it: `apply_batch
 
 Guarantee: entries and cursor move in the same transaction, so a crash at any point neither loses nor repeats an entry.
 The caller holds the row lock of `projections.live` (runner), or is the only one that knows the generation (rebuild).
+
+Entries never change, so the projections of one log may share them (`SharedEntries`). Payload parts are deleted when
+they are erased, so each projection that uses them reads them itself, under its lock: an erasure that has had the lock
+before has deleted them, and one that has it later removes what was made from them.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ class Projection(Protocol):
 
     name: str
     version: int
+    uses_parts: bool
+    """Whether `apply` reads payload parts; without it, no entry has any."""
 
     async def prepare(self, transaction: Transaction) -> None:
         """Create the empty generation."""
@@ -62,6 +68,61 @@ class Projection(Protocol):
         """Remove the generation, which is not live."""
 
 
+class ReadEntries(Protocol):
+    """Reads the entries of a log; `read_entries_alone` is one."""
+
+    async def __call__(
+        self, connection: Connection, log_id: int, /, *, from_index: int, to_index: int
+    ) -> Sequence[LogEntry]:
+        """Return the entries from_index … to_index - 1 that exist, in order, without payload parts."""
+
+
+async def read_entries_alone(
+    connection: Connection, log_id: int, /, *, from_index: int, to_index: int
+) -> Sequence[LogEntry]:
+    """
+    Return the entries from_index … to_index - 1 that exist, in order, without payload parts.
+
+    Raises:
+        FormatError, UnknownControlError: see `read_log_entry`.
+    """
+    entries = await read_entries(connection, log_id, from_index=from_index, to_index=to_index)
+    return [read_log_entry(data, {}) for data in entries]
+
+
+class SharedEntries:
+    """
+    Entries that several projections apply one after the other, read and parsed once (implements `ReadEntries`).
+
+    One batch is held at a time. One task uses it.
+    """
+
+    def __init__(self) -> None:
+        self._log_id = -1
+        self._from_index = 0
+        self._entries: Sequence[LogEntry] = ()
+
+    async def __call__(
+        self, connection: Connection, log_id: int, /, *, from_index: int, to_index: int
+    ) -> Sequence[LogEntry]:
+        """
+        Return the entries from_index … to_index - 1 that exist, in order, without payload parts.
+
+        Raises:
+            FormatError, UnknownControlError: see `read_log_entry`.
+        """
+        first = from_index - self._from_index
+        if log_id != self._log_id or first < 0 or to_index > self._from_index + len(self._entries):
+            first, self._entries = 0, ()  # nothing is held if the read fails
+            self._entries = await read_entries_alone(connection, log_id, from_index=from_index, to_index=to_index)
+            self._log_id, self._from_index = log_id, from_index
+        return self._entries[first : first + to_index - from_index]
+
+    def holds(self, kinds: tuple[type, ...]) -> bool:
+        """Return whether there is an event of these classes among the entries that were read last."""
+        return any(isinstance(item.event, kinds) for item in self._entries)
+
+
 async def apply_batch(
     projection: Projection, transaction: Transaction, *, to_index: int, batch_max: int = BATCH_ENTRIES_MAX
 ) -> range:
@@ -72,15 +133,35 @@ async def apply_batch(
         FormatError: if an entry is corrupt; nothing is applied.
         UnknownControlError: if a control entry is not known here; nothing is applied.
     """
-    connection, log_id = transaction.connection, transaction.log.log_id
-    at = await cursors.read_next_index(connection, projection.name, log_id, transaction.generation)
-    entries = await read_log_entries(
-        connection, log_id, from_index=at, to_index=min(to_index, at + batch_max), opener=transaction.opener
+    at = await cursors.read_next_index(
+        transaction.connection, projection.name, transaction.log.log_id, transaction.generation
     )
+    return await apply_from(at, projection, transaction, to_index=min(to_index, at + batch_max))
+
+
+async def apply_from(
+    from_index: int,
+    projection: Projection,
+    transaction: Transaction,
+    *,
+    to_index: int,
+    read: ReadEntries = read_entries_alone,
+) -> range:
+    """
+    Apply the entries from the cursor, which is `from_index`, to `to_index` - 1, and move it; return their indices.
+
+    Raises:
+        FormatError: if an entry is corrupt; nothing is applied.
+        UnknownControlError: if a control entry is not known here; nothing is applied.
+    """
+    connection, log_id = transaction.connection, transaction.log.log_id
+    entries = await read(connection, log_id, from_index=from_index, to_index=to_index)
     if not entries:
-        return range(at, at)
+        return range(from_index, from_index)
+    applied = range(from_index, from_index + len(entries))
+    if projection.uses_parts:
+        entries = await _with_parts(entries, connection, log_id, applied, transaction.opener)
     await projection.apply(entries, transaction)
-    applied = range(at, at + len(entries))
     await cursors.move(connection, projection.name, log_id, transaction.generation, next_index=applied.stop)
     return applied
 
@@ -95,9 +176,19 @@ async def read_log_entries(
         FormatError, UnknownControlError: see `read_log_entry`.
         SubjectKeysError: if a part is sealed and `opener` has no keys.
     """
-    entries = await read_entries(connection, log_id, from_index=from_index, to_index=to_index)
-    parts = await read_parts(connection, log_id, from_index=from_index, to_index=to_index, opener=opener)
-    return [read_log_entry(data, parts.get(index, {})) for index, data in enumerate(entries, start=from_index)]
+    entries = await read_entries_alone(connection, log_id, from_index=from_index, to_index=to_index)
+    return await _with_parts(entries, connection, log_id, range(from_index, to_index), opener)
+
+
+async def _with_parts(
+    entries: Sequence[LogEntry], connection: Connection, log_id: int, indices: range, opener: Opener
+) -> list[LogEntry]:
+    """Return `entries`, which have these indices, each with the payload parts that still exist."""
+    parts = await read_parts(connection, log_id, from_index=indices.start, to_index=indices.stop, opener=opener)
+    return [
+        item if index not in parts else LogEntry(entry=item.entry, event=item.event, parts=parts[index])
+        for index, item in zip(indices, entries, strict=False)
+    ]
 
 
 async def iterate_rows(

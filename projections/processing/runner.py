@@ -6,9 +6,11 @@ One batch is one transaction: lock the live generation, read the cursor, apply t
 cursor. A crash undoes the whole batch, so nothing is lost and nothing is applied twice, however many processes run. A
 generation that another process holds is skipped; its holder does the work.
 
-The runner waits for a notification (`wake`) and polls every second as well, since a notification can be missed. After a
-lost connection it reconnects with back-off; corruption ends `run`. A log whose control plane needs a newer version
-stops where it is, and the other logs continue: one tenant must not hold up all.
+The runner waits for a notification (`wake`) and polls every second as well, since a notification can be missed. The
+first change after a rest is applied at once. While changes keep coming, rounds begin at most every 250 ms, and each
+applies what has come since; a backlog is applied without a pause. After a lost connection the runner reconnects with
+back-off; corruption ends `run`. A log whose control plane needs a newer version stops where it is, and the other logs
+continue: one tenant must not hold up all.
 """
 
 from __future__ import annotations
@@ -17,21 +19,39 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import psycopg
 from psycopg import AsyncConnection
 
+from ledger.format.events import LineageReceived
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.read import Log
 from ledger.store.session import Connection, Outage
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
 from projections.processing import cursors
-from projections.processing.cursors import FIRST_GENERATION, Progress
-from projections.processing.projection import BATCH_ENTRIES_MAX, Projection, Transaction, apply_batch
+from projections.processing.cursors import FIRST_GENERATION, Live, Progress
+from projections.processing.projection import (
+    BATCH_ENTRIES_MAX,
+    Projection,
+    ReadEntries,
+    SharedEntries,
+    Transaction,
+    apply_from,
+)
 
 POLL_S: Final = 1.0
+
+PACE_S: Final = 0.25
+"""Rounds that find changes begin this far apart: a round takes some fifty statements, however few its entries are."""
+
+AWAITED: Final = (LineageReceived,)
+"""
+Events whose sender waits until they are applied, and sends the next one after that: no pause follows them. The answer
+to lineage says which of its edges are not drawn.
+"""
 
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
 """A process that was suspended within a batch loses its lock after this time."""
@@ -59,6 +79,7 @@ class ProjectionRunner:
         *,
         batch_max: int = BATCH_ENTRIES_MAX,
         poll_s: float = POLL_S,
+        pace_s: float = PACE_S,
         opener: Opener = PLAIN,
         on_applied: Callable[[str, int], None] = lambda _name, _entries: None,
     ) -> None:
@@ -66,6 +87,7 @@ class ProjectionRunner:
         self._projections = {projection.name: projection for projection in projections}
         self._batch_max = batch_max
         self._poll_s = poll_s
+        self._pace_s = pace_s
         self._opener = opener
         self._on_applied = on_applied
         self.too_old_for: dict[int, str] = {}
@@ -89,10 +111,14 @@ class ProjectionRunner:
                     while not stop.is_set():
                         if wake is not None:
                             wake.clear()  # before reading: a later append notifies again
-                        applied = await self._round(connection, stop)
+                        began = asyncio.get_running_loop().time()
+                        done = await self._round(connection, stop)
                         outage.recovered()
-                        if not applied:
+                        if not done.applied:
                             await wait_for_any(stop, wake, timeout_s=self._poll_s)
+                        elif not (done.backlog or done.awaited):
+                            spent_s = asyncio.get_running_loop().time() - began
+                            await wait_for_any(stop, None, timeout_s=max(self._pace_s - spent_s, 0))
             except psycopg.Error as error:
                 # The transaction is rolled back: the next connection continues at the cursor.
                 outage.failed(error)
@@ -110,6 +136,7 @@ class ProjectionRunner:
             progress = [each for each in await self._progress(connection) if each.log.log_id == log_id]
             if not progress or progress[0].size < to_index:
                 raise ProjectionError(f"log {log_id}: expected a tenant's log of {to_index} or more entries")
+            read = SharedEntries()
             for each in progress:
                 projection = self._projections[each.projection]
                 await ensure(connection, projection, each.log)
@@ -117,7 +144,7 @@ class ProjectionRunner:
                     raise _stale(projection, each.log, each.version)
                 at = each.next_index
                 while at < to_index:
-                    at = (await self._advance(connection, projection, each.log, to_index, cursors.lock_live)).stop
+                    at = (await self._advance(connection, projection, each.log, to_index, cursors.hold_live, read)).stop
 
     async def progress(self) -> list[Progress]:
         """
@@ -129,9 +156,9 @@ class ProjectionRunner:
     async def _progress(self, connection: Connection) -> list[Progress]:
         return await cursors.read_progress(connection, self._projections)
 
-    async def _round(self, connection: Connection, stop: asyncio.Event) -> int:
-        """Apply one batch to each generation that is behind; return the number of entries."""
-        applied = 0
+    async def _round(self, connection: Connection, stop: asyncio.Event) -> _Round:
+        """Apply one batch to each generation that is behind."""
+        done, read = _Round(), SharedEntries()
         for each in await self._progress(connection):
             projection = self._projections[each.projection]
             if stop.is_set():
@@ -142,14 +169,17 @@ class ProjectionRunner:
                 continue
             # Held: its holder does the work. Stale: since we looked, another version was switched to.
             with suppress(_HeldByOtherError, StaleGenerationError):
-                applied += await self._apply(connection, projection, each)
-        return applied
+                applied = await self._apply(connection, projection, each, read)
+                done.applied += applied
+                done.backlog |= 0 < applied < each.lag_entries
+                done.awaited |= bool(applied) and read.holds(AWAITED)
+        return done
 
-    async def _apply(self, connection: Connection, projection: Projection, each: Progress) -> int:
+    async def _apply(self, connection: Connection, projection: Projection, each: Progress, read: ReadEntries) -> int:
         """Apply one batch of a log, unless it needs a newer version; return the number of entries."""
         log_id = each.log.log_id
         try:
-            indices = await self._advance(connection, projection, each.log, each.size, _lock_or_pass)
+            indices = await self._advance(connection, projection, each.log, each.size, _hold_or_pass, read)
         except UnknownControlError as error:
             if log_id not in self.too_old_for:
                 _log.warning("the projections of %s wait for a newer version: %s", each.log.origin, error)
@@ -159,38 +189,50 @@ class ProjectionRunner:
         return len(indices)
 
     async def _advance(
-        self, connection: Connection, projection: Projection, log: Log, to_index: int, lock: _Lock
+        self, connection: Connection, projection: Projection, log: Log, to_index: int, hold: _Hold, read: ReadEntries
     ) -> range:
         """Apply one batch to the live generation in a transaction of its own; return the indices applied."""
         async with connection.transaction():
-            generation = await lock(connection, projection.name, log.log_id)
-            live = await cursors.read_live(connection, projection.name, log.log_id)
-            if live is None or live.version != projection.version:
-                raise _stale(projection, log, live.version if live else None)
-            transaction = Transaction(connection=connection, log=log, generation=generation, opener=self._opener)
-            return await apply_batch(projection, transaction, to_index=to_index, batch_max=self._batch_max)
+            live = await hold(connection, projection.name, log.log_id)
+            if live.version != projection.version:
+                raise _stale(projection, log, live.version)
+            transaction = Transaction(connection=connection, log=log, generation=live.generation, opener=self._opener)
+            stop = min(to_index, live.next_index + self._batch_max)
+            return await apply_from(live.next_index, projection, transaction, to_index=stop, read=read)
 
 
-class _Lock(Protocol):
-    async def __call__(self, connection: Connection, projection: str, log_id: int, /) -> int: ...
+@dataclass(slots=True)
+class _Round:
+    """What one round did."""
+
+    applied: int = 0
+    """How many entries, each counted once for each projection."""
+    backlog: bool = False
+    """Whether a generation that it applied to is still behind the log's end at its beginning."""
+    awaited: bool = False
+    """Whether some of the entries are `AWAITED`."""
+
+
+class _Hold(Protocol):
+    async def __call__(self, connection: Connection, projection: str, log_id: int, /) -> Live: ...
 
 
 class _HeldByOtherError(Exception):
     """Another process applies to this generation, or compares it: this is not a failure."""
 
 
-def _stale(projection: Projection, log: Log, version: int | None) -> StaleGenerationError:
+def _stale(projection: Projection, log: Log, version: int) -> StaleGenerationError:
     return StaleGenerationError(
         f"projection {projection.name} of {log.origin}: expected a live generation of version {projection.version}, "
         f"found {version}: replace it"
     )
 
 
-async def _lock_or_pass(connection: Connection, projection: str, log_id: int) -> int:
-    generation = await cursors.try_lock_live(connection, projection, log_id)
-    if generation is None:
+async def _hold_or_pass(connection: Connection, projection: str, log_id: int) -> Live:
+    live = await cursors.try_hold_live(connection, projection, log_id)
+    if live is None:
         raise _HeldByOtherError
-    return generation
+    return live
 
 
 async def ensure(connection: Connection, projection: Projection, log: Log) -> None:

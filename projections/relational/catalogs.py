@@ -46,6 +46,7 @@ class CatalogsProjection:
 
     name: str = CATALOGS
     version: int = CATALOGS_VERSION
+    uses_parts: bool = False
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows with its number."""

@@ -70,6 +70,7 @@ class CommitsProjection:
 
     name: str = COMMITS
     version: int = COMMITS_VERSION
+    uses_parts: bool = True
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows with its number."""

@@ -88,6 +88,7 @@ class MetricsProjection:
 
     name: str = METRICS
     version: int = METRICS_VERSION
+    uses_parts: bool = False
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows that bear its number."""

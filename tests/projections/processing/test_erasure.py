@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ from psycopg import AsyncConnection
 from ledger.erasing.rerun import rerun_erasures
 from ledger.format.events import ErasureReason, PayloadErased
 from ledger.store.read import Log
-from projections.entries import PrincipalsErased, principals_erased
+from projections.entries import LogEntry, PrincipalsErased, principals_erased
 from projections.errors import DigestMismatchError, RebuildRunningError
 from projections.graph.labels import VertexLabel
 from projections.graph.personal_tables import personal_tables
 from projections.processing import cursors, generations
 from projections.processing.closed_logs import erase_from_closed
 from projections.processing.generations import drop_superseded, rebuild
+from projections.processing.projection import Transaction
+from projections.processing.runner import ProjectionRunner
+from projections.relational.catalogs import CatalogsProjection
 from testkit.ledger.erasing import key_folder
 from testkit.projections.story import ADA, Story, World
 
@@ -156,6 +160,32 @@ async def test_a_closed_log_is_not_told_while_a_rebuild_may_have_read_what_is_er
     await erase_from_closed(world.dsn, [world.commits], log, erased)
     assert (await principals(world, log))[0] == [None, "eve@example.com"] * 2
     assert (await left(world, log))["commits"] == (2,)
+
+
+class ErasingCatalogs(CatalogsProjection):
+    """Is the first projection to apply a log's entries, and erases a principal before the next one does."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
+        await super().apply(entries, transaction)
+        log, every = transaction.log, dict.fromkeys(("before", "index", "name", "type"))
+        async with self.world.as_admin() as admin:
+            await admin.execute("DELETE FROM ledger.parts WHERE log_id = %s AND subject = %s", (log.log_id, ADA))
+        erased = PayloadErased(reason=ErasureReason.REQUEST, subject=ADA, **every)
+        await erase_from_closed(self.world.dsn, [self.world.commits, self.world.graph], log, erased)
+
+
+async def test_what_was_erased_between_two_projections_of_a_closed_log_is_in_neither(world: World, told: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told)
+    # Both have applied nothing so far, and share the entries: no entry of this log will tell them of the erasure.
+    runner = ProjectionRunner(world.dsn, [ErasingCatalogs(world), world.commits, world.graph])
+    await runner.catch_up(log.log_id, told.size)
+    named, graph = await principals(world, log)
+    assert named == [None, "eve@example.com"] * 2
+    assert graph == 2
 
 
 async def personal(world: World, log: Log) -> list[tuple[str, str]]:

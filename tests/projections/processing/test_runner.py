@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import psycopg
 import pytest
@@ -17,9 +17,10 @@ from ledger.format.events import CommitDecision, ProjectionAttested
 from projections.entries import LogEntry
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
 from projections.processing import cursors
-from projections.processing.projection import Projection, Transaction
+from projections.processing.projection import Projection, SharedEntries, Transaction
 from projections.processing.runner import ProjectionRunner, ensure
 from projections.relational.commits import CommitsProjection, read_commits
+from testkit.projections.story import dataset
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World
@@ -104,6 +105,77 @@ async def test_the_runner_looks_for_itself_when_no_doorbell_rings(world: World, 
     await asyncio.wait_for(running, TIMEOUT_S)
 
 
+class Bell(asyncio.Event):
+    """A doorbell that shows when the runner rests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_awaited = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self.is_awaited.set()
+        return await super().wait()
+
+
+async def test_the_first_change_after_a_rest_is_applied_at_once_and_the_next_waits_for_the_pause(
+    world: World, story: Story
+) -> None:
+    log = await world.new_log()
+    stop, wake = asyncio.Event(), Bell()
+    runner = ProjectionRunner(world.dsn, world.without_graph, poll_s=3_600, pace_s=3_600)
+    running = asyncio.create_task(runner.run(stop, wake))
+    await asyncio.wait_for(wake.is_awaited.wait(), TIMEOUT_S)
+    await world.append(log, told(story, 2))
+    wake.set()
+    await until(world, world.without_graph, caught_up)
+    size = story.size
+    await world.append(log, told(story, 1))
+    wake.set()
+    stop.set()  # does not wait for the pause
+    await asyncio.wait_for(running, TIMEOUT_S)
+    assert {each.next_index for each in await runner.progress()} == {size}
+
+
+async def test_what_comes_during_a_pause_is_applied_after_it(world: World, story: Story) -> None:
+    log = await world.new_log()
+    stop, wake = asyncio.Event(), asyncio.Event()
+    runner = ProjectionRunner(world.dsn, world.without_graph, poll_s=3_600, pace_s=0.05)
+    running = asyncio.create_task(runner.run(stop, wake))
+    for _ in range(5):
+        await world.append(log, told(story, 2))
+        wake.set()
+        await until(world, world.without_graph, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+    async with world.as_reader(log) as connection:
+        assert len(await read_commits(connection)) == 10
+
+
+async def test_a_backlog_is_applied_without_a_pause(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 10))
+    stop = asyncio.Event()
+    runner = ProjectionRunner(world.dsn, world.without_graph, batch_max=3, poll_s=3_600, pace_s=3_600)
+    running = asyncio.create_task(runner.run(stop))
+    await until(world, world.without_graph, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+
+
+async def test_no_pause_follows_lineage_whose_sender_waits_for_it(world: World, story: Story) -> None:
+    log = await world.new_log()
+    stop, wake = asyncio.Event(), asyncio.Event()
+    runner = ProjectionRunner(world.dsn, world.without_graph, poll_s=3_600, pace_s=3_600)
+    running = asyncio.create_task(runner.run(stop, wake))
+    for number in range(3):
+        story.lineage([dataset(f"sales.in{number}")], [dataset(f"sales.out{number}")])
+        await world.append(log, story)
+        wake.set()
+        await until(world, world.without_graph, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+
+
 async def test_two_runners_at_once_apply_every_entry_once(world: World, story: Story) -> None:
     log = await world.new_log()
     await world.append(log, told(story, 30))
@@ -124,6 +196,39 @@ async def test_two_runners_at_once_apply_every_entry_once(world: World, story: S
     assert sum(applied) == len(world.projections) * story.size
     async with world.as_reader(log) as connection:
         assert len(await read_commits(connection)) == 30
+
+
+async def test_projections_share_entries_that_were_read_once(world: World, new_story: Callable[[], Story]) -> None:
+    log, other = await world.new_log(), await world.new_log()
+    for each in (log, other):
+        await world.append(each, told(new_story(), 6))
+    shared = SharedEntries()
+    async with world.as_projector() as connection:
+        first = await shared(connection, log.log_id, from_index=2, to_index=8)
+        again = await shared(connection, log.log_id, from_index=2, to_index=8)
+        some = await shared(connection, log.log_id, from_index=3, to_index=5)
+        assert [id(item) for item in again] == [id(item) for item in first]
+        assert [id(item) for item in some] == [id(item) for item in first[1:3]]
+        # Whatever is not held is read: before, behind, in another log.
+        for indices in (range(1, 5), range(4, 9)):
+            read = await shared(connection, log.log_id, from_index=indices.start, to_index=indices.stop)
+            assert [item.entry.index for item in read] == [*indices]
+        (theirs,) = await shared(connection, other.log_id, from_index=4, to_index=5)
+        assert theirs.entry.log == other.origin
+
+
+async def test_entries_that_cannot_be_read_are_not_shared(world: World, story: Story) -> None:
+    log = await world.new_log()
+    told(story, 1)
+    story.raw("policy.bent")
+    await world.append(log, story)
+    shared = SharedEntries()
+    async with world.as_projector() as connection:
+        await shared(connection, log.log_id, from_index=0, to_index=1)
+        for _ in range(2):
+            with pytest.raises(UnknownControlError):
+                await shared(connection, log.log_id, from_index=0, to_index=story.size)
+        assert len(await shared(connection, log.log_id, from_index=0, to_index=1)) == 1
 
 
 class DyingProjection(CommitsProjection):
