@@ -22,8 +22,11 @@ CHECKPOINT_REQUESTED: Final = "lakeproof_asked"
 """The channel on which callers that wait for receipts request checkpoints from the signer."""
 CHECKPOINT_SIGNED: Final = "lakeproof_signed"
 """The channel on which the signer announces new checkpoints."""
-PAUSE_S: Final = 0.02
-"""At most one NOTIFY in this time, however much is appended."""
+PAUSE_S: Final = 0.05
+"""
+At most one NOTIFY of a process in this time, however much is appended, and at most one wake-up by those of others. The
+first after a rest is sent, or heard, at once. Each wakes every process that listens, and a backend for it.
+"""
 RETRY_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ class LogNotifier:
         self._dsn = dsn
         self._changed = asyncio.Event()
         self._waiters: set[asyncio.Event] = set()
+        self._has_waiters = asyncio.Event()
 
     def notify(self) -> None:
         """Announce that a log has grown; returns at once."""
@@ -52,6 +56,7 @@ class LogNotifier:
         """Return an event that is set at every notification; its owner clears it before it reads."""
         event = asyncio.Event()
         self._waiters.add(event)
+        self._has_waiters.set()
         return event
 
     def unsubscribe(self, event: asyncio.Event) -> None:
@@ -98,9 +103,15 @@ class LogNotifier:
             await asyncio.sleep(PAUSE_S)
 
     async def _receive(self, connection: AsyncConnection) -> None:
+        await self._has_waiters.wait()  # a process in which nobody waits is not woken
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(LOG_GROWN)))
-        async for _ in connection.notifies():
+        self._wake()  # for what was sent before
+        while True:
+            # At least one. Those that arrive during the pause wait in the socket, and are then taken together.
+            async for _ in connection.notifies(stop_after=1):
+                pass
             self._wake()
+            await asyncio.sleep(PAUSE_S)
 
 
 class WakeUp(Protocol):
