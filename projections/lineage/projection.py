@@ -15,6 +15,7 @@ from psycopg import sql
 
 from ledger.format import canonical
 from ledger.format.canonical import Json
+from ledger.format.events import LineageReceived
 from projections.entries import LogEntry, storable_json
 from projections.lineage import rows
 from projections.lineage.changes import LineageChanges, Lookups, ResolvedEvent, changes_of, lookups_of
@@ -81,7 +82,8 @@ async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[Ju
     Store what the entries say; return what became of each event, in order.
     """
     known = await _known(transaction, lookups_of(entries))
-    kept = bool(await _select(transaction, "keeps_cycles"))
+    has_lineage = any(isinstance(item.event, LineageReceived) for item in entries)
+    kept = has_lineage and bool(await _select(transaction, "keeps_cycles"))
     changes = changes_of(entries, known, keeps_cycles=kept)
     await _write_tables(transaction, changes)
     if changes.sets_cycles:

@@ -25,7 +25,7 @@ from ledger.format.events import (
     TriggerReceived,
     to_data,
 )
-from projections.entries import LogEntry
+from projections.entries import LogEntry, storable
 from projections.keys import bounded_name, table_key
 
 
@@ -36,10 +36,15 @@ class FindingRows:
     scans: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
     superseded: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
     findings: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
-    alerts: list[Json] = field(default_factory=list)
+    alerts: list[dict[str, Json]] = field(default_factory=list)
     deliveries: dict[tuple[str, str], Json] = field(default_factory=dict)
     triggers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ungoverned: dict[tuple[str, str], Json] = field(default_factory=dict)
+    ungoverned: dict[tuple[str, str], dict[str, Json]] = field(default_factory=dict)
+
+    def table_uuids(self) -> set[str]:
+        """Return the uuids of the tables whose rows are added."""
+        added = (*self.scans.values(), *self.findings.values(), *self.alerts, *self.ungoverned.values())
+        return {storable(str(row["table_uuid"])) for row in added}
 
 
 def rows_of(entries: Iterable[LogEntry]) -> FindingRows:
@@ -134,7 +139,7 @@ def _finding_row(entry: Entry, event: DetectionFound, scan: tuple[str, str, str]
     }
 
 
-def _alert_row(entry: Entry, event: AlertRaised) -> Json:
+def _alert_row(entry: Entry, event: AlertRaised) -> dict[str, Json]:
     return {
         **_place(entry),
         "group_id": str(entry.group_id),
@@ -149,7 +154,7 @@ def _alert_row(entry: Entry, event: AlertRaised) -> Json:
     }
 
 
-def _ungoverned_row(entry: Entry, event: CommitObserved) -> Json:
+def _ungoverned_row(entry: Entry, event: CommitObserved) -> dict[str, Json]:
     return {
         **_place(entry),
         "table_uuid": bounded_name(event.table_uuid),

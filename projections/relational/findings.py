@@ -143,8 +143,7 @@ class FindingsProjection:
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Add the rows of the entries, and the names of their tables."""
         rows = rows_of(entries)
-        lookups = lookups_of(entries)
-        names = await read_names(transaction, self.name, lookups)
+        names = await read_names(transaction, self.name, lookups_of(entries))
         for item in entries:
             names.apply(item)
         await write_names(transaction, self.name, names)
@@ -156,7 +155,7 @@ class FindingsProjection:
         await _execute(transaction, "add_triggers", list(rows.triggers.values()))
         await _execute(transaction, "insert_ungoverned", list(rows.ungoverned.values()))
         # New rows get the current name of their table; existing rows the name that their table got in this batch.
-        if about := sorted(lookups.uuids | names.changed):
+        if about := sorted(rows.table_uuids() | names.changed):
             for table in _NAMED:
                 query = sql.SQL(QUERIES["name_rows"]).format(table=sql.Identifier("projections", table))
                 await transaction.connection.execute(query, {**_where(transaction), "uuids": about})

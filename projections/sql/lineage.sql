@@ -32,7 +32,7 @@ ON CONFLICT (log_id, generation, alias) DO UPDATE
 SET uri = excluded.uri, location = excluded.location, is_retired = excluded.is_retired
 
 -- name: upsert_tables
--- What is new about tables; null is nothing new.
+-- What is new about tables; null is nothing new. A row that would not change is not written.
 INSERT INTO projections.lineage_tables AS t (log_id, generation, key, alias, name, location, table_uuid, is_dropped)
 SELECT %(log_id)s, %(generation)s, x.*
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
@@ -41,13 +41,15 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 ON CONFLICT (log_id, generation, key) DO UPDATE
 SET location = coalesce(excluded.location, t.location), table_uuid = coalesce(excluded.table_uuid, t.table_uuid),
     is_dropped = excluded.is_dropped
+WHERE (coalesce(excluded.location, t.location), coalesce(excluded.table_uuid, t.table_uuid), excluded.is_dropped)
+    IS DISTINCT FROM (t.location, t.table_uuid, t.is_dropped)
 
 -- name: upsert_locations
--- The last table at each location.
-INSERT INTO projections.lineage_locations (log_id, generation, digest, location, key)
+-- The last table at each location. A row that would not change is not written.
+INSERT INTO projections.lineage_locations AS t (log_id, generation, digest, location, key)
 SELECT %(log_id)s, %(generation)s, decode(x.digest, 'hex'), x.location, x.key
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (digest text, location text, key text)
-ON CONFLICT (log_id, generation, digest) DO UPDATE SET key = excluded.key
+ON CONFLICT (log_id, generation, digest) DO UPDATE SET key = excluded.key WHERE t.key <> excluded.key
 
 -- name: insert_snapshots
 -- Snapshots of tables; one may be reported again.

@@ -11,6 +11,7 @@ import pytest
 
 from ledger.format.events import DetectionKind, ScanFault, TriggerSource
 from ledger.format.sequence import Group
+from projections.errors import DigestMismatchError
 from projections.processing.cursors import read_live
 from projections.processing.generations import rebuild
 from projections.processing.projection import Transaction
@@ -146,6 +147,25 @@ async def test_one_digest_whatever_the_batches_and_another_one_after_a_change(wo
             assert await rows.fetchone() == (2,), table
         await connection.execute("UPDATE projections.findings SET matches = matches + 1")
     assert await digest_as_it_stands(world, log) != first.attested.digest
+
+
+async def test_an_alert_bears_the_current_name_of_its_table_whatever_the_batches(world: World, story: Story) -> None:
+    finding = story.scanned("11", EMAIL)
+    story.identified("table:lake/sales/renamed")
+    alert = story.alerted(finding, "11")
+    story.delivered(alert)
+    log = await world.new_log()
+    await world.project(log, story, batch_max=1)
+    async with world.as_reader(log) as connection:
+        for table in ("scans", "findings", "alerts"):
+            rows = await connection.execute(f"SELECT key FROM projections.{table}")  # noqa: S608 - ours
+            assert await rows.fetchall() == [("table:lake/sales/renamed",)], table
+    built = await rebuild(world.dsn, world.findings, log, append=world.attest)
+    assert built.compared
+    async with world.as_admin() as connection:
+        await connection.execute("UPDATE projections.alerts SET key = %s", (ORDERS,))
+    with pytest.raises(DigestMismatchError):
+        await rebuild(world.dsn, world.findings, log, append=world.attest)
 
 
 async def digest_as_it_stands(world: World, log: Log) -> str:
