@@ -9,8 +9,8 @@ between share a round trip. The next transaction may be opened right behind a CO
 
 Entries are made before it is known what they depend on, as if no group were in the log and all guards held. Nothing of
 them is sent before that is known. If it is not so, they are made again. So the head of one log can be locked before it
-is known what will be appended to it (`open_early`), and guards can be sent with the locks (`send_guards`). A batch
-whose guards hold takes two round trips, if its head was requested early: lock, lookup and guards, then the rest.
+is known what will be appended to it (`open_early`), and guards can be sent with the locks (`open_with_guards`). A batch
+whose guards hold takes two round trips: lock, lookup and guards, then the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uuid import UUID
 
 import psycopg
 
-from ledger.append.guard_statements import GuardStatements
+from ledger.append.guard_statements import Groups, GuardStatements
 from ledger.append.pending_tiles import PendingTiles, RightEdge
 from ledger.append.statements import (
     BEGIN,
@@ -62,10 +62,10 @@ from ledger.store.wire import Pipeline, Statement, StatementResult, parse_int, r
 EARLY_ROWS: Final = 24
 """Entries that are sent at a time, while the next ones are made."""
 
-_HELD: Final = True
+APART_MIN: Final = 8
+"""Groups with guards that are sent in an exchange of their own."""
 
-Groups = Mapping[int, Sequence[Group]]
-"""Groups by log_id, in order."""
+_HELD: Final = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class _LogBatch:
 
 class AppendTransaction:
     """
-    Runs batches on one connection, one after the other: `open`, perhaps `send_guards`, `begin`, `sequence`, then
+    Runs batches on one connection, one after the other: `open` or `open_with_guards`, `begin`, `sequence`, then
     `commit` and `committed`, or `rollback`. Only what comes before `begin` may come early, between `commit` and
     `committed` of the batch before.
 
@@ -168,6 +168,30 @@ class AppendTransaction:
         Raises:
             psycopg.Error: if the connection is lost.
         """
+        self._send_opening(groups, wait=wait)
+        self._opened = self._wire.sync()
+
+    def open_with_guards(self, groups: Groups, *, wait: bool) -> None:
+        """
+        `open`, and send the guards right behind the lookup; `sequence` has their answers.
+
+        It saves a round trip if the heads are free. If one is held, nothing is changed, and the server logs an error:
+        leave the guards out where that is likely. The guards of a few groups are sent and answered together with the
+        lookup. The answer to the lookup of many comes before, so that entries are made while the server runs guards.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        guards = self._guards.dump_all(groups)
+        self._send_opening(groups, wait=wait)
+        if guards is None or len(guards.expected) >= APART_MIN:
+            self._opened = self._wire.sync()
+        else:
+            self._opened = self._wire.part()
+        if guards is not None:
+            self._guards.send(guards)
+
+    def _send_opening(self, groups: Groups, *, wait: bool) -> None:
         statements: list[Statement] = []
         if self._early is None:
             statements = [BEGIN, lock_head(groups) if wait else lock_heads(groups)]
@@ -175,19 +199,6 @@ class AppendTransaction:
             statements = [lock_heads(others)]
         self._looks_up_apart = not statements
         self._wire.send(*statements, find_groups(groups))
-        self._opened = self._wire.sync()
-
-    def send_guards(self, groups: Groups) -> None:
-        """
-        Send the guards of what was opened right behind its lookup; `sequence` has the answers.
-
-        It saves a round trip if the heads are free. If one is held, nothing is changed, and the server logs an error:
-        leave it out where that is likely.
-
-        Raises:
-            psycopg.Error: if the connection is lost.
-        """
-        self._guards.send_all(groups)
 
     async def begin(self) -> set[int]:
         """
@@ -356,8 +367,8 @@ class AppendTransaction:
     async def _sequence_guarded(
         self, groups: Groups, before_slow_guards: Callable[[], object]
     ) -> dict[int, list[AppendOutcome]]:
-        if self._guards.sent_for is None:
-            self._guards.send_all(groups)
+        if self._guards.sent_for is None and (guards := self._guards.dump_all(groups)) is not None:
+            self._guards.send(guards)
         results, asked = self._all_assumed(groups)
         if await self._looked_up():
             results, asked = self._all_assumed(groups)

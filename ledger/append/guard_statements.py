@@ -31,6 +31,19 @@ from ledger.format.sequence import Group, GuardResult
 from ledger.store.session import Connection, brief_message, is_refusal
 from ledger.store.wire import Pipeline, Query, Statement, StatementResult, affected, dump
 
+Groups = Mapping[int, Sequence[Group]]
+"""Groups by log_id, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedGuards:
+    """Guards of a batch of these logs that can be sent at once: those of the expected groups, in order."""
+
+    log_ids: frozenset[int]
+    expected: Sequence[tuple[int, Group]]
+    """Each behind the log_id of its log."""
+    statements: Sequence[Statement]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
@@ -61,30 +74,36 @@ class GuardStatements:
         self._ending: list[Statement] = []
         """What ends the savepoint that is open; it has to be sent before anything else."""
 
-    def send_all(self, groups: Mapping[int, Sequence[Group]]) -> None:
+    def dump_all(self, groups: Groups) -> DumpedGuards | None:
         """
-        Send the guards of all groups, by log_id and in order, that the rules will ask for if all of them hold.
+        Return the guards of all groups, by log_id and in order, that the rules will ask for if all of them hold.
 
-        Which these are is a guess, because the logs may hold some of the groups already. Nothing is sent if a guard
-        cannot be: its group is refused when its turn comes. Nothing else may be sent before `answered`.
+        Which these are is a guess, because the logs may hold some of the groups already. None if there are none, or if
+        one cannot be sent: its group is refused when its turn comes.
+        """
+        expected = [(log_id, group) for log_id in sorted(groups) for group in _expected(groups[log_id])]
+        if not expected:
+            return None
+        try:
+            statements = [self._dumped(one) for log_id, group in expected for one in self._bound(log_id, group)]
+        except Exception:  # noqa: BLE001 - whatever it is, its group is answered for it, not one of the batch before
+            return None
+        return DumpedGuards(log_ids=frozenset(groups), expected=expected, statements=statements)
+
+    def send(self, guards: DumpedGuards) -> None:
+        """
+        Send all of them at once, and end the exchange. Nothing else may be sent before `answered`.
 
         Raises:
             psycopg.Error: if the connection is lost.
         """
-        expected = [(log_id, group) for log_id in sorted(groups) for group in _expected(groups[log_id])]
-        if not expected:
-            return
-        try:
-            statements = [self._dumped(one) for log_id, group in expected for one in self._bound(log_id, group)]
-        except Exception:  # noqa: BLE001 - whatever it is, its group is answered for it, not one of the batch before
-            return
-        before = [*self._ending, SAVEPOINT, hold_heads(sorted({log_id for log_id, _ in expected}))]
-        self._wire.send(*before, *statements)
+        before = [*self._ending, SAVEPOINT, hold_heads(sorted({log_id for log_id, _ in guards.expected}))]
+        self._wire.send(*before, *guards.statements)
         self._ending = [RELEASE]
         self._is_answered = False
         self._sent = _Sent(
-            log_ids=frozenset(groups),
-            groups=tuple(group for _, group in expected),
+            log_ids=guards.log_ids,
+            groups=tuple(group for _, group in guards.expected),
             answers=self._wire.sync(),
             first=len(before),
         )

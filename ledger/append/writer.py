@@ -7,9 +7,10 @@ others submit then is the next batch. Its BEGIN, locks and lookup are sent befor
 side waits for the other. Only hashing needs the locked head, and nothing is hashed ahead, because an entry holds the
 time at which its head was locked.
 
-If all callers were in the batch before, no next transaction can be opened behind its COMMIT. Then the head is requested
-as soon as the first of them submits again (`wake`), while the others follow. Everything else here runs in one task, so
-a batch is never written twice at once. `appender.py` says what answers promise.
+If all callers were in the batch before, no next transaction can be opened behind its COMMIT. Then, if they were many,
+the head is requested as soon as the first of them submits again (`wake`), while the others follow. For few it costs
+more than it gains: both sides send, wake and read once more. Everything else here runs in one task, so a batch is never
+written twice at once. `appender.py` says what answers promise.
 
 A head that another process holds is skipped, so that the other logs of a batch proceed. Skipping alone would starve a
 log that several processes write, because its head is free only for moments. So after three rounds, or when there is
@@ -47,6 +48,8 @@ from ledger.store.session import LOCK_WAIT_MS, Connection, brief_message, connec
 
 AHEAD_MAX: Final = 4
 """Batches in a row that lock their heads right behind a COMMIT. After them another process can lock one."""
+EARLY_MIN: Final = 16
+"""Groups in the batch before, from which on a head is requested before there is a batch to write."""
 SPLIT_MIN: Final = 128
 """If so many groups wait for each log, half are taken. The others are the next batch, made while this one is written.
 Fewer are cheaper in one transaction, with one flush."""
@@ -111,6 +114,8 @@ class Writer:
         self._ahead: SubmissionBatch | None = None
         """The batch whose transaction was opened behind that one; `in_flight` reads it."""
         self._commit_sent = False
+        self._answered = 0
+        """How many groups the batch had that was answered last; `wake` reads it."""
         self._batches_ahead = 0
         """How many batches in a row were opened ahead."""
         self._waited_for: int | None = None
@@ -123,7 +128,7 @@ class Writer:
         if self._arrived.is_set():
             return
         self._arrived.set()
-        if self._transaction is None or self._contention.is_shared(self._now_s()):
+        if self._transaction is None or self._answered < EARLY_MIN or self._contention.is_shared(self._now_s()):
             return
         # Nothing is being written. Request the head now, while the other callers that were answered together with this
         # one submit the rest of the batch.
@@ -235,9 +240,10 @@ class Writer:
 
     def _open(self, batch: SubmissionBatch, transaction: AppendTransaction, *, wait: bool) -> None:
         groups = groups_of(batch)
-        transaction.open(groups, wait=wait)
         if wait or not self._contention.is_shared(self._now_s()):
-            transaction.send_guards(groups)
+            transaction.open_with_guards(groups, wait=wait)
+        else:
+            transaction.open(groups, wait=wait)
 
     async def _admitted(self, batch: SubmissionBatch, transaction: AppendTransaction) -> SubmissionBatch:
         """Return the part of `batch` whose logs accept entries; the rest is answered, or requeued."""
@@ -319,6 +325,7 @@ class Writer:
         if self._durable is None:
             return False
         (batch, outcomes), self._durable = self._durable, None
+        self._answered = sum(map(len, batch.values()))
         for log_id, line in batch.items():
             for submission, outcome in zip(line, outcomes[log_id], strict=True):
                 if not submission.answer.done():

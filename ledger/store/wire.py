@@ -247,14 +247,21 @@ _Prepared: TypeAlias = tuple[Query, tuple[int, ...] | None]
 """What is prepared: a query for parameters of some types. None: the server finds the types out."""
 
 
+_Part: TypeAlias = "asyncio.Future[list[StatementResult]]"
+
+
 @dataclass(slots=True, eq=False)
 class _Exchange:
     """Statements that end with one Sync: after an error in one of them the server skips those behind it."""
 
     done: asyncio.Future[list[StatementResult]]
-    expected: deque[bool | None] = field(default_factory=deque)
-    """For each result that is still to come, whether it is the caller's. False: of preparing; None: of dropping."""
+    expected: deque[bool | _Part | None] = field(default_factory=deque)
+    """
+    For each result that is still to come, whether it is the caller's. False: of preparing; None: of dropping. A part
+    stands behind the results that it has.
+    """
     results: list[StatementResult] = field(default_factory=list)
+    """The caller's results, of the part that is being read."""
     prepares: deque[_Prepared] = field(default_factory=deque)
     """What it prepares, and the server has not yet said that it has."""
     error: psycopg.Error | None = None
@@ -313,9 +320,23 @@ class Pipeline:
                 binary = DumpedValues(values=values, types=None, formats=[Format.BINARY] * len(values))
                 self._send(exchange, query, binary, Format.BINARY)
 
+    def part(self) -> asyncio.Future[list[StatementResult]]:
+        """
+        Divide the open exchange; the future has the results up to here, or the first error among them.
+
+        What follows still belongs to the exchange: it is sent and answered with it, and `sync` has the rest of the
+        results. After an error the server skips the rest, and the parts behind it have the same error.
+        """
+        if (exchange := self._open) is None:
+            raise _nothing_sent()
+        part = self._loop.create_future()
+        exchange.expected.append(part)
+        _end_parts(exchange)
+        return part
+
     def sync(self) -> asyncio.Future[list[StatementResult]]:
         """
-        End the open exchange; the future has its results, or the first error among them.
+        End the open exchange; the future has its results (behind its last part), or the first error among them.
 
         An error tells whether the session can be used further, as the driver's errors do.
 
@@ -324,8 +345,7 @@ class Pipeline:
         """
         exchange, self._open = self._open, None
         if exchange is None:
-            message = "no statement was sent"
-            raise RuntimeError(message)
+            raise _nothing_sent()
         self._pgconn.pipeline_sync()
         self.flush()
         return exchange.done
@@ -428,6 +448,7 @@ class Pipeline:
                         exchange.results.append(result)
                     case False:
                         exchange.prepares.popleft()
+                _end_parts(exchange)
 
     def _fail(self, error: psycopg.Error) -> None:
         """End every exchange: with the error that it had already, or with this one."""
@@ -481,11 +502,25 @@ def _error_of(result: StatementResult) -> psycopg.Error:
     return error_from_result(result)
 
 
+def _end_parts(exchange: _Exchange) -> None:
+    """Answer the parts of which every result has come."""
+    while exchange.expected and isinstance(part := exchange.expected[0], asyncio.Future):
+        exchange.expected.popleft()
+        results, exchange.results = exchange.results, []
+        if not part.done():  # otherwise the waiting call was cancelled
+            part.set_result(results)
+
+
 def _finish(exchange: _Exchange) -> None:
-    if exchange.done.done():
-        return  # the waiting call was cancelled
-    if exchange.error is None:
+    if exchange.error is None and not exchange.done.done():
         exchange.done.set_result(exchange.results)
-    else:
-        exchange.done.set_exception(exchange.error)
-        exchange.done.exception()  # marks it as retrieved: perhaps nobody waits for it any more
+        return
+    parts = [part for part in exchange.expected if isinstance(part, asyncio.Future)]
+    for part in (*parts, exchange.done):
+        if exchange.error is not None and not part.done():  # otherwise the waiting call was cancelled
+            part.set_exception(exchange.error)
+            part.exception()  # marks it as retrieved: perhaps nobody waits for it any more
+
+
+def _nothing_sent() -> RuntimeError:
+    return RuntimeError("no statement was sent")

@@ -32,6 +32,11 @@ from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY")
 
 
+@pytest.fixture(autouse=True)
+def early_for_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.append.writer.EARLY_MIN", 1)
+
+
 @pytest.fixture
 async def idle(database: str, installation: Provisioned, log_id: int) -> AsyncIterator[Appender]:
     """An Appender that has appended, and waits for more; whatever comes, it goes on with the same session."""

@@ -45,6 +45,11 @@ def installation(module_installation: Provisioned) -> Provisioned:
     return module_installation
 
 
+@pytest.fixture(autouse=True, params=[1, 100], ids=["lookup apart", "lookup with guards"])
+def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.append.batch.APART_MIN", request.param)
+
+
 # Heads that are held
 
 
@@ -65,8 +70,7 @@ async def test_guards_change_nothing_while_another_process_holds_the_head(
     await transaction.admit([log_id])
     async with await AsyncConnection.connect(database) as holder:
         await holder.execute("SELECT FROM ledger.heads WHERE log_id = %s FOR UPDATE", (log_id,))
-        transaction.open({log_id: [aggregate("policy:p", 1)]}, wait=False)
-        transaction.send_guards({log_id: [aggregate("policy:p", 1)]})
+        transaction.open_with_guards({log_id: [aggregate("policy:p", 1)]}, wait=False)
         assert await transaction.begin() == set()
         sent = transaction._guards._sent
         assert sent is not None
@@ -89,8 +93,7 @@ async def test_guards_that_ran_for_a_log_that_is_not_written_then_are_undone(
     await transaction.admit([log_id, other])
     await held_then_free(database, log_id, transaction)
     groups = {log_id: [aggregate("policy:p", 1)], other: [aggregate("policy:q", 1) if with_guard else group()]}
-    transaction.open(groups, wait=False)
-    transaction.send_guards(groups)
+    transaction.open_with_guards(groups, wait=False)
     assert await transaction.begin() == {other}
     (outcomes,) = (await transaction.sequence({other: groups[other]})).values()
     assert isinstance(outcomes[0], Appended)
@@ -112,8 +115,7 @@ async def test_guards_of_the_logs_that_are_locked_are_sent_at_once_again(
     await transaction.admit(logs)
     await held_then_free(database, log_id, transaction)
     groups = {one: [aggregate("policy:p", 1), aggregate("policy:p", 2)] for one in logs}
-    transaction.open(groups, wait=False)
-    transaction.send_guards(groups)
+    transaction.open_with_guards(groups, wait=False)
     locked = await transaction.begin()
     assert locked == set(logs[1:])
     await transaction.sequence({one: groups[one] for one in logs[1:]})

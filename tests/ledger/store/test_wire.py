@@ -84,6 +84,57 @@ async def test_answers_come_in_the_order_of_their_statements(wire: Pipeline) -> 
     assert [number_in(answer) for answer in await first] == [2, 4, 6]
 
 
+async def test_parts_of_an_exchange_have_their_own_answers(wire: Pipeline) -> None:
+    for _ in range(2 * PREPARE_AFTER):  # also while queries are prepared
+        wire.send(double(1))
+        first, second = wire.part(), wire.part()
+        wire.send(double(2), double(3))
+        third = wire.part()
+        wire.send(double(4))
+        rest = wire.sync()
+        answers = [[number_in(answer) for answer in await part] for part in (first, second, third, rest)]
+        assert answers == [[2], [], [4, 6], [8]]
+
+
+async def test_an_error_is_that_of_its_part_and_of_those_behind_it(wire: Pipeline) -> None:
+    wire.send(double(1))
+    before = wire.part()
+    wire.send(BROKEN)
+    broken = wire.part()
+    wire.send(double(2))
+    behind = wire.part()
+    end = wire.sync()
+    assert [number_in(answer) for answer in await before] == [2]
+    for part in (broken, behind, end):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await part
+    wire.send(double(3))
+    assert [number_in(answer) for answer in await wire.sync()] == [6]
+
+
+async def test_parts_that_nobody_waits_for_delay_none(wire: Pipeline) -> None:
+    wire.send(double(1))
+    wire.part().cancel()
+    wire.send(BROKEN)
+    wire.part().cancel()
+    wire.sync().cancel()
+    wire.send(double(2))
+    assert [number_in(answer) for answer in await wire.sync()] == [4]
+
+
+async def test_a_lost_connection_ends_every_part(connection: AsyncConnection, wire: Pipeline) -> None:
+    wire.send((Query("SELECT pg_terminate_backend(pg_backend_pid())"), {}))
+    parts = [wire.part(), wire.part(), wire.sync()]
+    for part in parts:
+        with pytest.raises(psycopg.OperationalError):
+            await part
+
+
+async def test_there_is_no_part_of_nothing(wire: Pipeline) -> None:
+    with pytest.raises(RuntimeError):
+        wire.part()
+
+
 async def test_a_query_is_prepared_after_some_uses_and_answers_as_before(
     connection: AsyncConnection, wire: Pipeline
 ) -> None:
