@@ -39,7 +39,7 @@ BATCHES_MAX: Final = 2
 """Batches at work."""
 THREADS_MAX: Final = 16
 """Threads that write the files of all batches."""
-THREADS_FIRST: Final = 4
+THREADS_FIRST: Final = 2
 """Threads with which a batch begins: where a sync takes less than a millisecond, more cost more than they save."""
 SLOW_S: Final = 0.003
 """Each folder that takes longer brings its batch another thread."""
