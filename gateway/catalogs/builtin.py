@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, ClassVar, Final, Literal
 from uuid import UUID, uuid4
 
 import orjson
 
-from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Page, Shown, Snapshots
+from gateway.catalogs.catalog import Birth, Change, ChangedBy, Configuration, Loaded, Page, Shown, Snapshots
 from gateway.catalogs.page_tokens import (
     format_name_token,
     format_namespace_token,
@@ -47,6 +48,8 @@ READABLE_LENGTH_MAX: Final = 100
 LOCATION_LENGTH_MAX: Final = 1_024
 SEGMENT_SIZE_BYTES_MAX: Final = 255
 """The longest name of a file or folder on the usual file systems."""
+REMEMBERED_MAX: Final = 1_024
+"""Locations that are not parsed again, about 1 MB at most."""
 
 _VERSION = re.compile(r"/([0-9]{5,9})-[^/]*\.metadata\.json$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -61,6 +64,8 @@ class BuiltinCatalog:
     `table_config` is what engines are given with each table about its storage, without credentials. Confusable names
     are refused unless the catalog `allows_look_alikes`.
     """
+
+    changed_by: ClassVar[Literal[ChangedBy.GUARD]] = ChangedBy.GUARD
 
     def __init__(
         self,
@@ -85,6 +90,8 @@ class BuiltinCatalog:
         self._fresh = fresh
         self._files = files
         self._shown = ShownTables(files, table_config)
+        self._below = lru_cache(maxsize=REMEMBERED_MAX)(self._parse_below)
+        """Of one table, each commit asks for the same locations."""
 
     async def load(self, target: Target, *, row: TableRow | None = None) -> Loaded:
         """
@@ -301,7 +308,7 @@ class BuiltinCatalog:
         places = table_places(change.metadata)
         return None if loaded.places == place_digests(places)["places"] else places
 
-    def _below(self, location: str, *, field: str) -> str:
+    def _parse_below(self, location: str, *, field: str) -> str:
         """
         Return the path of `location` below this catalog's warehouse, however the warehouse is spelled in it.
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Final, Protocol, runtime_checkable
+from enum import Enum, StrEnum
+from typing import Any, Final, Literal, Protocol
 
 from gateway.catalogs.places import StoragePlace
 from gateway.catalogs.replies import Answered, Reply
@@ -93,6 +93,13 @@ class Configuration:
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
+class ChangedBy(Enum):
+    """How a catalog's targets are changed; it tells a `SwapsPointer` from a `Forwards`."""
+
+    GUARD = "guard"
+    REQUEST = "request"
+
+
 class Catalog(Protocol):
     """Any catalog: the current state of a target, and what engines see of it."""
 
@@ -172,9 +179,12 @@ class Catalog(Protocol):
         """
 
 
-@runtime_checkable
 class SwapsPointer(Catalog, Protocol):
     """A catalog whose pointers are guarded rows: the change happens in the group that records it."""
+
+    @property
+    def changed_by(self) -> Literal[ChangedBy.GUARD]:
+        """Say so."""
 
     async def write(self, loaded: Loaded, change: Change) -> Written | None:
         """
@@ -229,9 +239,12 @@ class Outgoing:
     pins: tuple[Requirement, ...] = ()
 
 
-@runtime_checkable
 class Forwards(Catalog, Protocol):
     """A foreign catalog: it is sent the change, and its reply determines the outcome."""
+
+    @property
+    def changed_by(self) -> Literal[ChangedBy.REQUEST]:
+        """Say so."""
 
     def prepare(self, mutation: Mutation, loaded: Loaded, body: bytes) -> Outgoing:
         """

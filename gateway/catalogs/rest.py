@@ -12,10 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote
 
-from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Outgoing, Page, Shown, Snapshots
+from gateway.catalogs.catalog import (
+    Birth,
+    Change,
+    ChangedBy,
+    Configuration,
+    Loaded,
+    Outgoing,
+    Page,
+    Shown,
+    Snapshots,
+)
 from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
@@ -40,6 +50,8 @@ NAMES_MAX: Final = 1_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestCatalog:
     """One alias of one tenant, for one request: `onward` is what the request carries to the upstream."""
+
+    changed_by: ClassVar[Literal[ChangedBy.REQUEST]] = ChangedBy.REQUEST
 
     upstream: Upstream
     onward: Onward

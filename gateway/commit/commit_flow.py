@@ -36,10 +36,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 from uuid import UUID
 
-from gateway.catalogs.catalog import Change, Forwards, Loaded, SwapsPointer
+from gateway.catalogs.catalog import Change, ChangedBy, Loaded
 from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import change
@@ -125,11 +125,18 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         await _check_permitted(gateway, state, requested)
         raise
     done(MutationStage.CATALOG)
-    queues = TargetQueues() if gateway.judge.is_known_refused(state, _unjudged(requested)) else gateway.queues
+    unjudged = _unjudged(requested)
+    queues = TargetQueues() if gateway.judge.is_known_refused(state, unjudged) else gateway.queues
     async with queues.turn(principal.log_id, mutation.target) as turn:
         state = gateway.rules_at_arrival(arrived)  # the credentials may have expired while this one waited
         flow = _Flow(
-            gateway=gateway, log_id=principal.log_id, requested=requested, catalog=catalog, turn=turn, done=done
+            gateway=gateway,
+            log_id=principal.log_id,
+            requested=requested,
+            unjudged=unjudged,
+            catalog=catalog,
+            turn=turn,
+            done=done,
         )
         changed = await flow.run(state, row=arrived.table if mutation.target == path else None)
     done(MutationStage.ANSWER)
@@ -175,6 +182,7 @@ class _Flow:
     gateway: Gateway
     log_id: int
     requested: Requested
+    unjudged: JudgedRequest
     catalog: Adapter
     turn: Turn
     done: Done
@@ -242,13 +250,13 @@ class _Flow:
 
     async def _judge(self, state: ControlState, plan: _Plan) -> Judgement:
         """Step 10. Without a result there is nothing for policies: access alone says whether the caller learns why."""
-        judge = self.gateway.judge
-        request = replace(_unjudged(self.requested), table=plan.loaded.metadata)
+        judge, table = self.gateway.judge, plan.loaded.metadata
         match plan:
             case _Feasible(change=planned):
-                judgement = await judge.access_and_policies(state, replace(request, result=planned.metadata))
+                request = replace(self.unjudged, table=table, result=planned.metadata)
+                judgement = await judge.access_and_policies(state, request)
             case _Infeasible():
-                judgement = await judge.access(state, request)
+                judgement = await judge.access(state, replace(self.unjudged, table=table))
         judge.count_failures(judgement)
         return judgement
 
@@ -273,14 +281,11 @@ class _Flow:
                     is_last=is_last,
                     done=self.done,
                 )
-                match self.catalog:
-                    case SwapsPointer() as catalog:
-                        return await swap(catalog, approved)
-                    case Forwards() as catalog:
-                        with self.turn.ending_after(FORWARD_TURN_S):
-                            return await forward(catalog, approved)
-                    case _:
-                        assert_never(self.catalog)
+                catalog = self.catalog
+                if catalog.changed_by is ChangedBy.GUARD:
+                    return await swap(catalog, approved)
+                with self.turn.ending_after(FORWARD_TURN_S):
+                    return await forward(catalog, approved)
 
     async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:
         """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
