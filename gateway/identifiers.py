@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -26,6 +27,10 @@ from ledger.format.events import Identifier
 NAME_LENGTH_MAX: Final = 255
 NAMESPACE_LEVELS_MAX: Final = 16
 NAMESPACE_SEPARATOR: Final = "\x1f"
+TARGETS_MAX: Final = 4_096
+"""Targets of which the parsed path is kept."""
+KEPT_LENGTH_MAX: Final = 256
+"""Characters of a path whose target is kept: together some MiB."""
 
 _ALIAS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _UNREADABLE: Final = {
@@ -195,3 +200,20 @@ def parse_name_segment(segment: str, *, field: str = "table") -> str:
         BadRequestError: if it is not a name.
     """
     return parse_name(decode_segment(segment, field=field), field=field)
+
+
+def parse_target(alias: str, namespace: str | None, name: str | None) -> Target:
+    """
+    Return what the raw segments of a path name.
+
+    Raises:
+        BadRequestError: if one is not a name.
+    """
+    length = len(alias) + len(namespace or "") + len(name or "")
+    return (_kept_target if length <= KEPT_LENGTH_MAX else _kept_target.__wrapped__)(alias, namespace, name)
+
+
+@lru_cache(maxsize=TARGETS_MAX)
+def _kept_target(alias: str, namespace: str | None, name: str | None) -> Target:
+    levels = () if namespace is None else parse_namespace_segment(namespace)
+    return Target(alias=parse_alias(alias), namespace=levels, name=None if name is None else parse_name_segment(name))

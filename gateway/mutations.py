@@ -9,7 +9,7 @@ treated alike from here on. Unknown updates and requirements are refused by name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ class Operation(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
     """
-    One mutation of one table or namespace.
+    One mutation of one table or namespace; `actions` are its actions in Nessie's vocabulary, sorted.
 
     `create` is the body of a createTable, `requirements` and `updates` those of a commit, `properties` and `removals`
     those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`.
@@ -62,11 +62,10 @@ class Mutation:
     updates: tuple[Update, ...] = ()
     properties: Mapping[str, str] | None = None
     removals: tuple[str, ...] = ()
+    actions: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """Return its actions in Nessie's vocabulary, sorted."""
-        return access_actions(self._view(()))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "actions", access_actions(self._view(())))
 
     @property
     def creates(self) -> bool:

@@ -8,13 +8,13 @@ tables with older decisions, the location of the metadata file implies the place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
-from gateway.catalogs.places import StoragePlace, parse_place
+from gateway.catalogs.places import PLACE_LENGTH_MAX, StoragePlace, parse_place
 from gateway.errors import BadRequestError
 from gateway.metadata.paths import path_properties
 from ledger.errors import FormatError
@@ -32,8 +32,8 @@ def table_places(metadata: Mapping[str, Any] | None) -> list[StoragePlace]:
     """
     if metadata is None:
         return []
-    texts = [metadata["location"], *path_properties(metadata.get("properties", {})).values()]
-    return _outermost(place for text in texts if (place := _place(text)) is not None)
+    texts = (metadata["location"], *path_properties(metadata.get("properties", {})).values())
+    return list(_places_of(texts) if sum(map(len, texts)) <= PLACE_LENGTH_MAX else _places_of.__wrapped__(texts))
 
 
 def expected_places(metadata_location: str) -> list[StoragePlace]:
@@ -59,9 +59,8 @@ def place_digests(places: Iterable[StoragePlace]) -> dict[str, list[bytes]]:
     """
     Return the stored and indexed form of places: their digests, and those of all folders above them.
     """
-    known = list(places)
-    folders = {digest for place in known for digest in place.folder_digests()}
-    return {"places": sorted(place.digest() for place in known), "folders": sorted(folders)}
+    own, folders = _digests(tuple(places))
+    return {"places": list(own), "folders": list(folders)}
 
 
 def format_places(places: Iterable[StoragePlace]) -> bytes:
@@ -93,6 +92,17 @@ def _outermost(places: Iterable[StoragePlace]) -> list[StoragePlace]:
         if not any(one.holds(place) for one in found):
             found.append(place)
     return found
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _places_of(texts: tuple[str, ...]) -> tuple[StoragePlace, ...]:
+    return tuple(_outermost(place for text in texts if (place := _place(text)) is not None))
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _digests(places: tuple[StoragePlace, ...]) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    folders = {digest for place in places for digest in place.folder_digests()}
+    return sorted(place.digest() for place in places), sorted(folders)
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)

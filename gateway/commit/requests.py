@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.catalogs.onward import Onward
 from gateway.errors import BadRequestError, TooLargeError
-from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
+from gateway.identifiers import Target, parse_target
 from gateway.mutations import Operation
 
 CONTENT_LENGTH_DIGITS_MAX: Final = 18
@@ -56,9 +56,7 @@ class Request:
         Raises:
             BadRequestError: if a segment is not a name.
         """
-        namespace = () if self.namespace_segment is None else parse_namespace_segment(self.namespace_segment)
-        name = None if self.name_segment is None else parse_name_segment(self.name_segment)
-        return Target(alias=parse_alias(self.alias_segment), namespace=namespace, name=name)
+        return parse_target(self.alias_segment, self.namespace_segment, self.name_segment)
 
     def table(self) -> Target | None:
         """Return the table that the path names; None if it names none, or is malformed (`target` says how)."""

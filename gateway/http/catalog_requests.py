@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -24,15 +23,11 @@ from gateway.commit.requests import parse_content_length
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
-from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
+from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
 
 CLIENT_LENGTH_MAX: Final = 200
-TARGETS_MAX: Final = 4_096
-"""Targets of which the parsed path is kept."""
-KEPT_LENGTH_MAX: Final = 256
-"""Characters of a path whose target is kept: together some MiB."""
 
 _HOPS: Final = HOPS_HEADER.lower().encode()
 _DELEGATION: Final = DELEGATION_HEADER.lower().encode()
@@ -118,21 +113,7 @@ async def reader(
 def _target(asked: Asked, alias: str, namespace: str | None, table: str | None) -> Target:
     if namespace is None:
         return Target(alias=parse_alias(alias), namespace=reads.parse_parent(asked.parameter("parent")))
-    parse = parse_target if len(asked.path) <= KEPT_LENGTH_MAX else parse_target.__wrapped__
-    return parse(alias, namespace, table)
-
-
-@lru_cache(maxsize=TARGETS_MAX)
-def parse_target(alias: str, namespace: str, table: str | None) -> Target:
-    """
-    Return what the raw segments of a path name.
-
-    Raises:
-        BadRequestError: if one is not a name.
-    """
-    levels = parse_namespace_segment(namespace)
-    name = None if table is None else parse_name_segment(table)
-    return Target(alias=parse_alias(alias), namespace=levels, name=name)
+    return parse_target(alias, namespace, table)
 
 
 async def change(

@@ -14,7 +14,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -33,6 +33,8 @@ from ledger.format.json_object import parse_object
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
+FOLDERS_MAX: Final = 1_024
+"""Folders of catalogs whose path is kept."""
 
 _Key: TypeAlias = tuple[str, str]
 """Location and SHA-256 (hex)."""
@@ -128,7 +130,7 @@ class MetadataFiles:
         return written
 
     async def _write(self, location: str, data: bytes, within: str) -> None:
-        path, root = local_path(location), local_path(within)
+        path, root = local_path(location), _local_folder(within)
         if path is not None and root is not None:
             await self._local.write(NewFile(path=path, data=data, within=root))
         else:
@@ -223,3 +225,6 @@ def local_path(location: str) -> Path | None:
     """
     parts = urlsplit(location)
     return Path(parts.path) if parts.scheme == "file" else Path(location) if not parts.scheme else None
+
+
+_local_folder: Final = lru_cache(maxsize=FOLDERS_MAX)(local_path)
