@@ -51,6 +51,7 @@ class KeyFiles:
 
     def __init__(self, path: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
         self.path = path
+        self._prefix = f"{path}{os.sep}"
         self._lock_wait_s = lock_wait_s
 
     def version(self, name: str) -> FileVersion:
@@ -61,7 +62,7 @@ class KeyFiles:
             SubjectKeysError: if the folder cannot be read.
         """
         try:
-            return _version(os.stat(self.path / name))  # noqa: PTH116  (for every part; half as long as Path.stat)
+            return _version(os.stat(self._prefix + name))  # noqa: PTH116  (for every part; a third as long as Path.stat)
         except FileNotFoundError:
             return NO_FILE
         except OSError as error:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -61,7 +60,7 @@ class Sealer:
         Raises:
             SubjectKeysError: if the keys cannot be used, or not within `timeout_s`; nothing may be appended then.
         """
-        subjects = {part.subject for part in _parts(group) if part.subject is not None and part.subject != SYSTEM_ACTOR}
+        subjects = _subjects(group)
         if not subjects:
             return group
         keys: dict[str, DataKey] = {}
@@ -73,10 +72,12 @@ class Sealer:
                 keys[subject] = key
         if missing:
             keys |= await self._fetched(missing, timeout_s)
-        return replace(
-            group,
-            then=tuple(self._seal_event(event, keys) for event in group.then),
-            otherwise=tuple(self._seal_event(event, keys) for event in group.otherwise),
+        return Group(
+            id=group.id,
+            then=tuple([self._seal_event(event, keys) for event in group.then]),
+            otherwise=tuple([self._seal_event(event, keys) for event in group.otherwise]),
+            guard=group.guard,
+            as_of=group.as_of,
         )
 
     async def _fetched(self, subjects: Sequence[str], timeout_s: float) -> dict[str, DataKey]:
@@ -100,7 +101,16 @@ class Sealer:
     def _seal_event(self, event: PreparedEvent, keys: Mapping[str, DataKey]) -> PreparedEvent:
         if not event.parts:
             return event
-        return replace(event, parts=tuple(self._seal_part(part, keys) for part in event.parts))
+        return PreparedEvent(
+            type=event.type,
+            version=event.version,
+            key=event.key,
+            actor=event.actor,
+            data=event.data,
+            event=event.event,
+            parts=tuple([self._seal_part(part, keys) for part in event.parts]),
+            is_control=event.is_control,
+        )
 
     def _seal_part(self, part: Part, keys: Mapping[str, DataKey]) -> Part:
         if part.subject is None or (key := keys.get(part.subject)) is None:
@@ -115,6 +125,11 @@ class Sealer:
         )
 
 
-def _parts(group: Group) -> Iterator[Part]:
-    for event in (*group.then, *group.otherwise):
-        yield from event.parts
+def _subjects(group: Group) -> set[str]:
+    """Return whom the parts of a group are about."""
+    return {
+        part.subject
+        for event in (*group.then, *group.otherwise)
+        for part in event.parts
+        if part.subject is not None and part.subject != SYSTEM_ACTOR
+    }

@@ -77,9 +77,9 @@ def format_time(t: datetime) -> str:
     Raises:
         NotCanonicalError: if `t` is naive or not in UTC.
     """
-    if t.utcoffset() != timedelta(0):
+    if t.tzinfo is not UTC and t.utcoffset() != timedelta(0):
         raise NotCanonicalError(f"time: expected an aware datetime in UTC, found {t!r}")
-    return t.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return t.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def parse_time(text: str) -> datetime:
@@ -91,10 +91,10 @@ def parse_time(text: str) -> datetime:
     """
     expected = "YYYY-MM-DDTHH:MM:SS.ffffffZ"
     try:
-        t = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=UTC)
+        t = datetime.fromisoformat(text)
     except ValueError as error:
         raise FormatError("time", expected=expected, found=text) from error
-    if format_time(t) != text:
+    if t.tzinfo is not UTC or format_time(t) != text:
         raise FormatError("time", expected=expected, found=text)
     return t
 

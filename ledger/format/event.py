@@ -115,18 +115,21 @@ def prepare(event: Event) -> PreparedEvent:
     _check_parts(parts)
     # Encoded at its place in the entry, so that its depth counts from there: the whole entry must be canonical.
     data = canonical.encode({"event": {"data": event.data}})[len(_BEFORE_DATA) : -len(_AFTER_DATA)]
-    head = canonical.encode({"actor": event.actor})
-    tail = canonical.encode(
-        {
-            "key": event.key,
-            "occurred_at": canonical.format_time(event.occurred_at),
-            "parts": [[part.name, commitment(salt=part.salt, payload=part.payload).hex()] for part in parts],
-            "type": event.type,
-            "version": event.version,
-        }
+    # Member names sort as actor < data < key < …, and of the other members only a key may need escapes: the pieces join
+    # to one canonical object.
+    commitments = ",".join(
+        [f'["{part.name}","{commitment(salt=part.salt, payload=part.payload).hex()}"]' for part in parts]
     )
-    # Member names sort as actor < data < key < …, so the three canonical pieces join to one canonical object.
-    encoded = head[:-1] + b',"data":' + data + b"," + tail[1:]
+    tail = (
+        f',"occurred_at":"{canonical.format_time(event.occurred_at)}","parts":[{commitments}],"type":"{event.type}",'
+        f'"version":{canonical.encode(event.version).decode()}}}'
+    )
+    encoded = b'{"actor":"%b","data":%b,"key":%b%b' % (
+        event.actor.encode(),
+        data,
+        canonical.encode(event.key),
+        tail.encode(),
+    )
     if len(encoded) > EVENT_SIZE_BYTES_MAX:
         raise LimitExceededError(f"event {event.type}, bytes", found=len(encoded), limit=EVENT_SIZE_BYTES_MAX)
     return PreparedEvent(
