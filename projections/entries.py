@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+import orjson
+
 from ledger.errors import FormatError
+from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import Part, is_control
@@ -34,6 +37,9 @@ from projections.errors import UnknownControlError
 PRINCIPAL: Final = "principal"
 """The payload part of a decision that names the principal."""
 
+_JSON_OPTIONS: Final = orjson.OPT_STRICT_INTEGER | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_ESCAPED_NUL: Final = rb"\u0000"
+"""How JSON spells U+0000; in the bytes of a text with a backslash, too, which then costs a second encoding."""
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -166,3 +172,22 @@ def storable_json(value: Json) -> Json:
     if isinstance(value, Sequence):
         return [storable_json(item) for item in value]
     return value
+
+
+def encode_json(value: Json) -> str:
+    """
+    Return `value` as JSON for a parameter of a statement, every text in it storable.
+
+    The server parses it and keeps no spelling of it, so it is not canonical: to check that would cost most of a row's
+    time.
+
+    Raises:
+        NotCanonicalError: if `value` is no JSON.
+    """
+    try:
+        data = orjson.dumps(value, option=_JSON_OPTIONS)
+    except orjson.JSONEncodeError:  # a lone surrogate, or a mapping that is no dict
+        data = _ESCAPED_NUL
+    if _ESCAPED_NUL in data:
+        data = canonical.encode(storable_json(value))
+    return data.decode()

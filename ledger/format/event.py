@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, unquote
@@ -44,6 +45,8 @@ PART_NAME_FORM: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 """The forms of an event's texts. `prepare` enforces them, and `parse_entry` refuses others."""
 
 _KIND = re.compile(r"[a-z][a-z_]*")
+_KEYS_CACHED: Final = 4_096
+"""The same tables occur again and again, and percent-encoding is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +217,7 @@ def format_key(kind: str, segments: Iterable[str]) -> str:
         raise FormatError("event key", expected="segments with a UTF-8 form", found=names) from error
 
 
+@lru_cache(maxsize=_KEYS_CACHED)
 def parse_key(key: str) -> tuple[str, tuple[str, ...]]:
     """
     Return the kind and the segments of an event key.

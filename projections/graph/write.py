@@ -17,11 +17,10 @@ from uuid import UUID
 from psycopg import AsyncCursor, sql
 
 from ledger.errors import NotCanonicalError
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.entries import PrincipalsErased
+from projections.entries import PrincipalsErased, encode_json
 from projections.graph.changes import OF_TABLE, Edge, GraphChanges, Vertex, governing_edges, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.keys import bounded_key
@@ -199,7 +198,7 @@ def agtype(value: Json) -> str:
     """
     Return `value` as agtype text. AGE reads JSON as agtype, since a type suffix is only ever outside of a string.
     """
-    return canonical.encode(value).decode()
+    return encode_json(value)
 
 
 async def digest_graph(connection: Connection, graph: str, digest: GenerationDigest) -> None:

@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
+from projections.entries import encode_json
 from projections.lineage.changes import Pair
 from projections.processing.projection import Transaction
 
@@ -140,7 +140,7 @@ class AcyclicEdges:
         Insert the edges that are drawn, each once, with a count of 0.
         """
         if self.pending:
-            rows = canonical.encode(self.pending).decode()
+            rows = encode_json(self.pending)
             where = generation_of(self.transaction)
             await self.transaction.connection.execute(QUERIES["insert_edges"], {**where, "rows": rows})
             self.pending.clear()

@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.events import LineageReceived
-from projections.entries import LogEntry, storable_json
+from projections.entries import LogEntry, encode_json
 from projections.lineage import rows
 from projections.lineage.changes import LineageChanges, Lookups, ResolvedEvent, changes_of, lookups_of
 from projections.lineage.datasets import KnownCatalog, KnownTables
@@ -154,5 +153,5 @@ async def _write_events(transaction: Transaction, events: Sequence[ResolvedEvent
 
 async def _execute(transaction: Transaction, query: str, values: Sequence[Json]) -> None:
     if values:
-        text = canonical.encode(storable_json(values)).decode()
+        text = encode_json(values)
         await transaction.connection.execute(QUERIES[query], {**generation_of(transaction), "rows": text})

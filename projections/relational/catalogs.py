@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.events import CatalogCreated, CatalogRetired
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
 from ledger.store.session import Connection
 from projections.egress.rules import EgressRules
-from projections.entries import LogEntry, storable_json
+from projections.entries import LogEntry, encode_json
 from projections.errors import ProjectionError
 from projections.lake.storage import SecretStore, Storage
 from projections.processing.digest import GenerationDigest
@@ -64,7 +63,7 @@ class CatalogsProjection:
                 case _:
                     pass  # not about a catalog
         if created:
-            rows = canonical.encode(storable_json(created)).decode()
+            rows = encode_json(created)
             await transaction.connection.execute(QUERIES["insert_created"], {**_where(transaction), "rows": rows})
         if retired:
             await transaction.connection.execute(QUERIES["retire"], {**_where(transaction), "aliases": retired})

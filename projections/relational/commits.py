@@ -20,7 +20,7 @@ from ledger.format.entry import Entry
 from ledger.format.events import CommitDecided, CommitSettled, PayloadErased
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.entries import LogEntry, decision_of, principals_erased, read_principal, storable_json
+from projections.entries import LogEntry, decision_of, encode_json, principals_erased, read_principal
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
 
@@ -180,7 +180,7 @@ def _settled_row(entry: Entry, event: CommitSettled, decision: UUID) -> Json:
 
 
 async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -> None:
-    text = canonical.encode(storable_json(rows)).decode()
+    text = encode_json(rows)
     await transaction.connection.execute(QUERIES[query], {**_where(transaction), "rows": text})
 
 

@@ -16,11 +16,10 @@ from uuid import UUID
 
 from psycopg import sql
 
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.entries import LogEntry, storable_json
+from projections.entries import LogEntry, encode_json
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
 from projections.relational.finding_rows import rows_of
@@ -241,7 +240,7 @@ async def read_sources(connection: Connection) -> list[TriggerCounts]:
 
 async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -> None:
     if rows:
-        text = canonical.encode(storable_json(rows)).decode()
+        text = encode_json(rows)
         await transaction.connection.execute(QUERIES[query], {**_where(transaction), "rows": text})
 
 

@@ -30,7 +30,7 @@ from ledger.format.events import (
 )
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.entries import LogEntry
+from projections.entries import LogEntry, encode_json
 from projections.exposition import Metric, MetricKind, Sample
 from projections.processing import cursors
 from projections.processing.digest import GenerationDigest, time_text
@@ -285,7 +285,7 @@ def _as_json(value: Any) -> Json:
 
 async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -> None:
     if rows:
-        text = canonical.encode(rows).decode()
+        text = encode_json(rows)
         await transaction.connection.execute(QUERIES[query], {**_where(transaction), "rows": text})
 
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ledger.errors import FormatError
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.event import parse_key
 from ledger.format.events import (
@@ -35,7 +34,7 @@ from ledger.format.events import (
 )
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.entries import LogEntry, storable, storable_json
+from projections.entries import LogEntry, encode_json, storable
 from projections.keys import bounded_name, table_key
 from projections.processing.projection import Transaction
 
@@ -229,7 +228,7 @@ async def write_names(transaction: Transaction, projection: str, names: TableNam
         }
         for name in names.changes()
     ]
-    text = canonical.encode(storable_json(rows)).decode()
+    text = encode_json(rows)
     await transaction.connection.execute(QUERIES["upsert_names"], {**_where(transaction, projection), "rows": text})
 
 

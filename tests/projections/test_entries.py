@@ -5,20 +5,24 @@ What a projection is handed, and what it must not be handed.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.errors import FormatError
+from ledger.errors import FormatError, NotCanonicalError
 from ledger.format.event import Part
 from ledger.format.events import CommitDecided
-from projections.entries import read_log_entry, read_principal, storable, storable_json
+from projections.entries import encode_json, read_log_entry, read_principal, storable, storable_json
 from projections.errors import UnknownControlError
 
 if TYPE_CHECKING:
+    from ledger.format.canonical import Json
     from testkit.projections.story import Story
 
 
@@ -82,3 +86,24 @@ def test_storable_text_differs_only_where_postgresql_cannot_hold_it(text: str) -
 
 def test_every_text_in_a_value_is_made_storable() -> None:
     assert storable_json({"a": ["\x00", 1, None, {"b": "\ud800"}]}) == {"a": ["\ufffd", 1, None, {"b": "\ufffd"}]}
+
+
+TEXTS = st.text() | st.sampled_from(["\x00", "\ud800", "\\u0000", "\\\x00", "a\U0001f600"])
+LEAVES = TEXTS | st.integers(-(2**53) + 1, 2**53 - 1) | st.booleans() | st.none()
+
+
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abc"), inner)))
+def test_a_row_is_encoded_as_its_storable_value(value: Json) -> None:
+    text = encode_json(value)
+    assert json.loads(text) == storable_json(value)
+    text.encode()
+
+
+def test_tuples_and_read_only_mappings_are_encoded() -> None:
+    assert json.loads(encode_json([MappingProxyType({"a": ("b", "\x00")})])) == [{"a": ["b", "\ufffd"]}]
+
+
+@pytest.mark.parametrize("value", [datetime(2026, 1, 1, tzinfo=UTC), object(), 2**53])
+def test_what_is_no_json_is_not_encoded(value: Any) -> None:
+    with pytest.raises(NotCanonicalError):
+        encode_json([value])
