@@ -18,7 +18,12 @@ from ledger.store.session import Connection
 POLL_S: Final = 1.0
 """How often a loop polls: a notification can be missed, and other processes leave work."""
 PAUSE_S: Final = 0.02
-"""The least pause between two polls that found nothing, however many notifications come: each poll is a query."""
+"""The least pause between two polls for what a process knows to be under way."""
+PACE_S: Final = 0.25
+"""
+The least pause after a poll that found nothing, however many notifications come: each poll is a query, and nearly all
+that is appended while tables are written concerns no handler. The first notification after a rest is followed at once.
+"""
 
 STATEMENT_TIMEOUT_S: Final = 60
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30

@@ -10,8 +10,8 @@ that derive from them. So nothing is lost or duplicated, however many workers an
 A handler that contacts hosts of tenants is not called for such messages here: they are deferred in the same transaction
 and handled apart (`deferred_runner.py`), so that no host holds up a log or a worker.
 
-A worker waits for a notification and polls every second as well. After a lost connection it reconnects with back-off;
-corruption ends `run`.
+A worker waits for a notification and polls every second as well; it polls at most every 250 ms while it finds nothing.
+After a lost connection it reconnects with back-off; corruption ends `run`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import psycopg
 
 from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.session import Connection, Outage
-from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading, pass_on
+from streams.connections import PACE_S, PAUSE_S, POLL_S, connect_following, connect_reading, pass_on
 from streams.errors import StreamError, TransientError
 from streams.execution import HANDLE_TIMEOUT_S, BatchOutcome, HandledBatch, handle_batch
 from streams.handler import Append, DeferringHandler, Handler, HostHandler
@@ -184,7 +184,7 @@ class HandlerRunner:
             self._outage.recovered()
             if is_busy:
                 continue
-            await wait_for_any(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
+            await wait_for_any(stop, None, timeout_s=min(PACE_S, self._poll_s))
             await wait_for_any(stop, wake, timeout_s=self._poll_s)
 
     async def _turn(self, session: _Session, *, log_id: int | None = None) -> bool:

@@ -21,7 +21,7 @@ from ledger.errors import GroupMismatchError, LedgerError
 from ledger.format.sequence import Group
 from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.session import Connection, Outage
-from streams.connections import PAUSE_S, POLL_S, connect_storing, pass_on
+from streams.connections import PACE_S, POLL_S, connect_storing, pass_on
 from streams.errors import StreamError, TransientError
 from streams.execution import UNAVAILABLE
 from streams.handler import Append
@@ -121,7 +121,7 @@ class Sender:
                         outage.recovered()
                         if is_busy:
                             continue
-                        await wait_for_any(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
+                        await wait_for_any(stop, None, timeout_s=min(PACE_S, self._poll_s))
                         await wait_for_any(stop, wake, timeout_s=self._poll_s)
             except psycopg.Error as error:
                 outage.failed(error)

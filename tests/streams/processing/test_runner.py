@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -62,6 +63,22 @@ async def test_a_running_runner_wakes_at_the_doorbell_for_logs_old_and_new(world
     assert sum(turn.groups for turn in turns) == sum(turn.outbox for turn in turns) == 10
     for log in logs:
         await check_answers(world, log)
+
+
+def has_handled(handler: Answering, messages: int) -> bool:
+    return len(handler.handled) == messages
+
+
+async def test_what_comes_in_the_pause_after_a_poll_that_found_nothing_is_handled_after_it(world: World) -> None:
+    log = await world.new_log()
+    handler, wake = Answering(), asyncio.Event()
+    runner = world.runner(handler, workers=1, poll_s=3_600)
+    async with running(runner, wake):
+        for number in range(1, 6):
+            await world.ask(log, 1)
+            wake.set()  # once: nothing else wakes the runner, whether it pauses or rests
+            await until(partial(has_handled, handler, number))
+    await check_answers(world, log)
 
 
 async def test_a_running_runner_looks_for_itself_when_no_doorbell_rings(world: World) -> None:
