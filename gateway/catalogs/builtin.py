@@ -114,6 +114,7 @@ class BuiltinCatalog:
             namespace_exists=True,
             metadata=metadata,
             metadata_location=pointer.metadata_location,
+            metadata_sha256=pointer.metadata_sha256,
             places=pointer.places,
         )
 
@@ -164,12 +165,20 @@ class BuiltinCatalog:
         return self._shown.show_metadata(change.metadata or {}, location)
 
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
-        """Return the table as `load` finds it once `change`, made from `loaded`, is made."""
+        """
+        Return the table as `load` finds it now that `change`, made from `loaded`, is made.
+
+        What was kept of it as it was `loaded` is dropped: nobody loads that again. Kept until there is no room, it
+        would be most of what the process holds, and of what its garbage collections look through.
+        """
+        if loaded.metadata_location is not None and loaded.metadata_sha256 is not None:
+            self._shown.drop(Written(location=loaded.metadata_location, sha256=loaded.metadata_sha256))
         places = self.changed_places(loaded, change)
         return Loaded(
             namespace_exists=True,
             metadata=change.metadata,
             metadata_location=written.location,
+            metadata_sha256=written.sha256,
             places=loaded.places if places is None else place_digests(places)["places"],
         )
 

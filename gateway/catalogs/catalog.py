@@ -31,7 +31,8 @@ class Loaded:
 
     `namespace_exists`: whether the namespace that would hold the target (or is the target) exists. Only for a
     namespace: `parent_exists`, whether its parent exists, and `is_empty`; a foreign catalog checks both itself.
-    `places` are the digests of a table's places as its row has them; None if it has no row.
+    `places` are the digests of a table's places as its row has them, `metadata_sha256` (hex) is that of its metadata
+    file; None if it has no row.
     """
 
     namespace_exists: bool
@@ -39,6 +40,7 @@ class Loaded:
     is_empty: bool = True
     metadata: Mapping[str, Any] | None = None
     metadata_location: str | None = None
+    metadata_sha256: str | None = None
     properties: Mapping[str, str] | None = None
     places: Sequence[bytes] | None = None
 
@@ -219,7 +221,11 @@ class SwapsPointer(Catalog, Protocol):
         """
 
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
-        """Return the target as `load` finds it once `change`, made from `loaded`, is made."""
+        """
+        Return the target as `load` finds it now that `change`, made from `loaded`, is made.
+
+        What was kept of it as it was `loaded` is dropped: nobody loads that again.
+        """
 
     def show_written(self, written: Written) -> Shown:
         """Return the table of a file that `write` has returned as engines see it, also when they load it next."""

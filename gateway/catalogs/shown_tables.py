@@ -54,6 +54,12 @@ class ShownTables:
         kept = self._files.answers.keep(key, self._body(written.data, written.location))
         return Shown(kept.body, kept.etag)
 
+    def drop(self, written: Written) -> None:
+        """Keep no longer what is kept of a metadata file that its table does not name any more."""
+        self._files.drop(written)
+        for snapshots in Snapshots:
+            self._files.answers.drop(self._key(written.location, written.sha256, snapshots))
+
     def show_metadata(self, metadata: Mapping[str, Any], location: str | None) -> Shown:
         """Return a table with this metadata; one that was only staged has no `location`."""
         return Shown(self._body(orjson.dumps(metadata), location))

@@ -136,6 +136,11 @@ class MetadataFiles:
         else:
             await asyncio.to_thread(_write, self._io(location), location, data)
 
+    def drop(self, written: Written) -> None:
+        """Cache the metadata of a file no longer, if it is cached; it is read again if somebody asks for it."""
+        size_bytes, _ = self._cache.pop((written.location, written.sha256), (0, {}))
+        self._cached_bytes -= size_bytes
+
     async def delete(self, written: Written) -> None:
         """
         Delete a metadata file that the log is known not to name; one that is gone already is no error.
@@ -143,8 +148,7 @@ class MetadataFiles:
         Raises:
             MetadataFileError: if it cannot be deleted.
         """
-        size_bytes, _ = self._cache.pop((written.location, written.sha256), (0, {}))
-        self._cached_bytes -= size_bytes
+        self.drop(written)
         path = local_path(written.location)
         delete = partial(self._io(written.location).delete, written.location) if path is None else path.unlink
         await asyncio.to_thread(_delete, delete, written.location)

@@ -59,6 +59,12 @@ class KeptAnswers:
             self._kept.move_to_end(key)
         return kept
 
+    def drop(self, key: AnswerKey) -> None:
+        """Keep the answer made of `key` no longer, if it is kept."""
+        dropped = self._kept.pop(key, None)
+        if dropped is not None:
+            self._kept_bytes -= len(dropped.body)
+
     def keep(self, key: AnswerKey, body: bytes) -> KeptAnswer:
         """Return the answer with its tag, and keep it, unless it alone is over the bound."""
         answer = KeptAnswer(key.etag(), body)

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.commit.events import INPUTS_SIZE_BYTES_MAX
 from gateway.commit.metrics import MutationStage
+from gateway.metadata.files import MetadataFileError
 from ledger.format.entry import Branch
 from testkit.gateway.log_contents import check_agreement, live_rows, path_of, read_stored, words
 from testkit.gateway.sales import (
@@ -102,6 +103,18 @@ def counted_stages(gateway: Gateway) -> dict[MutationStage, int]:
     lines = gateway.app.state.measures.text().splitlines()
     counted = [line.removeprefix(name) for line in lines if line.startswith(name)]
     return {MutationStage(line.split('"')[1]): int(float(line.split()[-1])) for line in counted}
+
+
+async def test_what_a_commit_replaces_is_not_kept_in_memory(sales: Gateway) -> None:
+    files, before = sales.services.gateway.catalogs.files, await location_of_orders(sales)
+    kept = path_of(before).read_bytes()
+    assert (await sales.http.get(ORDERS)).status_code == 200
+    assert (await sales.http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
+    path_of(before).unlink()
+    with pytest.raises(MetadataFileError):
+        await files.read(before, digest=sha256(kept).hexdigest())
+    path_of(before).write_bytes(kept)
+    assert (await sales.http.get(ORDERS)).json()["metadata"]["properties"]["owner"] == "ada"
 
 
 async def test_a_commit_that_changes_nothing_writes_nothing(sales: Gateway) -> None:

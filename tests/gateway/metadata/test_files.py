@@ -86,6 +86,16 @@ async def test_no_more_is_remembered_than_fits(warehouse: str) -> None:
     assert (await files.read(large.location, digest=large.sha256))["note"]
 
 
+async def test_what_is_dropped_is_read_again_if_somebody_asks_for_it(warehouse: str) -> None:
+    files = MetadataFiles()
+    written = await files.write(f"{warehouse}/m.json", METADATA, within=warehouse)
+    for _ in range(2):
+        files.drop(written)
+    found = await files.read(written.location, digest=written.sha256)
+    assert found == METADATA
+    assert found is not METADATA
+
+
 async def test_a_file_is_never_written_over(warehouse: str) -> None:
     files = MetadataFiles()
     location = f"{warehouse}/00000-x.metadata.json"

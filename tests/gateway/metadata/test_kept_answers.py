@@ -25,6 +25,16 @@ def test_answers_are_kept_up_to_a_bound_the_last_used_ones() -> None:
     assert [kept.get(key(number)) is not None for number in range(5)] == [False, False, False, False, True]
 
 
+def test_an_answer_that_is_dropped_makes_room() -> None:
+    kept = KeptAnswers(kept_bytes_max=100)
+    for number in range(2):
+        kept.keep(key(number), b"x" * 50)
+    for _ in range(2):
+        kept.drop(key(0))
+    kept.keep(key(2), b"x" * 50)
+    assert [kept.get(key(number)) is not None for number in range(3)] == [False, True, True]
+
+
 def test_each_thing_that_an_answer_is_made_of_is_in_its_tag() -> None:
     keys = [
         key(0),
