@@ -8,7 +8,7 @@ Readers never wait for that lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -95,29 +95,25 @@ async def hold_live(connection: Connection, projection: str, log_id: int) -> Liv
     Raises:
         NotProjectedError: if there is none yet.
     """
-    live = await _hold(connection, "lock_live", projection, log_id)
+    await lock_live(connection, projection, log_id)
+    live = await read_live(connection, projection, log_id)
     if live is None:
         raise NotProjectedError(f"projection {projection} of log {log_id}: expected a live generation, found none")
     return live
 
 
-async def try_hold_live(connection: Connection, projection: str, log_id: int) -> Live | None:
+async def try_hold_live(connection: Connection, projections: Iterable[str], log_id: int) -> Mapping[str, Live]:
     """
-    Lock the live generation until the transaction ends; return it, or None if another process holds it.
+    Lock the live generations of a log until the transaction ends, without those that another process holds; return them
+    by projection.
     """
-    return await _hold(connection, "try_lock_live", projection, log_id)
-
-
-async def _hold(connection: Connection, lock: str, projection: str, log_id: int) -> Live | None:
-    """Lock, then read: two statements, so that the second sees what the last holder committed, in one round trip."""
-    at = {"projection": projection, "log_id": log_id}
+    at = {"projections": list(projections), "log_id": log_id}
+    # Two statements, so that the second sees what the last holder has committed, in one round trip.
     async with connection.pipeline():
-        locked = await connection.execute(QUERIES[lock], at)
-        live = await connection.execute(QUERIES["live"], at)
-        if await locked.fetchone() is None:
-            return None
-        row = await live.fetchone()
-    return None if row is None else _live(row)
+        locked = await connection.execute(QUERIES["try_lock_live"], at)
+        live = await connection.execute(QUERIES["live_of_log"], at)
+        held = {projection for (projection,) in await locked.fetchall()}
+        return {projection: _live(row) for projection, *row in await live.fetchall() if projection in held}
 
 
 async def read_next_index(connection: Connection, projection: str, log_id: int, generation: int) -> int:

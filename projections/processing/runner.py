@@ -4,7 +4,8 @@ The runner: applies new entries to every projection of every tenant's log.
 
 One batch is one transaction: lock the live generation, read the cursor, apply the entries from there on, and move the
 cursor. A crash undoes the whole batch, so nothing is lost and nothing is applied twice, however many processes run. A
-generation that another process holds is skipped; its holder does the work.
+generation that another process holds is skipped; its holder does the work. Projections near the end of a log share a
+transaction. If that fails, each has its own: one that fails takes nothing from the others.
 
 The runner waits for a notification (`wake`) and polls every second as well, since a notification can be missed. The
 first change after a rest is applied at once. While changes keep coming, rounds begin at most every 250 ms, and each
@@ -18,13 +19,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from itertools import groupby
+from typing import Final
 
 import psycopg
 from psycopg import AsyncConnection
 
+from ledger.errors import LedgerError
 from ledger.format.events import LineageReceived
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.notifications import WakeUp, wait_for_any
@@ -144,7 +147,12 @@ class ProjectionRunner:
                     raise _stale(projection, each.log, each.version)
                 at = each.next_index
                 while at < to_index:
-                    at = (await self._advance(connection, projection, each.log, to_index, cursors.hold_live, read)).stop
+                    async with connection.transaction():
+                        live = await cursors.hold_live(connection, projection.name, log_id)
+                        if live.version != projection.version:
+                            raise _stale(projection, each.log, live.version)
+                        indices = await self._apply_batch(connection, projection, each.log, live, to_index, read)
+                    at = indices.stop
 
     async def progress(self) -> list[Progress]:
         """
@@ -159,46 +167,77 @@ class ProjectionRunner:
     async def _round(self, connection: Connection, stop: asyncio.Event) -> _Round:
         """Apply one batch to each generation that is behind."""
         done, read = _Round(), SharedEntries()
-        for each in await self._progress(connection):
-            projection = self._projections[each.projection]
-            if stop.is_set():
-                break
-            if each.generation is None:
-                await ensure(connection, projection, each.log)
-            elif each.version != projection.version or not each.lag_entries:
+        progress = await self._progress(connection)
+        for log_id, of_log in groupby(progress, key=lambda each: each.log.log_id):
+            behind: list[Progress] = []
+            for each in of_log:
+                projection = self._projections[each.projection]
+                if stop.is_set():
+                    return done
+                if each.generation is None:
+                    await ensure(connection, projection, each.log)
+                elif each.version != projection.version:
+                    continue
+                if each.lag_entries:
+                    behind.append(each)
+            if not behind:
                 continue
-            # Held: its holder does the work. Stale: since we looked, another version was switched to.
-            with suppress(_HeldByOtherError, StaleGenerationError):
-                applied = await self._apply(connection, projection, each, read)
-                done.applied += applied
-                done.backlog |= 0 < applied < each.lag_entries
-                done.awaited |= bool(applied) and read.holds(AWAITED)
+            is_near = log_id not in self.too_old_for and all(each.lag_entries <= self._batch_max for each in behind)
+            if is_near and await self._apply_together(connection, behind, read, done):
+                continue
+            for each in behind:
+                if stop.is_set():
+                    return done
+                await self._apply_alone(connection, each, read, done)
         return done
 
-    async def _apply(self, connection: Connection, projection: Projection, each: Progress, read: ReadEntries) -> int:
-        """Apply one batch of a log, unless it needs a newer version; return the number of entries."""
-        log_id = each.log.log_id
+    async def _apply_together(
+        self, connection: Connection, behind: Sequence[Progress], read: SharedEntries, done: _Round
+    ) -> bool:
+        """Apply one batch of a log to several projections in one transaction; return False if one of them fails."""
         try:
-            indices = await self._advance(connection, projection, each.log, each.size, _hold_or_pass, read)
+            await self._advance(connection, behind, read, done)
+        except (psycopg.Error, LedgerError, ProjectionError):
+            if connection.closed:
+                raise
+            return False  # whatever it is, it is met again by the projection that fails, alone
+        return True
+
+    async def _apply_alone(self, connection: Connection, each: Progress, read: SharedEntries, done: _Round) -> None:
+        """Apply one batch of a log to one projection, unless the log needs a newer version."""
+        try:
+            await self._advance(connection, [each], read, done)
         except UnknownControlError as error:
-            if log_id not in self.too_old_for:
+            if each.log.log_id not in self.too_old_for:
                 _log.warning("the projections of %s wait for a newer version: %s", each.log.origin, error)
-            self.too_old_for[log_id] = str(error)
-            return 0
-        self._on_applied(projection.name, len(indices))
-        return len(indices)
+            self.too_old_for[each.log.log_id] = str(error)
 
     async def _advance(
-        self, connection: Connection, projection: Projection, log: Log, to_index: int, hold: _Hold, read: ReadEntries
-    ) -> range:
-        """Apply one batch to the live generation in a transaction of its own; return the indices applied."""
+        self, connection: Connection, behind: Sequence[Progress], read: SharedEntries, done: _Round
+    ) -> None:
+        """Apply one batch to the live generations of a log in one transaction, but for those that others hold."""
+        applied: list[tuple[Progress, int]] = []
         async with connection.transaction():
-            live = await hold(connection, projection.name, log.log_id)
-            if live.version != projection.version:
-                raise _stale(projection, log, live.version)
-            transaction = Transaction(connection=connection, log=log, generation=live.generation, opener=self._opener)
-            stop = min(to_index, live.next_index + self._batch_max)
-            return await apply_from(live.next_index, projection, transaction, to_index=stop, read=read)
+            held = await cursors.try_hold_live(connection, [each.projection for each in behind], behind[0].log.log_id)
+            for each in behind:
+                live, projection = held.get(each.projection), self._projections[each.projection]
+                # Held by another process, which does the work; or another version was switched to since we looked.
+                if live is not None and live.version == projection.version:
+                    indices = await self._apply_batch(connection, projection, each.log, live, each.size, read)
+                    applied.append((each, len(indices)))
+                    done.awaited |= bool(indices) and read.holds(AWAITED)
+        for each, entries in applied:
+            done.applied += entries
+            done.backlog |= 0 < entries < each.lag_entries
+            self._on_applied(each.projection, entries)
+
+    async def _apply_batch(
+        self, connection: Connection, projection: Projection, log: Log, live: Live, to_index: int, read: ReadEntries
+    ) -> range:
+        """Apply one batch to a live generation, which this transaction holds; return the indices applied."""
+        transaction = Transaction(connection=connection, log=log, generation=live.generation, opener=self._opener)
+        stop = min(to_index, live.next_index + self._batch_max)
+        return await apply_from(live.next_index, projection, transaction, to_index=stop, read=read)
 
 
 @dataclass(slots=True)
@@ -213,26 +252,11 @@ class _Round:
     """Whether some of the entries are `AWAITED`."""
 
 
-class _Hold(Protocol):
-    async def __call__(self, connection: Connection, projection: str, log_id: int, /) -> Live: ...
-
-
-class _HeldByOtherError(Exception):
-    """Another process applies to this generation, or compares it: this is not a failure."""
-
-
 def _stale(projection: Projection, log: Log, version: int) -> StaleGenerationError:
     return StaleGenerationError(
         f"projection {projection.name} of {log.origin}: expected a live generation of version {projection.version}, "
         f"found {version}: replace it"
     )
-
-
-async def _hold_or_pass(connection: Connection, projection: str, log_id: int) -> Live:
-    live = await cursors.try_hold_live(connection, projection, log_id)
-    if live is None:
-        raise _HeldByOtherError
-    return live
 
 
 async def ensure(connection: Connection, projection: Projection, log: Log) -> None:

@@ -32,8 +32,15 @@ WHERE l.projection = %(projection)s AND l.log_id = %(log_id)s
 SELECT generation FROM projections.live WHERE projection = %(projection)s AND log_id = %(log_id)s FOR UPDATE
 
 -- name: try_lock_live
--- The same, or nothing if another process holds it.
-SELECT generation FROM projections.live WHERE projection = %(projection)s AND log_id = %(log_id)s FOR UPDATE SKIP LOCKED
+-- The same for several projections of a log, without those that another process holds.
+SELECT projection FROM projections.live WHERE projection = ANY(%(projections)s) AND log_id = %(log_id)s
+FOR UPDATE SKIP LOCKED
+
+-- name: live_of_log
+-- Which generations of a log are read, of these projections.
+SELECT l.projection, l.generation, c.version, c.next_index
+FROM projections.live AS l JOIN projections.cursors AS c USING (projection, log_id, generation)
+WHERE l.projection = ANY(%(projections)s) AND l.log_id = %(log_id)s
 
 -- name: insert_cursor
 -- A new generation; waits for another process that makes the same one.

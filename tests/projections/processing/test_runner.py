@@ -17,12 +17,15 @@ from ledger.format.events import CommitDecision, ProjectionAttested
 from projections.entries import LogEntry
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
 from projections.processing import cursors
+from projections.processing.generations import rebuild
 from projections.processing.projection import Projection, SharedEntries, Transaction
 from projections.processing.runner import ProjectionRunner, ensure
 from projections.relational.commits import CommitsProjection, read_commits
+from projections.relational.metrics import MetricsProjection
 from testkit.projections.story import dataset
 
 if TYPE_CHECKING:
+    from ledger.store.read import Log
     from testkit.projections.story import Story, World
 
 TIMEOUT_S = 20
@@ -261,6 +264,73 @@ async def test_a_death_between_apply_and_commit_loses_and_repeats_nothing(world:
         commits = await read_commits(connection)
     assert len(commits) == 9
     assert all(commit.outcome == "accepted" for commit in commits if commit.decision == "approved")
+
+
+async def run_once(world: World, projections: Sequence[Projection], *, batch_max: int = 250) -> None:
+    """Run until all are caught up."""
+    runner = ProjectionRunner(world.dsn, projections, batch_max=batch_max, poll_s=0.01)
+    stop = asyncio.Event()
+    running = asyncio.create_task(runner.run(stop))
+    await until(world, projections, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+
+
+async def transactions_of(world: World, log: Log) -> list[int]:
+    """Return the transactions that have moved the cursors last."""
+    async with world.as_admin() as connection:
+        query = "SELECT DISTINCT xmin::text::bigint FROM projections.cursors WHERE log_id = %s AND next_index > 0"
+        return [xmin for (xmin,) in await (await connection.execute(query, (log.log_id,))).fetchall()]
+
+
+async def test_projections_near_the_end_share_a_transaction(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 3))
+    await run_once(world, world.without_graph)
+    assert len(await transactions_of(world, log)) == 1
+    await world.append(log, told(story, 3))
+    await run_once(world, world.without_graph, batch_max=story.size)
+    assert len(await transactions_of(world, log)) == 1
+    size = story.size
+    await world.append(log, told(story, 6))
+    await run_once(world, world.without_graph, batch_max=(story.size - size) // 2)
+    async with world.as_reader(log) as connection:
+        assert len(await read_commits(connection)) == 12
+    for projection in world.without_graph:
+        assert (await rebuild(world.dsn, projection, log, append=world.attest)).compared
+
+
+class FailingMetrics(MetricsProjection):
+    """Writes what it should, and then a statement of its own is refused."""
+
+    async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
+        await super().apply(entries, transaction)
+        await transaction.connection.execute("SELECT 1 / 0")
+
+
+async def test_a_projection_that_fails_takes_nothing_from_those_it_shares_a_transaction_with(
+    world: World, story: Story
+) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 3))
+    projections: list[Projection] = [FailingMetrics(), world.commits, world.findings, world.lineage]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await ProjectionRunner(world.dsn, projections).run(asyncio.Event())
+    at = {each.projection: each.next_index for each in await world.runner().progress() if each.log == log}
+    assert at == {"commits": story.size, "findings": story.size, "graph": 0, "lineage": story.size, "metrics": 0}
+    await run_once(world, world.without_graph)
+    for projection in world.without_graph:
+        assert (await rebuild(world.dsn, projection, log, append=world.attest)).compared
+
+
+async def test_a_death_in_a_shared_transaction_loses_and_repeats_nothing(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 9))
+    dying = DyingProjection(world.database, deaths=2)
+    await run_once(world, [dying, world.metrics, world.findings, world.lineage])
+    assert dying.deaths == 0
+    for projection in world.without_graph:
+        assert (await rebuild(world.dsn, projection, log, append=world.attest)).compared
 
 
 async def test_catch_up_tells_of_a_lost_connection_and_a_second_one_goes_on(world: World, story: Story) -> None:
