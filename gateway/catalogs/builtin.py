@@ -409,7 +409,8 @@ def _metadata_folder(metadata: Mapping[str, Any]) -> str:
 
 def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
     """The places that the table did not have before."""
-    return added_places(table_places(change.metadata), table_places(loaded.metadata))
+    after, before = table_places(change.metadata), table_places(loaded.metadata)
+    return [] if after == before else added_places(after, before)
 
 
 def _names(alias: str, target: Target) -> dict[str, object]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
 from gateway.catalogs.places import PLACE_LENGTH_MAX, StoragePlace, parse_place
 from gateway.errors import BadRequestError
+from gateway.metadata.draft import TableMetadata
 from gateway.metadata.paths import path_properties
 from ledger.errors import FormatError
 
@@ -32,6 +33,15 @@ def table_places(metadata: Mapping[str, Any] | None) -> list[StoragePlace]:
     """
     if metadata is None:
         return []
+    if not isinstance(metadata, TableMetadata):
+        return _table_places(metadata)
+    kept = metadata.derived.get(PLACES)
+    if kept is None:
+        kept = metadata.derived[PLACES] = _table_places(metadata)
+    return list(cast("list[StoragePlace]", kept))
+
+
+def _table_places(metadata: Mapping[str, Any]) -> list[StoragePlace]:
     texts = (metadata["location"], *path_properties(metadata.get("properties", {})).values())
     return list(_places_of(texts) if sum(map(len, texts)) <= PLACE_LENGTH_MAX else _places_of.__wrapped__(texts))
 

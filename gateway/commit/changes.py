@@ -5,8 +5,9 @@ What a mutation would make of its target, or why it cannot be made. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from gateway.catalogs.catalog import Catalog, Change, Loaded
 from gateway.errors import ConflictError, NotFoundError
@@ -21,12 +22,14 @@ NOT_EMPTY = "NamespaceNotEmptyException"
 NOT_YET_KNOWN: Final = "unknown:"
 """The location of a new table until its catalog has chosen one."""
 
+Random: TypeAlias = Callable[[int], bytes]
 
-def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
+
+def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:
     """
     Return the target as `mutation` would make it from `loaded`.
 
-    `now_ms` is the time of the change (Unix milliseconds), `new_uuid` the identity of a table that is created.
+    `now_ms` is the time of the change (Unix milliseconds); the identity of a table that is created is of `random`.
 
     Raises:
         NotFoundError: if the target, or the namespace that would hold it, does not exist.
@@ -36,7 +39,7 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
     """
     match mutation.operation:
         case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
-            return _table(mutation, loaded, catalog, now_ms=now_ms, new_uuid=new_uuid)
+            return _table(mutation, loaded, catalog, now_ms=now_ms, random=random)
         case Operation.TABLE_DROP:
             if loaded.metadata is None:
                 raise no_such_table(mutation.target)
@@ -67,7 +70,7 @@ def changes_nothing(change: Change, loaded: Loaded) -> bool:
     return change.metadata is not None and change.metadata == loaded.metadata
 
 
-def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
+def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:
     if loaded.metadata is None and mutation.operation is not Operation.TABLE_CREATE:
         raise no_such_table(mutation.target)
     if not loaded.namespace_exists:
@@ -80,6 +83,7 @@ def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
         # The engine sent a create, not a commit with assert-create: it expects a create's answer.
         raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS) from error
     if mutation.create is not None:
+        new_uuid = str(UUID(bytes=random(16), version=4))
         metadata = _created(mutation, mutation.create, catalog, now_ms=now_ms, new_uuid=new_uuid)
     else:
         base = loaded.metadata_location

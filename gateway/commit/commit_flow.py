@@ -239,8 +239,7 @@ class _Flow:
         try:
             loaded = seen or await self.catalog.load(mutation.target, row=row)
             now_ms = int(self.gateway.clock().timestamp() * 1000)
-            new_uuid = str(UUID(bytes=self.gateway.random(16), version=4))
-            planned = change(mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
+            planned = change(mutation, loaded, self.catalog, now_ms=now_ms, random=self.gateway.random)
             await self.catalog.check(mutation, loaded, planned)
         except UnavailableError:
             raise

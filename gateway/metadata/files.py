@@ -11,6 +11,7 @@ object stores through PyIceberg's FileIO.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,8 +34,10 @@ from ledger.format.json_object import parse_object
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
-FOLDERS_MAX: Final = 1_024
-"""Folders of catalogs whose path is kept."""
+FOLDERS_MAX: Final = 4_096
+"""Folders whose path is kept."""
+_PLAIN: Final = re.compile(r"([^?#\s]*/)([A-Za-z0-9._-]+)")
+"""A location whose folder can be parsed alone, which many files share, and the name of its file."""
 
 _Key: TypeAlias = tuple[str, str]
 """Location and SHA-256 (hex)."""
@@ -130,9 +133,14 @@ class MetadataFiles:
         return written
 
     async def _write(self, location: str, data: bytes, within: str) -> None:
-        path, root = local_path(location), _local_folder(within)
-        if path is not None and root is not None:
-            await self._local.write(NewFile(path=path, data=data, within=root))
+        root = _local_folder(within)
+        if (plain := _PLAIN.fullmatch(location)) is not None:
+            folder, name = _local_folder(plain[1]), plain[2]
+        else:
+            path = local_path(location)
+            folder, name = (None, "") if path is None else (path.parent, path.name)
+        if folder is not None and root is not None:
+            await self._local.write(NewFile(folder=folder, name=name, data=data, within=root))
         else:
             await asyncio.to_thread(_write, self._io(location), location, data)
 

@@ -55,9 +55,10 @@ _MODE: Final = 0o666
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A file to be written, in or below the folder `within`."""
+    """A file to be written, named `name`, into `folder`, which has to be the folder `within` or below it."""
 
-    path: Path
+    folder: Path
+    name: str
     data: bytes
     within: Path
 
@@ -72,7 +73,6 @@ class _Job:
     """
 
     file: NewFile
-    name: str
     written: asyncio.Future[None]
     descriptor: int | None = None
     error: Exception | None = None
@@ -105,9 +105,8 @@ class LocalFiles:
             OSError: if there is a file of that name, or it cannot be written; then nothing was written.
         """
         loop = asyncio.get_running_loop()
-        folder, name = os.path.split(file.path)
-        job = _Job(file, name, loop.create_future())
-        place = folder, file.within
+        job = _Job(file, loop.create_future())
+        place = str(file.folder), file.within
         if len(file.data) >= LARGE_BYTES:
             self._start({place: [job]}, self._large, then=lambda: None)
         else:
@@ -140,7 +139,7 @@ class LocalFiles:
         for job in (job for of_folder in jobs.values() for job in of_folder):
             if job.written.done():  # its caller has gone, and nobody else knows of the file
                 if job.error is None:
-                    threads.submit(_remove, job.file.path)
+                    threads.submit(_remove, job.file.folder / job.file.name)
             elif job.error is None:
                 job.written.set_result(None)
             else:
@@ -210,12 +209,12 @@ def _write_files(jobs: Sequence[_Job], folders: DurableFolders, *, given: str, w
     for job in jobs:
         if job.error is not None and job.descriptor is not None:
             with suppress(OSError):  # what is left behind is named by nothing
-                os.unlink(job.name, dir_fd=folder.descriptor)
+                os.unlink(job.file.name, dir_fd=folder.descriptor)
 
 
 def _write(job: _Job, folder: Folder) -> None:
     try:
-        job.descriptor = os.open(job.name, _OF_NEW_FILE, _MODE, dir_fd=folder.descriptor)
+        job.descriptor = os.open(job.file.name, _OF_NEW_FILE, _MODE, dir_fd=folder.descriptor)
         left = memoryview(job.file.data)
         while left:
             left = left[os.write(job.descriptor, left) :]

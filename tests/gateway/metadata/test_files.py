@@ -161,6 +161,15 @@ async def test_a_warehouse_behind_a_link_is_one(tmp_path: Path) -> None:
     assert (tmp_path / "disk" / "t" / "m.json").exists()
 
 
+@pytest.mark.parametrize("name", ["plain.json", "a b.json", "%20.json", "t%2Fm.json"])
+@pytest.mark.parametrize("uri", ["file://{}", "file:{}", "{}"])
+async def test_a_file_is_written_where_it_is_read(tmp_path: Path, uri: str, name: str) -> None:
+    files, location = MetadataFiles(cached_bytes_max=0), uri.format(tmp_path / name)
+    written = await files.write(location, METADATA, within=uri.format(tmp_path))
+    assert (tmp_path / name).exists()
+    assert await files.read(location, digest=written.sha256) == METADATA
+
+
 def test_only_files_of_this_machine_have_a_path() -> None:
     assert local_path("file:///a%20b/c d") == Path("/a%20b/c d")
     assert local_path("/a/b") == Path("/a/b")

@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 def new(path: Path, data: bytes = DATA, *, within: Path | None = None) -> NewFile:
     root = next(one for one in path.parents if one.name == "warehouse")
-    return NewFile(path=path, data=data, within=within or root)
+    return NewFile(folder=path.parent, name=path.name, data=data, within=within or root)
 
 
 async def write(files: LocalFiles, *wanted: NewFile) -> list[BaseException | None]:
