@@ -7,13 +7,14 @@ A missing server fails in CI and skips elsewhere, with its reason.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import count
@@ -32,6 +33,7 @@ from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Provisioned, provision
 from lakeproof.services import Services
+from lakeproof.serving.event_loop import new_event_loop
 from lakeproof.settings import load_settings
 from testkit.databases import (
     CLONE,
@@ -62,6 +64,15 @@ LONGEST: Final = (
     "tests/gateway/http/test_schemathesis.py",
 )
 """Files that take long: begun first, they do not end last while other processes have nothing to do."""
+ON_LOOP_OF_UP: Final = (
+    "tests/gateway/",
+    "tests/lakeproof/serving/",
+    "tests/ledger/append/",
+    "tests/ledger/signing/",
+    "tests/ledger/store/",
+    "tests/projections/processing/",
+)
+"""Folders whose code has connections, pipes or watched descriptors, in which event loops differ."""
 
 _numbers = count()
 
@@ -242,6 +253,19 @@ async def module_services(module_database: str, tmp_path_factory: pytest.TempPat
     installation = provision(module_database, login_password=LOGIN_PASSWORD)
     async with start_services(module_database, installation, tmp_path_factory.mktemp("shared")) as services:
         yield services
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let asynchronous tests run on the event loop of an installation without uvloop."""
+    parser.addoption("--asyncio-loop", action="store_true", help="run every test on asyncio's own event loop")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run the tests of `ON_LOOP_OF_UP` on the event loop of `lakeproof up`, unless asyncio's own is asked for."""
+    is_on_it = item.nodeid.startswith(ON_LOOP_OF_UP) and not config.getoption("asyncio_loop")
+    return {"loop": new_event_loop if is_on_it else asyncio.new_event_loop}
 
 
 def pytest_configure() -> None:

@@ -14,7 +14,7 @@ import select
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -209,9 +209,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, over TLS once its handshake is done."""
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"expected a connection that is read and written, found {transport!r}")
-        self._transport = transport
+        # By its methods: the transports of uvloop are no subclasses of `asyncio.Transport`.
+        self._transport = cast("asyncio.Transport", transport)
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:

@@ -106,7 +106,7 @@ class WorkerProcess:
             EngineUnavailableError: if it ends, sends something else, or takes longer than `timeout_s`.
         """
         try:
-            process = await spawn(judging_bytes_max)
+            process = await _spawned(spawn, judging_bytes_max)
         except OSError as error:
             raise EngineUnavailableError(f"the policy worker cannot be started: {error}") from error
         worker = cls(process)
@@ -138,10 +138,11 @@ class WorkerProcess:
             EngineUnavailableError: if the process ends before it has answered.
         """
         stdin = self._process.stdin
+        if stdin is None or stdin.is_closing():
+            raise await self._lost()
         try:
-            if stdin is not None:
-                stdin.write(frame)
-                await stdin.drain()
+            stdin.write(frame)
+            await stdin.drain()
         except ConnectionError as error:
             raise await self._lost() from error
         while "end" not in (result := await self._receive()):
@@ -184,6 +185,17 @@ class WorkerProcess:
         """Return the error for a process that has closed its pipe, which is the last thing it does."""
         status = await self._process.wait()
         return EngineUnavailableError(f"the policy worker ended (status {status}); another has taken its place")
+
+
+async def _spawned(spawn: Spawn, judging_bytes_max: int) -> Child:
+    """Return a new process. If cancelled, kill it: uvloop does so too, but does not wait until it is gone."""
+    spawning = asyncio.ensure_future(spawn(judging_bytes_max))
+    try:
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError):  # there is none
+            await WorkerProcess(await spawning).kill()
+        raise
 
 
 class WorkerProcesses:

@@ -25,6 +25,7 @@ from lakeproof.installation import Installation
 from lakeproof.messages import Say
 from lakeproof.services import open_services
 from lakeproof.serving.duties.duty import Duty, run_duties, watched
+from lakeproof.serving.event_loop import new_event_loop
 from lakeproof.serving.garbage_collection import freeze_started
 from lakeproof.serving.supervisor import STOP_TIMEOUT_S, Line, Reason
 from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError
@@ -43,7 +44,8 @@ def work(installation: Installation, duties: Sequence[Duty], say: Say, line: Lin
     console.log_from(installation.settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        asyncio.run(_work(installation, duties, say, line))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_work(installation, duties, say, line))
     except Exception as error:  # noqa: BLE001 - the top of the process
         explained = explain(error, crash_file)
         line.ended(_reason(first_of_group(error), explained.code), explained.text)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -301,6 +302,8 @@ class Pipeline:
         self._open: _Exchange | None = None
         self._reads = self._writes = False
         """Whether the loop watches the socket."""
+        self._errors = select.poll()
+        self._errors.register(self._socket, 0)  # an error or the end of the connection is always reported
 
     def send(self, *statements: Statement) -> None:
         """
@@ -419,11 +422,18 @@ class Pipeline:
 
     def _read(self) -> None:
         try:
-            self._pgconn.consume_input()
-            while self._sent and not self._pgconn.is_busy():
-                self._take(self._pgconn.get_result())
+            self._read_some()
+            # uvloop calls back once for a socket with an error, and watches it no more. What has arrived before the
+            # error is larger than what is read at once, perhaps; behind it is the error, which ends this.
+            while self._sent and self._errors.poll(0):
+                self._read_some()
         except psycopg.Error as error:
             self._fail(error)
+
+    def _read_some(self) -> None:
+        self._pgconn.consume_input()
+        while self._sent and not self._pgconn.is_busy():
+            self._take(self._pgconn.get_result())
 
     def _take(self, result: StatementResult | None) -> None:
         if result is None:

@@ -151,7 +151,7 @@ class _NoAnswerError(Exception):
 
 
 async def _ask(process: asyncio.subprocess.Process, question: bytes) -> dict[str, Any]:
-    if process.stdin is None:
+    if process.stdin is None or process.stdin.is_closing():
         raise ConnectionResetError("the pipe is closed")
     process.stdin.write(LENGTH.pack(len(question)) + question)
     await process.stdin.drain()

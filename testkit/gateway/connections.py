@@ -37,7 +37,9 @@ class Peer:
         return cls(*await asyncio.open_connection(target.host, target.port, local_addr=(local, 0)))
 
     async def send(self, data: bytes) -> None:
-        """Send `data`."""
+        """Send `data`; raise ConnectionError if the connection is closed."""
+        if self.writer.is_closing():  # uvloop's raises something else
+            raise ConnectionResetError("the connection is closed")
         self.writer.write(data)
         await self.writer.drain()
 

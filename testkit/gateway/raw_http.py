@@ -95,11 +95,13 @@ async def exchange(
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             with suppress(ConnectionError):  # it is closed while we still send: what came back counts
                 for piece in pieces:
+                    if writer.is_closing():
+                        break
                     writer.write(piece)
                     await writer.drain()
                     if len(pieces) > 1:
                         await asyncio.sleep(0)
-                if hangs_up:
+                if hangs_up and not writer.is_closing():
                     writer.write_eof()
             return await _hear(reader, method=method, answers=answers)
     finally:

@@ -25,7 +25,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Scope
@@ -96,9 +96,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request, or answer that there are too many connections."""
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"expected a connection that is read and written, found {transport!r}")
-        self._transport = transport
+        # By its methods: the transports of uvloop are no subclasses of `asyncio.Transport`.
+        self._transport = cast("asyncio.Transport", transport)
         peer, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if isinstance(peer, tuple):
             self._address = parse_address(str(peer[0]))

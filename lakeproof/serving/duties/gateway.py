@@ -119,6 +119,8 @@ async def _until_answered(url: str, stop: asyncio.Event) -> None:
 async def _is_healthy(host: str, port: int) -> bool:
     reader, writer = await asyncio.open_connection(host, port)
     try:
+        if writer.is_closing():
+            return False
         writer.write(PROBE)
         return (await reader.read()).startswith(b"HTTP/1.1 200 ")
     finally:

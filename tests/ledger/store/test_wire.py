@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import select
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg import AsyncConnection
 from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import Jsonb
 
+from lakeproof.serving.event_loop import new_event_loop
 from ledger.store.session import is_refusal
 from ledger.store.wire import (
     PREPARE_AFTER,
@@ -34,12 +41,18 @@ from ledger.store.wire import (
     tag,
 )
 
+PART_BYTES: Final = 100_000
+"""More than is read of a socket at once, and less than what fits into it."""
+LARGE = Query("SELECT repeat('x', 1000000)")
 DOUBLE = Query("SELECT %(n)s::integer * 2")
 ECHO = Query("SELECT %(data)b::bytea")
 ECHO_NOTHING: Statement = (ECHO, {"data": b""})
 BROKEN: Statement = (Query("SELECT 1 / 0"), {})
 INSERT = Query("INSERT INTO t (n) SELECT unnest(%(ns)b::integer[])")
 COUNT: Statement = (Query("SELECT count(*) FROM t"), {})
+
+
+Short: TypeAlias = Callable[[], AbstractContextManager[Path]]
 
 
 @pytest.fixture
@@ -293,6 +306,72 @@ async def test_a_lost_connection_is_no_refusal(database: str, connection: AsyncC
         assert not is_refusal(caught.value)
     with pytest.raises(psycopg.OperationalError, match="lost"):
         wire.send(double(1))
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "production"])
+def test_a_connection_that_breaks_within_an_answer_ends_every_wait(
+    database: str, short_directory: Short, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def ask(relay: _Relay, dsn: str) -> None:
+        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            wire = Pipeline(connection)
+            wire.send((LARGE, {}))
+            waits = wire.sync()
+            relay.pass_a_part()  # without the event loop, which sees the part and the end at the same time
+            wire.send(double(1))
+            behind = wire.sync()
+            relay.reset()
+            for future in (waits, behind):
+                with pytest.raises(psycopg.OperationalError):
+                    await asyncio.wait_for(future, 30)
+
+    with (
+        short_directory() as directory,
+        closing(_Relay(database, directory)) as relay,
+        asyncio.Runner(loop_factory=new_loop) as runner,
+    ):
+        runner.run(ask(relay, make_conninfo(database, host=str(directory), port="1")))
+
+
+class _Relay:
+    """A socket in front of the server's, which passes on everything until it is told to pass a part of an answer."""
+
+    def __init__(self, database: str, directory: Path) -> None:
+        found = conninfo_to_dict(database)
+        self._target = f"{found['host']}/.s.PGSQL.{found['port']}"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(directory / ".s.PGSQL.1"))
+        self._listener.listen()
+        self._passed = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def pass_a_part(self) -> None:
+        assert self._passed.wait(30)
+
+    def reset(self) -> None:
+        """Close the connection without having read all that came: the other side finds an error behind the part."""
+        self._client.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._client, _ = self._listener.accept()
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._target)
+            is_asked = False
+            while not is_asked:
+                for readable in select.select([self._client, server], [], [])[0]:
+                    data = readable.recv(65_536)
+                    is_asked = is_asked or LARGE.text in data
+                    (server if readable is self._client else self._client).sendall(data)
+            answer = b""
+            while len(answer) < PART_BYTES:
+                answer += server.recv(PART_BYTES - len(answer))
+            self._client.sendall(answer)
+            self._passed.set()
 
 
 async def test_closing_ends_every_wait(wire: Pipeline) -> None:
