@@ -28,6 +28,7 @@ from testkit.gateway.foreign_tenant import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
+from testkit.servers.forked_workers import origin_socket
 from testkit.servers.loopback import serve_gateway
 from testkit.system.crashing_gateway import APPEND, serve_until_death
 
@@ -485,7 +486,7 @@ def _dying_gateway(far: ForeignTenant, point: str | None) -> Iterator[tuple[str,
     context.set_forkserver_preload(["testkit.system.crashing_gateway"])
     reader, writer = context.Pipe(duplex=False)
     home = installation.settings.home.parent  # the same home: sealed parts need its keys
-    arguments = (installation.admin_dsn, installation, home, point, writer)
+    arguments = (installation.admin_dsn, installation, home, point, writer, origin_socket())
     process = context.Process(target=serve_until_death, args=arguments, daemon=True)
     process.start()
     writer.close()

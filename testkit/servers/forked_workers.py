@@ -19,7 +19,6 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from io import FileIO
 from types import TracebackType
 from typing import BinaryIO, Final, Self
@@ -42,14 +41,19 @@ class _Fork:
 
 
 class _Origin:
-    """The process that workers are forked from."""
+    """The process that workers are forked from; `process` is None if another process has started it."""
 
-    def __init__(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None) -> None:
+        self.control = control
+        self._process = process
+
+    @classmethod
+    def started(cls) -> Self:
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-m", "testkit.servers.worker_forks"]
         environment = {"PYTHONPATH": str(PROJECT), "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
         with theirs:
-            self._process = subprocess.Popen(command, stdin=theirs.fileno(), env=environment)
+            return cls(control, subprocess.Popen(command, stdin=theirs.fileno(), env=environment))
 
     def fork(self, judging_bytes_max: int) -> _Fork:
         with ExitStack() as theirs, ExitStack() as ours:
@@ -57,7 +61,7 @@ class _Origin:
             for child_end, our_end in (requests, answers, status):
                 theirs.callback(os.close, child_end)
                 ours.callback(os.close, our_end)
-            socket.send_fds(self._control, [b"%d" % judging_bytes_max], [requests[0], answers[0], status[0]])
+            socket.send_fds(self.control, [b"%d" % judging_bytes_max], [requests[0], answers[0], status[0]])
             theirs.close()
             status_file = os.fdopen(status[1], "rb", buffering=0)
             pid = int(status_file.readline())
@@ -65,20 +69,35 @@ class _Origin:
         return _Fork(pid, os.fdopen(requests[1], "wb"), os.fdopen(answers[1], "rb"), status_file)
 
     def close(self) -> None:
-        self._control.close()
-        self._process.wait()
+        self.control.close()
+        if self._process is not None:
+            self._process.wait()
 
 
-@cache
+_known: Final[list[_Origin]] = []
+"""The one of this process, once it is needed."""
+
+
 def _origin() -> _Origin:
-    return _Origin()
+    if not _known:
+        _known.append(_Origin.started())
+    return _known[0]
+
+
+def origin_socket() -> socket.socket:
+    """Return the socket to the process that workers are forked from; it is inherited by a process that uses it too."""
+    return _origin().control
+
+
+def use_origin(control: socket.socket) -> None:
+    """Fork this process's workers from the origin of another: a message is one packet, with pipes of its own."""
+    _known.append(_Origin(control, None))
 
 
 def close_origin() -> None:
     """End the process that workers were forked from, if there is one."""
-    if _origin.cache_info().currsize:
-        _origin().close()
-        _origin.cache_clear()
+    while _known:
+        _known.pop().close()
 
 
 async def fork_worker(judging_bytes_max: int) -> Child:

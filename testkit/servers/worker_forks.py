@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import traceback
+from contextlib import suppress
 from typing import Final, NoReturn
 
 from gateway.policy import worker
@@ -46,7 +47,7 @@ def main() -> None:
                 _serve(message.decode(), requests, answers)
             os.close(requests)
             os.close(answers)
-            os.write(status, b"%d\n" % pid)
+            _tell(status, pid)
             process = os.pidfd_open(pid)
             poll.register(process, select.POLLIN)
             running[process] = pid, status
@@ -69,8 +70,13 @@ def _serve(judging_bytes_max: str, requests: int, answers: int) -> NoReturn:
 def _reap(process: int, pid: int, status: int) -> None:
     _, ended = os.waitpid(pid, 0)
     os.close(process)
-    os.write(status, b"%d\n" % os.waitstatus_to_exitcode(ended))
+    _tell(status, os.waitstatus_to_exitcode(ended))
     os.close(status)
+
+
+def _tell(status: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # who asked for the worker has been killed; others go on asking
+        os.write(status, b"%d\n" % number)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from socket import socket
 from typing import Final
 
 from gateway.commit.gateway import Gateway
@@ -23,6 +24,7 @@ from gateway.commit.metrics import Done, Measures, MutationStage
 from gateway.mutations import Operation
 from lakeproof.provision import Provisioned
 from ledger.format.sequence import Appended, Group, Stale
+from testkit.servers.forked_workers import use_origin
 from testkit.servers.gateways import app_of, start_services
 from testkit.servers.loopback import serve_gateway
 
@@ -76,9 +78,14 @@ def dying_at_append(gateway: Gateway, fuse: Fuse) -> Gateway:
 
 
 def serve_until_death(
-    database: str, installation: Provisioned, directory: Path, point: str | None, ready: Connection
+    database: str, installation: Provisioned, directory: Path, point: str | None, ready: Connection, origin: socket
 ) -> None:
-    """Serve until the process dies at `point` (None: not by itself); `ready` receives the URL. Run in a process."""
+    """
+    Serve until the process dies at `point` (None: not by itself); `ready` receives the URL. Run in a process.
+
+    Policy workers are forked where `origin` leads (`forked_workers.py`), and end with the pipes to this process.
+    """
+    use_origin(origin)
     asyncio.run(_serve(database, installation, directory, point, ready))
 
 

@@ -23,6 +23,7 @@ from pyiceberg.types import LongType, NestedField
 
 from lakeproof.provision import Provisioned
 from testkit.gateway.log_contents import check_agreement, check_log, path_of, read_stored
+from testkit.servers.forked_workers import origin_socket
 from testkit.servers.gateways import Gateway
 from testkit.system.crashing_gateway import APPEND, POINTS, serve_until_death
 
@@ -64,7 +65,7 @@ def crashing_gateway(
     # PyIceberg imports the second one, and pandas with it, when a table is read for the first time.
     context.set_forkserver_preload(["testkit.system.crashing_gateway", "pyiceberg.io.pyarrow"])
     reader, writer = context.Pipe(duplex=False)
-    arguments = (database, installation, directory, point, writer)
+    arguments = (database, installation, directory, point, writer, origin_socket())
     process = context.Process(target=serve_until_death, args=arguments, daemon=True)
     process.start()
     writer.close()
