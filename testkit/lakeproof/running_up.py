@@ -141,13 +141,17 @@ def running_up(home: Path, **settings: str) -> Iterator[Up]:
 
 def children_of(pid: int) -> list[int]:
     """Return the processes that a process has started and that have not ended."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if int(parent) == pid and state != "Z":
-                found.append(int(folder.name))
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # it has ended
+            found += [child for child in map(int, (thread / "children").read_text().split()) if _runs(child)]
     return found
+
+
+def _runs(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def command_of(pid: int) -> str:

@@ -36,7 +36,8 @@ from testkit.lakeproof.running_up import (
     running_up,
 )
 
-TABLES: Final = "/v1/iceberg/lake/namespaces/sales/tables"
+NAMESPACES: Final = "/v1/iceberg/lake/namespaces"
+TABLES: Final = f"{NAMESPACES}/sales/tables"
 DUTIES: Final = ("signer", "gateway-1", "gateway-2", "projections", "streams", "reconciler")
 UNKNOWN: Final = frozenset({0, 500, 503, 504})
 """What a commit may be answered while something is killed: 0 is none. None of these says that it has landed, or not."""
@@ -139,27 +140,27 @@ def home(server: EmbeddedServer) -> Path:
 
 
 @pytest.fixture(scope="module")
-def founded(home: Path) -> str:
-    """The key of a tenant with a catalog and a namespace."""
-    with running_up(home) as up:
-        added = up.command("tenants", "add", "acme", "--identity", "ada", "--catalog", "lake", "--json")
-        assert added.returncode == 0, added.stderr
-        key = str(json.loads(added.stdout)["key"]["secret"])
-        client = Client(up.port, key)
-        client.must("POST", TABLES.removesuffix("/sales/tables"), {"namespace": ["sales"]})
-        client.close()
-        up.process.terminate()
-        assert up.end() == 0
-    return key
-
-
-@pytest.fixture(scope="module")
-def installed(server: EmbeddedServer, home: Path, founded: str) -> Iterator[Installed]:
-    """`lakeproof up` with two gateway processes."""
+def installed(server: EmbeddedServer, home: Path) -> Iterator[Installed]:
+    """`lakeproof up` with two gateway processes, and a tenant with a catalog and a namespace."""
     with running_up(home, gateway_processes="2") as up:
         assert up.url
+        added = up.command("tenants", "add", "acme", "--identity", "ada", "--catalog", "lake", "--json")
+        assert added.returncode == 0, added.stderr
+        installed = Installed(server, up, str(json.loads(added.stdout)["key"]["secret"]))
+        client = installed.client()
+        client.must("POST", NAMESPACES, {"namespace": ["sales"]})
+        client.close()
         up.until(lambda: up.processes().keys() == set(DUTIES))
-        yield Installed(server, up, founded)
+        yield installed
+
+
+@pytest.fixture
+def founded(installed: Installed) -> str:
+    """The key of that tenant, once `installed` has ended."""
+    if installed.up.process.poll() is None:
+        installed.up.process.terminate()
+        assert installed.up.end() == 0
+    return installed.key
 
 
 def make_table(client: Client, name: str) -> None:
@@ -314,25 +315,25 @@ def proportional_mib(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-def test_a_request_that_has_begun_is_finished_before_the_end(home: Path, founded: str) -> None:
-    with running_up(home) as up:
-        body = json.dumps({"namespace": ["begun"]}).encode()
-        head = (
-            f"POST {TABLES.removesuffix('/sales/tables')} HTTP/1.1\r\nHost: localhost\r\n"
-            f"Authorization: Bearer {founded}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        pids = [up.process.pid, *up.processes().values(), *up.workers()]
-        with closing(socket.create_connection(("127.0.0.1", up.port), TIMEOUT_S)) as begun:
-            begun.sendall(head.encode() + body[:5])
-            up.until(lambda: holds_any(up, begun))
-            up.process.terminate()
-            up.until_line("stopping")
-            up.until(lambda: is_refused(up.port))
-            begun.sendall(body[5:])
-            assert begun.recv(64).startswith(b"HTTP/1.1 200 ")
-        assert up.end() == 0
-        assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
-        assert up.lines[-1] == "stopping"
+def test_a_request_that_has_begun_is_finished_before_the_end(installed: Installed) -> None:
+    up = installed.up
+    body = json.dumps({"namespace": ["begun"]}).encode()
+    head = (
+        f"POST {NAMESPACES} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {installed.key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    pids = [up.process.pid, *up.processes().values(), *up.workers()]
+    with closing(socket.create_connection(("127.0.0.1", up.port), TIMEOUT_S)) as begun:
+        begun.sendall(head.encode() + body[:5])
+        up.until(lambda: holds_any(up, begun))
+        up.process.terminate()
+        up.until_line("stopping")
+        up.until(lambda: is_refused(up.port))
+        begun.sendall(body[5:])
+        assert begun.recv(64).startswith(b"HTTP/1.1 200 ")
+    assert up.end() == 0
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert up.lines[-1] == "stopping"
 
 
 def holds_any(up: Up, client: socket.socket) -> bool:
@@ -351,7 +352,7 @@ def is_refused(port: int) -> bool:
     return False
 
 
-def test_nothing_is_left_behind_if_it_is_killed(home: Path) -> None:
+def test_nothing_is_left_behind_if_it_is_killed(home: Path, founded: str) -> None:
     with running_up(home) as up:
         assert up.url
         pids = [*up.processes().values(), *up.workers()]
@@ -385,7 +386,7 @@ def test_a_log_that_is_corrupt_ends_it_with_one_sentence(server: EmbeddedServer,
         assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
 
 
-def test_a_setting_that_only_people_can_correct_ends_it(home: Path, tmp_path: Path) -> None:
+def test_a_setting_that_only_people_can_correct_ends_it(home: Path, founded: str, tmp_path: Path) -> None:
     with running_up(home, witness_policy=str(tmp_path / "nothing")) as up:
         assert up.end() == 1
         assert "LAKEPROOF_WITNESS_POLICY" in up.lines[-1]
