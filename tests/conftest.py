@@ -74,6 +74,9 @@ ON_LOOP_OF_UP: Final = (
 )
 """Folders whose code has connections, pipes or watched descriptors, in which event loops differ."""
 
+COLLECTIONS: Final = (20_000, 20, 50)
+"""Objects more than before, of each process of tests, at which their garbage is collected; see `gc.set_threshold`."""
+
 _numbers = count()
 
 
@@ -269,7 +272,13 @@ def pytest_asyncio_loop_factories(
 
 
 def pytest_configure() -> None:
-    """Keep the folders of tests in memory, too: our files are forced to the disk, which takes milliseconds each."""
+    """
+    Keep the folders of tests in memory, too: our files are forced to the disk, which takes milliseconds each.
+
+    The garbage collector begins later than by default: what collecting tests makes stays, and would be looked through
+    often.
+    """
+    gc.set_threshold(*COLLECTIONS)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_fast_directory()))
 
 

@@ -76,7 +76,9 @@ def forked_commands(folder: Path) -> Iterator[Path]:
 
 def serve(address: str) -> None:
     """Fork a process for each request, until the process that started this one ends."""
+    gc.disable()  # imports make many objects, and no garbage
     _import_all()
+    gc.enable()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
