@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from ledger.format import canonical
@@ -30,6 +30,9 @@ COMMITS_VERSION: Final = 1
 ROWS_MAX: Final = 1_000
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
+
+_Row: TypeAlias = dict[str, Any]
+_OUTCOME: Final = ("settled_index", "settled_at", "outcome", "evidence", "metadata_location", "metadata_sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +80,35 @@ class CommitsProjection:
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Insert decisions, set the last outcome of each, and remove erased principals."""
-        decided: list[Json] = []
-        settled: dict[tuple[UUID, str], Json] = {}
+        decided: dict[tuple[UUID, str], list[_Row]] = {}
+        settled: dict[tuple[UUID, str], _Row] = {}
+        whole: set[UUID] = set()
         erased: list[Json] = []
         for item in entries:
             match item.event:
                 case CommitDecided() as event:
-                    decided.append(_decided_row(item, event))
+                    decided.setdefault((item.entry.group_id, item.entry.key), []).append(_decided_row(item, event))
+                    if item.entry.index - item.entry.position >= entries[0].entry.index:
+                        whole.add(item.entry.group_id)
                 case CommitSettled() as event:
                     decision = decision_of(item.entry, event)
-                    settled[decision, item.entry.key] = _settled_row(item.entry, event, decision)
+                    at = decision, item.entry.key
+                    settled[at] = _settled_row(item.entry, event, decision, before=settled.get(at))
                 case PayloadErased() as event:
                     if (principals := principals_erased(item.entry, event)) is not None:
                         erased.append(principals.row())
                 case _:
                     pass  # not about a commit
+        # An outcome nearly always comes in the batch of its decision: written with it, the row is written once. Only
+        # where the group of the decision began before the batch may there be rows of it already.
+        for at, outcome in settled.items():
+            for row in decided.get(at, []):
+                _settle(row, outcome)
+        later = [row for at, row in settled.items() if at not in decided or at[0] not in whole]
         if decided:
-            await _execute(transaction, "insert_decided", decided)
-        if settled:
-            await _execute(transaction, "settle", list(settled.values()))
+            await _execute(transaction, "insert_decided", [row for rows in decided.values() for row in rows])
+        if later:
+            await _execute(transaction, "settle", later)
         if erased:
             await _execute(transaction, "erase_principals", erased)
 
@@ -138,7 +151,14 @@ async def read_commits_of_group(connection: Connection, group_id: UUID) -> list[
     return [_commit(row) for row in await rows.fetchall()]
 
 
-def _decided_row(item: LogEntry, event: CommitDecided) -> Json:
+def _settle(row: _Row, outcome: _Row) -> None:
+    """Set the outcome of a decision in its row, as the query `settle` does."""
+    if row["index"] < outcome["settled_index"]:
+        table_uuid = row["table_uuid"] if outcome["table_uuid"] is None else outcome["table_uuid"]
+        row |= {name: outcome[name] for name in _OUTCOME} | {"table_uuid": table_uuid}
+
+
+def _decided_row(item: LogEntry, event: CommitDecided) -> _Row:
     entry = item.entry
     return {
         "index": entry.index,
@@ -165,7 +185,8 @@ def _decided_row(item: LogEntry, event: CommitDecided) -> Json:
     }
 
 
-def _settled_row(entry: Entry, event: CommitSettled, decision: UUID) -> Json:
+def _settled_row(entry: Entry, event: CommitSettled, decision: UUID, *, before: _Row | None) -> _Row:
+    """Return an outcome as a row; one without a table's uuid keeps that of the outcome `before`."""
     return {
         "group_id": str(decision),
         "key": entry.key,
@@ -175,7 +196,7 @@ def _settled_row(entry: Entry, event: CommitSettled, decision: UUID) -> Json:
         "evidence": event.evidence.value,
         "metadata_location": event.metadata_location,
         "metadata_sha256": event.metadata_sha256,
-        "table_uuid": event.table_uuid,
+        "table_uuid": before["table_uuid"] if event.table_uuid is None and before is not None else event.table_uuid,
     }
 
 

@@ -1,19 +1,23 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- name: insert_decided
--- A row for every decision.
+-- A row for every decision, with its outcome if that is known already.
 INSERT INTO projections.commits (
     log_id, generation, index, group_id, key, recorded_at, actor, principal, principal_source, operation, actions,
-    alias, namespace, name, decision, reason_id, reason_version, as_of, policy_set, request, base, table_uuid, snapshots
+    alias, namespace, name, decision, reason_id, reason_version, as_of, policy_set, request, base, table_uuid, snapshots,
+    settled_index, settled_at, outcome, evidence, metadata_location, metadata_sha256
 )
 SELECT %(log_id)s, %(generation)s, x.*
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
     index bigint, group_id uuid, key text, recorded_at timestamptz, actor text, principal text, principal_source text,
     operation text, actions text[], alias text, namespace text[], name text, decision text, reason_id text,
-    reason_version bigint, as_of bigint, policy_set text, request text, base text, table_uuid text, snapshots text[]
+    reason_version bigint, as_of bigint, policy_set text, request text, base text, table_uuid text, snapshots text[],
+    settled_index bigint, settled_at timestamptz, outcome text, evidence text, metadata_location text,
+    metadata_sha256 text
 )
 
 -- name: settle
--- The last outcome of each decision. An outcome never stands before its decision, however the entries are cut.
+-- The last outcome of each decision. An outcome never stands before its decision, however the entries are cut. The sum
+-- keeps the planner from reading all commits before the outcome by the primary key.
 UPDATE projections.commits AS c
 SET settled_index = x.settled_index, settled_at = x.settled_at, outcome = x.outcome, evidence = x.evidence,
     metadata_location = x.metadata_location, metadata_sha256 = x.metadata_sha256,
@@ -23,7 +27,7 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
     metadata_location text, metadata_sha256 text, table_uuid text
 )
 WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.group_id = x.group_id AND c.key = x.key
-  AND c.index < x.settled_index
+  AND c.index + 0 < x.settled_index
 
 -- name: erase_principals
 -- Remove the principal from commits whose part with the principal was erased.

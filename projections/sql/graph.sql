@@ -54,7 +54,8 @@ SELECT ag_catalog.drop_graph(%(graph)s, true)
 
 -- name: upsert_vertices
 -- Insert vertices, or merge their properties into existing ones; a row that would not change is not written. Returns the
--- id of each vertex with its place in the array: of a written row as returned, of an unchanged row as read from the table.
+-- id of each vertex with its place in the array: of a written row as returned, of an unchanged row as read from the table,
+-- each by the index (OFFSET 0): in a join the planner would rather read the whole table while it is not large.
 WITH given AS MATERIALIZED (
     SELECT w.place, w.p::text::ag_catalog.agtype AS properties,
            ag_catalog.agtype_access_operator(w.p::text::ag_catalog.agtype, '"key"'::ag_catalog.agtype) AS key
@@ -69,9 +70,11 @@ written AS (
 )
 SELECT w.place, n.id FROM given AS w JOIN written AS n ON n.key OPERATOR(ag_catalog.=) w.key
 UNION ALL
-SELECT w.place, v.id FROM given AS w
-JOIN {label} AS v
-    ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype) OPERATOR(ag_catalog.=) w.key
+SELECT w.place, v.id FROM given AS w CROSS JOIN LATERAL (
+    SELECT f.id FROM {label} AS f
+    WHERE ag_catalog.agtype_access_operator(f.properties, '"key"'::ag_catalog.agtype) OPERATOR(ag_catalog.=) w.key
+    OFFSET 0
+) AS v
 
 -- name: versions
 -- Versions of policies and rules that exist, with the indices between which they are in force.

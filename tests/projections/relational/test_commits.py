@@ -8,7 +8,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ledger.format.events import CommitDecision, CommitOutcome, Reason
+from projections.errors import DigestMismatchError
 from projections.processing.generations import rebuild
 from projections.relational.commits import read_commits, read_commits_of_group
 
@@ -71,6 +74,31 @@ async def test_an_outcome_settles_its_decision_only_and_the_last_one_counts(worl
         newest, oldest = await read_commits(connection)
     assert (newest.outcome, newest.settled_index) == (None, None)
     assert (oldest.outcome, oldest.settled_index) == ("accepted", 4)
+
+
+async def test_an_outcome_settles_the_same_rows_wherever_entries_are_cut(world: World, story: Story) -> None:
+    # Decisions of one group and key, cut apart or not; outcomes in their batch or later, more than one of them.
+    group = story.add(story.decision(ORDERS), story.decision(ITEMS), story.decision(ORDERS, operation="table.drop"))
+    story.settled(group, ORDERS, CommitOutcome.UNKNOWN)
+    story.settled(group, ORDERS, table_uuid=None)
+    story.settled(group, ITEMS, CommitOutcome.CONFLICTED)
+    story.committed(ITEMS)
+    log = await world.new_log()
+    await world.project(log, story, batch_max=1)
+    async with world.as_reader(log) as connection:
+        commits = await read_commits_of_group(connection, group)
+    assert [(commit.key, commit.outcome, commit.settled_index) for commit in commits] == [
+        (ORDERS, "accepted", 4),
+        (ITEMS, "conflicted", 5),
+        (ORDERS, "accepted", 4),
+    ]
+    for batch_max in range(2, story.size + 1):
+        built = await rebuild(world.dsn, world.commits, log, append=world.attest, batch_max=batch_max)
+        assert built.compared
+    async with world.as_admin() as connection:
+        await connection.execute("UPDATE projections.commits SET settled_index = 3 WHERE settled_index = 4")
+    with pytest.raises(DigestMismatchError):
+        await rebuild(world.dsn, world.commits, log, append=world.attest)
 
 
 async def test_erased_principals_are_not_there_after_a_rebuild_of_a_log_without_the_parts(
