@@ -51,7 +51,7 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 	@touch $@
 
 tests: $(VENV)/dev.stamp java $(if $(filter-out spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
-	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder $(if $(PACKAGE),tests/$(PACKAGE))
+	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE))
 
 # Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
 bench: $(VENV)/dev.stamp java

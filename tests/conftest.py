@@ -45,6 +45,7 @@ from testkit.databases import (
     provision_template,
 )
 from testkit.environment import PROJECT, SHARED_DATA, missing
+from testkit.forked_tests import add_processes, pytest_runtestloop
 from testkit.servers.cloud import start_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.policy_engine import close_shared_engine
@@ -76,6 +77,8 @@ ON_LOOP_OF_UP: Final = (
 
 COLLECTIONS: Final = (20_000, 20, 50)
 """Objects more than before, of each process of tests, at which their garbage is collected; see `gc.set_threshold`."""
+
+__all__ = ["pytest_runtestloop"]  # a hook
 
 _numbers = count()
 
@@ -259,8 +262,9 @@ async def module_services(module_database: str, tmp_path_factory: pytest.TempPat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let asynchronous tests run on the event loop of an installation without uvloop."""
+    """Add what chooses the event loop of asynchronous tests, and the number of processes."""
     parser.addoption("--asyncio-loop", action="store_true", help="run every test on asyncio's own event loop")
+    add_processes(parser)
 
 
 def pytest_asyncio_loop_factories(
