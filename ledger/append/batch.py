@@ -99,11 +99,10 @@ class AppendTransaction:
 
     def __init__(self, connection: Connection, guards: GuardRegistry, opener: Opener) -> None:
         # The writer's task alone calls this; `wake` calls `open_early` while that task is idle. No lock is needed.
-        self._connection = connection
         self._opener = opener
         self._wire = Pipeline(connection)
         self._guards = GuardStatements(connection, self._wire, guards)
-        self._pending = PendingTiles(connection)
+        self._pending = PendingTiles(self._wire.lend)
         self._origins: dict[int, str] = {}
         """By log_id: logs that were confirmed when they were last checked, which is whenever their heads are locked."""
         # Of the transaction that is open; each step takes what the step before has left:
@@ -250,7 +249,7 @@ class AppendTransaction:
         had = [first for first in firsts if first[0] in self._batches]
         if had:
             await self._guards.answered()  # the connection is free then
-            for (log_id, group_id), group in (await read_stored_groups(self._connection, had, self._opener)).items():
+            for (log_id, group_id), group in (await read_stored_groups(self._wire.lend(), had, self._opener)).items():
                 self._batches[log_id].stored[group_id] = group
         return bool(had)
 
@@ -341,10 +340,10 @@ class AppendTransaction:
     async def rollback(self) -> None:
         """End the transaction without any change."""
         await self._guards.abandon()
-        await self._connection.execute("ROLLBACK")
+        await self._wire.lend().execute("ROLLBACK")
 
     async def _execute(self, query: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        return await (await self._connection.execute(QUERIES[query], parameters)).fetchall()
+        return await (await self._wire.lend().execute(QUERIES[query], parameters)).fetchall()
 
     async def _sequence_log(self, log_id: int, groups: Sequence[Group]) -> list[AppendOutcome]:
         """Sequence groups without guards, in pieces, each sent when it is made."""

@@ -8,7 +8,7 @@ belongs to a size that the log had after a COMMIT, so it never changes. What fol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,11 +40,15 @@ class RightEdge:
 
 
 class PendingTiles:
-    """The right edges of the logs that this process appends to, as one connection reads them."""
+    """
+    The right edges of the logs that this process appends to, as one connection reads them.
 
-    def __init__(self, connection: Connection) -> None:
+    `lend` returns it, whenever something is read.
+    """
+
+    def __init__(self, lend: Callable[[], Connection]) -> None:
         # Both belong to the writer's task, as the connection does.
-        self._connection = connection
+        self._lend = lend
         self._kept: dict[int, RightEdge] = {}
         """By log_id, least recently used first."""
 
@@ -105,7 +109,7 @@ class PendingTiles:
         level, complete = 1, size // TILE_WIDTH
         while complete:
             first = complete - complete % TILE_WIDTH
-            roots = await read_tile_roots(self._connection, log_id, level=level - 1, from_tile=first, to_tile=complete)
+            roots = await read_tile_roots(self._lend(), log_id, level=level - 1, from_tile=first, to_tile=complete)
             if len(roots) != complete - first:
                 raise BrokenError(
                     Fault.TILE,
@@ -118,7 +122,7 @@ class PendingTiles:
         return tuple(map(tuple, levels)) if size else ()
 
     async def _leaves(self, log_id: int, *, from_index: int, to_index: int) -> list[bytes]:
-        leaves = await read_leaves(self._connection, log_id, from_index=from_index, to_index=to_index)
+        leaves = await read_leaves(self._lend(), log_id, from_index=from_index, to_index=to_index)
         if len(leaves) != to_index - from_index:
             raise BrokenError(
                 Fault.INDEX,

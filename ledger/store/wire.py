@@ -7,7 +7,7 @@ once. Here the event loop reads while it writes, so a pipeline may carry any amo
 the next one is sent before the results of the first have arrived, and the server continues without a pause.
 
 Guarantee: the results of an exchange are those of its own statements, or an error that says why there are none. While
-nothing is in flight, the connection belongs to the driver again and can be used as any other.
+nothing is in flight, `lend` gives the connection to the driver, and it can be used as any other.
 
 The values come first, as PostgreSQL reads and writes them in binary, for the few types that an append needs. Source:
 PostgreSQL's `…send` and `…recv` functions (array_recv, timestamptz_recv). Integers are big-endian, a time is
@@ -287,6 +287,7 @@ class Pipeline:
 
     def __init__(self, connection: Connection) -> None:
         # Only the event loop's thread touches any of these: the methods, and `_read` and `_write` as its callbacks.
+        self._connection = connection
         self._pgconn = connection.pgconn
         self._socket = self._pgconn.socket
         self._loop = asyncio.get_running_loop()
@@ -301,7 +302,7 @@ class Pipeline:
         """Waiting for results, in order; the last one may still be open for more statements."""
         self._open: _Exchange | None = None
         self._reads = self._writes = False
-        """Whether the loop watches the socket."""
+        """Whether the loop watches the socket. It reads from the first statement on, until `lend`."""
         self._errors = select.poll()
         self._errors.register(self._socket, 0)  # an error or the end of the connection is always reported
 
@@ -374,14 +375,29 @@ class Pipeline:
         for used in [each for each in self._uses if each[0] is query]:
             del self._uses[used]
 
+    def lend(self) -> Connection:
+        """
+        Return the connection for use through the driver, which has it until the next statement is sent here.
+
+        Raises:
+            RuntimeError: if statements are in flight.
+        """
+        if self._sent:
+            message = "statements are in flight"
+            raise RuntimeError(message)
+        if self._reads:
+            self._let_go()
+            self._pgconn.exit_pipeline_mode()
+        return self._connection
+
     def close(self) -> None:
         """Stop watching the socket; every call that waits for results fails with a lost connection."""
         self._fail(psycopg.OperationalError("the connection was closed"))
 
     def _begin(self) -> _Exchange:
-        if not self._sent:
-            if self._pgconn.status != ConnStatus.OK:
-                raise psycopg.OperationalError("the connection is lost")
+        if not self._sent and self._pgconn.status != ConnStatus.OK:
+            raise psycopg.OperationalError("the connection is lost")
+        if not self._reads:
             self._pgconn.enter_pipeline_mode()
             self._loop.add_reader(self._socket, self._read)
             self._reads = True
@@ -425,7 +441,7 @@ class Pipeline:
             self._read_some()
             # uvloop calls back once for a socket with an error, and watches it no more. What has arrived before the
             # error is larger than what is read at once, perhaps; behind it is the error, which ends this.
-            while self._sent and self._errors.poll(0):
+            while self._errors.poll(0):
                 self._read_some()
         except psycopg.Error as error:
             self._fail(error)
@@ -444,9 +460,6 @@ class Pipeline:
                 self._sent.popleft()
                 for query in exchange.prepares:  # skipped behind an error: prepared again, by another name
                     self._prepared.pop(query, None)
-                if not self._sent:
-                    self._let_go()
-                    self._pgconn.exit_pipeline_mode()
                 _finish(exchange)
             case ExecStatus.PIPELINE_ABORTED:
                 pass  # a statement behind the one that failed: the server has skipped it

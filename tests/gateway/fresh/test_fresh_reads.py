@@ -139,9 +139,10 @@ async def test_an_exchange_leaves_no_role_and_no_transaction_behind(
     for question in (whole(caller), Question(tenant=NOBODY, table=TABLE)):
         with suppress(psycopg.Error):
             await fresh.ask(question)
-        assert fresh._connection is not None
-        assert fresh._connection.info.transaction_status is TransactionStatus.IDLE
-        row = await (await fresh._connection.execute("SELECT current_user = session_user")).fetchone()
+        assert fresh._wire is not None
+        connection = fresh._wire.lend()
+        assert connection.info.transaction_status is TransactionStatus.IDLE
+        row = await (await connection.execute("SELECT current_user = session_user")).fetchone()
         assert row == (True,)
 
 
@@ -381,9 +382,9 @@ async def test_tenants_have_their_own_plans_and_those_that_stay_away_lose_them(
     sales: Gateway, caller: Principal, fresh: FreshReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def prepared() -> int:
-        assert fresh._connection is not None
+        assert fresh._wire is not None
         query = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%gateway.tables%'"
-        row = await (await fresh._connection.execute(query)).fetchone()
+        row = await (await fresh._wire.lend().execute(query)).fetchone()
         assert row is not None
         return int(row[0])
 

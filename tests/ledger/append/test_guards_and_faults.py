@@ -162,14 +162,15 @@ async def test_two_processes_that_write_one_log_run_every_guard_once(
 async def test_a_session_goes_on_after_guards_that_failed_however_often(
     database: str, installation: Provisioned, log_id: int, watched: Appender
 ) -> None:
-    connection = watched._writer._connection
-    assert connection is not None
+    transaction = watched._writer._transaction
+    assert transaction is not None
     for n in range(20):
         bad, good = await append_all(watched, log_id, [guarded(GuardCall("share", {"by": 0})), aggregate(f"p:{n}", 1)])
         assert isinstance(bad, GuardError)
         assert isinstance(good, Appended)
-    assert watched._writer._connection is connection
-    cursor = await connection.execute("SELECT count(*), count(DISTINCT statement) FROM pg_prepared_statements")
+    assert watched._writer._transaction is transaction
+    query = "SELECT count(*), count(DISTINCT statement) FROM pg_prepared_statements"
+    cursor = await transaction._wire.lend().execute(query)
     count, distinct = await cursor.fetchone() or (0, 1)
     assert count == distinct, "what failed was prepared again and again"
 

@@ -76,7 +76,7 @@ async def test_writers_in_turn_complete_every_tile_once(
     size, made = start, list[Tile]()
     # Each writer remembers by itself; that they read on one connection, one after the other, tells them nothing.
     async with await AsyncConnection.connect(module_database, autocommit=True) as connection:
-        writers = [PendingTiles(connection) for _ in range(3)]
+        writers = [PendingTiles(lambda: connection) for _ in range(3)]
         for number, by, committed in [*steps, (0, SIZE, True)]:
             end = min(size + by, SIZE)
             more, edge = await writers[number].complete(log_id, size=size, leaves=leaves[size:end])
@@ -100,7 +100,7 @@ async def test_a_tile_that_is_missing_below_is_corruption(
 ) -> None:
     async with undone(module_database) as connection:
         await connection.execute("DELETE FROM ledger.tiles WHERE log_id = %s AND level = 0 AND tile = 7", (log_id,))
-        writer = PendingTiles(connection)
+        writer = PendingTiles(lambda: connection)
         with pytest.raises(BrokenError) as caught:
             await writer.complete(log_id, size=65_535, leaves=leaves[65_535:65_536])
         assert caught.value.fault is Fault.TILE
@@ -114,7 +114,7 @@ async def test_a_log_that_has_become_shorter_is_corruption(
 ) -> None:
     async with undone(module_database) as connection:
         await connection.execute("DELETE FROM ledger.entries WHERE log_id = %s AND index = 600", (log_id,))
-        writer = PendingTiles(connection)
+        writer = PendingTiles(lambda: connection)
         with pytest.raises(BrokenError) as caught:
             await writer.complete(log_id, size=700, leaves=leaves[700:900])
         assert (caught.value.fault, caught.value.index) == (Fault.INDEX, 512)

@@ -135,7 +135,7 @@ async def test_parts_that_nobody_waits_for_delay_none(wire: Pipeline) -> None:
     assert [number_in(answer) for answer in await wire.sync()] == [4]
 
 
-async def test_a_lost_connection_ends_every_part(connection: AsyncConnection, wire: Pipeline) -> None:
+async def test_a_lost_connection_ends_every_part(wire: Pipeline) -> None:
     wire.send((Query("SELECT pg_terminate_backend(pg_backend_pid())"), {}))
     parts = [wire.part(), wire.part(), wire.sync()]
     for part in parts:
@@ -148,13 +148,11 @@ async def test_there_is_no_part_of_nothing(wire: Pipeline) -> None:
         wire.part()
 
 
-async def test_a_query_is_prepared_after_some_uses_and_answers_as_before(
-    connection: AsyncConnection, wire: Pipeline
-) -> None:
+async def test_a_query_is_prepared_after_some_uses_and_answers_as_before(wire: Pipeline) -> None:
     for number in range(2 * PREPARE_AFTER):
         wire.send(double(number))
         assert [number_in(answer) for answer in await wire.sync()] == [2 * number]
-    prepared = await (await connection.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()
+    prepared = await (await wire.lend().execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()
     assert prepared == (1,)
 
 
@@ -164,27 +162,25 @@ async def prepared(connection: AsyncConnection) -> list[str]:
     return [statement for (statement,) in await cursor.fetchall()]
 
 
-async def test_a_query_that_fails_is_prepared_once_and_those_behind_it_when_they_are_reached(
-    connection: AsyncConnection, wire: Pipeline
-) -> None:
+async def test_a_query_that_fails_is_prepared_once_and_those_behind_it_when_they_are_reached(wire: Pipeline) -> None:
     share = Query("SELECT 1 / %(n)s::integer")
     for _ in range(3 * PREPARE_AFTER):
         wire.send((share, {"n": int4(0)}), double(1))
         with pytest.raises(psycopg.errors.DivisionByZero):
             await wire.sync()
-    assert await prepared(connection) == ["SELECT 1 / $1::integer"]
+    assert await prepared(wire.lend()) == ["SELECT 1 / $1::integer"]
     for number in range(3):
         wire.send((share, {"n": int4(1)}), double(number))
         assert [number_in(answer) for answer in await wire.sync()] == [1, 2 * number]
-    assert sorted(await prepared(connection)) == ["SELECT $1::integer * 2", "SELECT 1 / $1::integer"]
+    assert sorted(await prepared(wire.lend())) == ["SELECT $1::integer * 2", "SELECT 1 / $1::integer"]
 
 
-async def test_no_more_than_so_many_queries_are_prepared(connection: AsyncConnection, wire: Pipeline) -> None:
+async def test_no_more_than_so_many_queries_are_prepared(wire: Pipeline) -> None:
     for number in range(PREPARED_MAX + 10):
         query = Query(f"SELECT {number}")
         wire.send(*[(query, {})] * (PREPARE_AFTER + 2))
         assert {number_in(answer) for answer in await wire.sync()} == {number}
-    assert len(await prepared(connection)) == PREPARED_MAX
+    assert len(await prepared(wire.lend())) == PREPARED_MAX
 
 
 # Parameters that the driver dumps
@@ -220,7 +216,7 @@ async def test_what_the_driver_dumps_arrives_as_it_does_through_the_driver(
     for _ in range(2 * PREPARE_AFTER):
         wire.send(dump(SHOW, {"value": value, "another": 1}, transformer))
         ((text,),) = rows((await wire.sync())[0])
-    cursor = await connection.execute("SELECT %(value)s::text", {"value": value})
+    cursor = await wire.lend().execute("SELECT %(value)s::text", {"value": value})
     assert await cursor.fetchone() == (None if text is None else text.decode(),)
 
 
@@ -230,7 +226,7 @@ async def test_a_query_is_prepared_for_each_combination_of_types(connection: Asy
         wire.send(dump(PLUS, {"n": value}, transformer))
         ((found,),) = rows((await wire.sync())[0])
         assert found == str(value + 1).encode()
-    assert await prepared(connection) == ["SELECT $1 + 1"] * 2
+    assert await prepared(wire.lend()) == ["SELECT $1 + 1"] * 2
 
 
 @pytest.mark.parametrize(
@@ -247,7 +243,7 @@ async def test_what_has_no_form_in_sql_is_refused_in_the_driver_s_words(
     assert str(theirs.value) == str(ours.value)
 
 
-async def test_rows_are_counted_as_the_driver_counts_them(connection: AsyncConnection, wire: Pipeline) -> None:
+async def test_rows_are_counted_as_the_driver_counts_them(wire: Pipeline) -> None:
     counts = {
         "INSERT INTO t SELECT generate_series(1, 3)": 3,
         "INSERT INTO t VALUES (1) RETURNING n": 1,
@@ -259,9 +255,9 @@ async def test_rows_are_counted_as_the_driver_counts_them(connection: AsyncConne
     }
     wire.send((Query("BEGIN"), {}), *((Query(text), {}) for text in counts))
     assert [affected(answer) for answer in (await wire.sync())[1:]] == list(counts.values())
-    await connection.execute("ROLLBACK")
+    await wire.lend().execute("ROLLBACK")
     for text, expected in list(counts.items())[:-1]:
-        assert (await connection.execute(text.encode())).rowcount == expected
+        assert (await wire.lend().execute(text.encode())).rowcount == expected
 
 
 async def test_an_error_ends_its_exchange_and_no_other(wire: Pipeline) -> None:
@@ -275,13 +271,43 @@ async def test_an_error_ends_its_exchange_and_no_other(wire: Pipeline) -> None:
     assert [number_in(answer) for answer in await good] == [0]  # an exchange without BEGIN is one transaction
 
 
-async def test_the_connection_is_the_driver_s_while_nothing_is_on_its_way(
-    connection: AsyncConnection, wire: Pipeline
-) -> None:
+async def test_the_connection_can_be_lent_to_the_driver_while_nothing_is_on_its_way(wire: Pipeline) -> None:
     for number in range(3):
         wire.send((INSERT, {"ns": int4_array([number])}))
         assert [tag(answer) for answer in await wire.sync()] == [b"INSERT 0 1"]
-        assert await (await connection.execute("SELECT count(*) FROM t")).fetchone() == (number + 1,)
+        assert await (await wire.lend().execute("SELECT count(*) FROM t")).fetchone() == (number + 1,)
+
+
+async def test_the_connection_is_not_lent_while_something_is_on_its_way(wire: Pipeline) -> None:
+    wire.send(double(1))
+    with pytest.raises(RuntimeError):
+        wire.lend()
+    answers = wire.sync()
+    with pytest.raises(RuntimeError):
+        wire.lend()
+    await answers
+    assert await (await wire.lend().execute("SELECT 1")).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "production"])
+def test_a_connection_that_is_lost_while_nothing_is_on_its_way_is_watched_no_more(
+    database: str, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def lose() -> None:
+        async with await AsyncConnection.connect(database, autocommit=True) as connection:
+            wire = Pipeline(connection)
+            wire.send(double(1))
+            await wire.sync()
+            async with await AsyncConnection.connect(database, autocommit=True) as owner:
+                await owner.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+            async with asyncio.timeout(10):
+                while wire._reads:  # noqa: ASYNC110  (nothing else announces it)
+                    await asyncio.sleep(0.01)
+            with pytest.raises(psycopg.OperationalError):
+                wire.send(double(1))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(lose())
 
 
 async def test_megabytes_both_ways_do_not_block(wire: Pipeline) -> None:
@@ -387,9 +413,9 @@ async def test_a_sync_without_a_statement_is_refused(wire: Pipeline) -> None:
         wire.sync()
 
 
-async def test_a_query_that_is_forgotten_is_dropped_by_the_server(connection: AsyncConnection, wire: Pipeline) -> None:
+async def test_a_query_that_is_forgotten_is_dropped_by_the_server(wire: Pipeline) -> None:
     async def prepared() -> int:
-        row = await (await connection.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()
+        row = await (await wire.lend().execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()
         assert row is not None
         return int(row[0])
 
