@@ -39,13 +39,15 @@ class Folder:
     """
     A folder, open under `descriptor` until nobody refers to this any more. `path` is its real path.
 
-    `unsure` are the folders whose names have to be synced, itself among them, before a file in it is durable.
+    `unsure` are the folders whose names have to be synced, itself among them, before a file in it is durable; none if
+    it `is_kept`.
     """
 
     path: Path
     descriptor: int
     inode: Inode
     unsure: Sequence[Path] = ()
+    is_kept: bool = False
 
     def __del__(self) -> None:
         os.close(self.descriptor)
@@ -148,8 +150,10 @@ class DurableFolders:
 
     def keep(self, folder: Folder, given: str, *, within: Path) -> None:
         """Note that what is `unsure` of a folder has been synced since, and keep it open."""
+        if folder.is_kept:
+            return
         self.add(folder.path, folder.inode, unsure=folder.unsure)
-        folder.unsure = ()
+        folder.unsure, folder.is_kept = (), True
         with self._lock:
             self._open[given, within] = folder
             unused = self._open.popitem(last=False) if len(self._open) > self._open_max else None
