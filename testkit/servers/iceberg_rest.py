@@ -48,7 +48,12 @@ def start_iceberg_rest() -> Iterator[IcebergRest]:
         }
         arguments = [HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libraries}/*", MAIN]
         with java_server(
-            arguments, directory=directory, port=port, is_ready=lambda: _answers(url), environment=environment
+            arguments,
+            directory=directory,
+            port=port,
+            is_ready=lambda: _answers(url),
+            environment=environment,
+            libraries=libraries,
         ) as pid:
             yield IcebergRest(url=url, warehouse=warehouse, pid=pid)
 

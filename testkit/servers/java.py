@@ -8,7 +8,9 @@ process listens on its port: another's answer on a port that was taken meanwhile
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,14 +19,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from spark_detect.driver.java import find_java as find_java_home
 from spark_detect.errors import JavaError
 from testkit.environment import missing
 
 READY_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 20.0
+STOP_TIMEOUT_S: Final = 60.0
+"""At its end a server may write its archive of classes first."""
 POLL_S: Final = 0.02
+ENDED: Final = 128 + signal.SIGTERM
+"""What Java exits with after SIGTERM."""
 LISTEN: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""
 
@@ -60,6 +66,7 @@ def java_server(
     port: int,
     is_ready: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
+    libraries: Path | None = None,
 ) -> Iterator[int]:
     """
     Run `java` with `arguments` in `directory` while the context is open; yields its process id once it is ready.
@@ -67,14 +74,19 @@ def java_server(
     Ready means that this very process listens on `port`, and `is_ready`. It ends with SIGTERM, or, if whoever started
     it is killed, with the reaper's SIGKILL; then `directory`, which is a temporary one, goes too.
 
+    With `libraries`, a folder of the cache with the jars, the classes that the first server has loaded are archived
+    next to it at the end: those that are started later load them from there, which takes half of the processor time.
+
     Raises:
         ServerNotReadyError: if it ended, or was not ready in time.
     """
-    said = directory / "server.log"
+    said, classes = directory / "server.log", directory / "classes.jsa"
+    archive = None if libraries is None else _archive(libraries)
+    options = [] if archive is None else _archive_options(archive, classes)
     with said.open("wb") as log:
         process = subprocess.Popen(
             # Else what it unpacks, and its reports on itself, stay in /tmp.
-            [find_java(), f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", *arguments],
+            [find_java(), f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", *options, *arguments],
             cwd=directory,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
@@ -99,6 +111,24 @@ def java_server(
             process.wait()
         reaper.kill()
         reaper.communicate()
+    if archive is not None and process.returncode == ENDED and classes.exists():
+        fresh = archive.with_name(f"{archive.name}.{uuid4().hex}.new")
+        shutil.copyfile(classes, fresh)
+        fresh.replace(archive)
+
+
+def _archive(libraries: Path) -> Path:
+    """Return where the archive of classes of these jars is, or will be: each Java has one of its own."""
+    release = find_java().resolve().parents[1] / "release"
+    version = hashlib.sha256(release.read_bytes() if release.exists() else b"").hexdigest()[:8]
+    return libraries.with_name(f"{libraries.name}-{version}.jsa")
+
+
+def _archive_options(archive: Path, fresh: Path) -> list[str]:
+    """Return the options under which Java uses the archive, or makes one; it uses none that does not fit."""
+    if archive.exists():
+        return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
+    return [f"-XX:ArchiveClassesAtExit={fresh}", "-Xlog:disable"]
 
 
 def _reaper(pid: int, directory: Path) -> subprocess.Popen[bytes]:

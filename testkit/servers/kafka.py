@@ -99,7 +99,9 @@ def start_kafka() -> Iterator[Kafka]:
         _format(directory, classes, kept=libraries.with_name(f"{libraries.name}-{FORMATTED}"))
         brokers = f"127.0.0.1:{port}"
         arguments = [*classes, "kafka.Kafka", "server.properties"]
-        with java_server(arguments, directory=directory, port=port, is_ready=lambda: _answers(brokers)) as pid:
+        with java_server(
+            arguments, directory=directory, port=port, is_ready=lambda: _answers(brokers), libraries=libraries
+        ) as pid:
             yield Kafka(brokers=brokers, pid=pid)
 
 
