@@ -73,6 +73,7 @@ ON_LOOP_OF_UP: Final = (
     "tests/ledger/signing/",
     "tests/ledger/store/",
     "tests/projections/processing/",
+    "tests/streams/metadata/",
 )
 """Folders whose code has connections, pipes or watched descriptors, in which event loops differ."""
 
