@@ -22,6 +22,7 @@ from testkit.environment import PROJECT
 PAGE: Final = PROJECT / "docs" / "scene.md"
 README: Final = PROJECT / "README.md"
 FIRST_LINE: Final = "S3, SNS and SQS on "
+LAST_LINE: Final = "detection recorded "
 DETECTION_STARTS: Final = "detection runs on Spark "
 """Spark starts while the scene plays: this line may stand anywhere."""
 
@@ -94,7 +95,8 @@ def steps_of(lines: Iterable[str]) -> dict[str, list[str]]:
 
 def write(printed: str) -> None:
     """Put a run of the scene on the page, and its lines in place of those that the README has of an earlier run."""
-    printed = printed[printed.index(FIRST_LINE) :].replace(f"{PROJECT}/", "").rstrip("\n") + "\n"
+    end = printed.index("\n", printed.index(LAST_LINE))  # what follows is the shell's: how long it took, say
+    printed = printed[printed.index(FIRST_LINE) : end].replace(f"{PROJECT}/", "") + "\n"
     new = {_form(line): line for line in printed.splitlines()}
     for file in (PAGE, README):
         text = file.read_text(encoding="utf-8")
