@@ -191,7 +191,11 @@ class Draft:
             encryption_keys=dict(self.encryption_keys),
             snapshot_log=list(self.snapshot_log),
             metadata_log=list(self.metadata_log),
+            added_snapshots=set(),
+            was_main=set(),
             columns_by_schema=dict(self.columns_by_schema),
+            _partition_field_ids=None,
+            _ref_names=None,
         )
 
     def settled(self) -> Draft:

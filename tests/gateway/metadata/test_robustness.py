@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataUtil
 
@@ -124,8 +124,26 @@ def test_any_commits_leave_a_table_that_can_be_read(
     check_requirements(table, [])
 
 
+REFUSED_AFTER_A_SNAPSHOT = [
+    {
+        "action": "add-snapshot",
+        "snapshot": {
+            "snapshot-id": 13,
+            "timestamp-ms": NOW_MS,
+            "manifest-list": "file:/m",
+            "summary": {"operation": "append"},
+            "sequence-number": 5,
+        },
+    },
+    {"action": "set-snapshot-ref", "ref-name": "main", "snapshot-id": 13, "type": "branch"},
+    {"action": "upgrade-format-version", "format-version": 1},
+]
+"""A commit that is refused by its last update: nothing of the others may be left to the next one."""
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(version=st.sampled_from([1, 2, 3]), commits=st.lists(st.lists(UPDATES, max_size=4), max_size=4))
+@example(version=2, commits=[REFUSED_AFTER_A_SNAPSHOT, []])
 def test_a_table_that_was_just_written_is_changed_as_if_it_were_read_again(
     table_of_version: Versions, version: int, commits: list[list[dict[str, Any]]]
 ) -> None:
