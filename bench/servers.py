@@ -8,12 +8,13 @@ the disk does not matter. Paths are short, because the path of a socket may have
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from select import select
 
@@ -73,9 +74,21 @@ def new_database(admin_dsn: str, name: str) -> str:
 
 @contextmanager
 def directory_on_disk() -> Iterator[Path]:
-    """Yield a directory whose path is short enough for a socket."""
-    with _directory(Path("/tmp"), "lp-bench-") as directory:  # noqa: S108 - a private directory is made in it
+    """Yield a directory in $TMPDIR, else /tmp, whose path is short enough for a socket if that is short."""
+    with _directory(Path(tempfile.gettempdir()), "lp-bench-") as directory:
         yield directory
+
+
+def directory_until_exit() -> Path:
+    """
+    Return a directory like that of `directory_on_disk`, which goes when this process ends.
+
+    Where many files are created: ext4 without a journal does not use the inodes of files again that were deleted in the
+    last minutes, and looks at all of them for each new file. After a few thousand, a new file takes 0.6 ms, not 0.02.
+    """
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(directory_on_disk())
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bench.gateway.processes import Process, descendants, memory_mib, wait_until_quiet
 from bench.gateway.target import MissingError, Target
-from bench.servers import directory_on_disk
+from bench.servers import directory_until_exit
 from lakeproof.postgres.age import fetch_age
 from lakeproof.postgres.process import postmaster_pid, stop_process
 from lakeproof.postgres.server import EmbeddedServer
@@ -128,13 +128,13 @@ class Up:
 @contextmanager
 def lakeproof_up(program: Path, **settings: str) -> Iterator[Up]:
     """
-    Run `lakeproof up` with an installation that goes with the context; `settings` are further variables.
+    Run `lakeproof up` with an installation that goes when the bench ends; `settings` are further variables.
 
     Raises:
         MissingError: if the program does not know one of these settings.
         RuntimeError: if it does not start, or ends with an error.
     """
-    with directory_on_disk() as folder, up_in(folder, program, **settings) as up:
+    with up_in(directory_until_exit(), program, **settings) as up:
         yield up
 
 

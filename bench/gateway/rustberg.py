@@ -19,7 +19,7 @@ from typing import Final
 import httpx
 
 from bench.gateway.target import MissingError, Target
-from bench.servers import directory_on_disk
+from bench.servers import directory_until_exit
 from testkit.servers.java import free_ports
 
 NAME: Final = "rustberg"
@@ -50,32 +50,32 @@ def version() -> str:
 @contextmanager
 def running_rustberg() -> Iterator[Target]:
     """
-    Run it with an empty catalog that goes with the context.
+    Run it with an empty catalog that goes when the bench ends.
 
     Raises:
         MissingError: if it is not there.
         RuntimeError: if it does not start.
     """
     program = rustberg_program()
-    with directory_on_disk() as folder:
-        (folder / "warehouse").mkdir()
-        warehouse = f"file://{folder}/warehouse"
-        (port,) = free_ports(1)
-        arguments = [str(program), "--dev", "--no-auth", "--insecure-http", "--host", "127.0.0.1", "-p", str(port)]
-        arguments += ["-w", warehouse, "--catalog-url", f"file://{folder}/catalog"]
-        with (folder / "rustberg.log").open("wb") as log:
-            process = subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    folder = directory_until_exit()
+    (folder / "warehouse").mkdir()
+    warehouse = f"file://{folder}/warehouse"
+    (port,) = free_ports(1)
+    arguments = [str(program), "--dev", "--no-auth", "--insecure-http", "--host", "127.0.0.1", "-p", str(port)]
+    arguments += ["-w", warehouse, "--catalog-url", f"file://{folder}/catalog"]
+    with (folder / "rustberg.log").open("wb") as log:
+        process = subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        target = Target(name=NAME, url=f"http://127.0.0.1:{port}", base=BASE, warehouse=warehouse)
+        _wait_for_answer(process, target, folder / "rustberg.log")
+        yield target
+    finally:
+        process.terminate()
         try:
-            target = Target(name=NAME, url=f"http://127.0.0.1:{port}", base=BASE, warehouse=warehouse)
-            _wait_for_answer(process, target, folder / "rustberg.log")
-            yield target
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _wait_for_answer(process: subprocess.Popen[bytes], target: Target, log: Path) -> None:
