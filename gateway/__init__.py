@@ -14,6 +14,7 @@ Read `commit/commit_flow.py` first: its numbered steps in prose, then in code. F
     mutations.py            a requested change, parsed
     policy/                 CEL: access rules and policies, evaluated in processes of their own
     metadata/               Iceberg table metadata: requirements, updates, files
+    files/                  new files on the disk of this machine
     identifiers.py          names in requests; database.py: connections, by role
     errors.py               what clients are answered; log_errors.py: the log's errors as these
 """

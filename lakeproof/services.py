@@ -34,6 +34,7 @@ from gateway.commit.refusals import Refusals
 from gateway.commit.request_hash import RequestKeys
 from gateway.control.plane import ControlPlane
 from gateway.database import Database, outage_as_unavailable
+from gateway.files.writing import FileWriter
 from gateway.fresh import FreshReads
 from gateway.identity import Authenticator
 from gateway.identity.api_keys import KeyHasher
@@ -126,13 +127,15 @@ async def open_services(
     *,
     engine: AbstractAsyncContextManager[StartedEngine] | None = None,
     hasher: KeyHasher | None = None,
+    files: FileWriter | None = None,
     random: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Services]:
     """
     Yield the parts of one process; they are stopped in order afterwards.
 
     Policies are judged by `engine`, or by one of these services' own, as the settings describe it. API keys are hashed
-    by `hasher`, or at the cost that `KeyHasher` is for.
+    by `hasher`, or at the cost that `KeyHasher` is for. Metadata files of this machine are written by `files`, or in
+    threads of this process.
 
     Raises:
         SchemaChangedError: if the database is not what the system log has recorded of it.
@@ -193,7 +196,7 @@ async def open_services(
                 database=database,
                 fresh=fresh,
                 roles=roles,
-                files=MetadataFiles(storage_properties(settings)),
+                files=MetadataFiles(storage_properties(settings), local=files),
                 warehouse=settings.warehouse,
                 table_config=engine_properties(settings),
                 upstreams=Upstreams(client=client, secrets=secrets, timeout_s=settings.upstream_timeout_s),

@@ -46,6 +46,7 @@ RECOVERY_TIMEOUT_S: Final = 60.0
 POSTGRESQL: Final = "PostgreSQL"
 FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "a policy worker": ("policy.worker",),
+    "a file writer": ("files.writing_process",),
     "a gateway process": ("lp-gateway",),
     "projections": ("lp-projections",),
     "the signer": ("lp-signer",),

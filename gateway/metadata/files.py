@@ -4,7 +4,7 @@ Metadata files of the built-in catalog: written once, read with their digest che
 
 A metadata file is immutable, so files that were read are cached by location and digest. None is ever overwritten: each
 has its own name, and an existing file is an error. A write is durable before it returns, new folders included: the log
-must never name a file that a power failure can undo. Files of this machine are written by `local_files.py`, those of
+must never name a file that a power failure can undo. Files of this machine are written by `gateway/files/`, those of
 object stores through PyIceberg's FileIO.
 """
 
@@ -25,10 +25,11 @@ import orjson
 from pyiceberg.io import FileIO, load_file_io
 
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
+from gateway.files.durable_folders import LinkLeadsOutError
+from gateway.files.local_files import LocalFiles
+from gateway.files.writing import FileWriter, NewFile
 from gateway.metadata.draft import TableMetadata
-from gateway.metadata.durable_folders import LinkLeadsOutError
 from gateway.metadata.kept_answers import KeptAnswers
-from gateway.metadata.local_files import LocalFiles, NewFile
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
 
@@ -64,11 +65,15 @@ class MetadataFiles:
     Reads, writes and deletes metadata files; blocking work runs in threads.
 
     `answers` keeps what engines are shown of the files. `_cache`, `_cached_bytes` and `_ios` belong to the event loop;
-    threads only use a `FileIO` that they are given.
+    threads only use a `FileIO` that they are given. Files of this machine are written by `local`.
     """
 
     def __init__(
-        self, properties: Mapping[str, str] | None = None, *, cached_bytes_max: int = CACHED_BYTES_MAX
+        self,
+        properties: Mapping[str, str] | None = None,
+        *,
+        local: FileWriter | None = None,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> None:
         self._properties = dict(properties or {})
         self._cached_bytes_max = cached_bytes_max
@@ -76,16 +81,19 @@ class MetadataFiles:
         self._cached_bytes = 0
         self._ios: dict[str, FileIO] = {}
         self.answers: Final = KeptAnswers()
-        self._local = LocalFiles()
+        self._local = local or LocalFiles()
 
     async def prepare(self, location: str) -> None:
         """
-        Load the library for files like `location`: it takes half a second, which the first commit would wait.
+        Start what writes files like `location`, or load its library: the first commit would wait for that.
 
-        Local files need none.
+        Raises:
+            OSError: if it cannot be started.
         """
         if local_path(location) is None:
             await asyncio.to_thread(self._io, location)
+        else:
+            await self._local.prepare()
 
     async def read(self, location: str, *, digest: str) -> dict[str, Any]:
         """

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gateway.commit.large_requests import SWITCH_INTERVAL_S
+from gateway.files.file_process import FileProcess
 from lakeproof import console
 from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError, first_of_group
@@ -74,7 +75,11 @@ async def _work(installation: Installation, duties: Sequence[Duty], say: Say, li
     loop.add_signal_handler(signal.SIGTERM, end)
     loop.add_reader(line.orphaned, end_alone)
     try:
-        async with open_services(installation) as services, watched(services):
+        async with (
+            FileProcess() as files,  # only gateways write any: others start no process
+            open_services(installation, files=files) as services,
+            watched(services),
+        ):
             is_open.set()
             await run_duties(duties, services, stop, say, ready)
     except asyncio.CancelledError:

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from gateway.metadata import local_files
-from gateway.metadata.durable_folders import DurableFolders, LinkLeadsOutError
-from gateway.metadata.local_files import LARGE_BYTES, LocalFiles, NewFile
+from gateway.files import local_files
+from gateway.files.durable_folders import DurableFolders, LinkLeadsOutError
+from gateway.files.local_files import LocalFiles
+from gateway.files.writing import LARGE_BYTES, NewFile
 
 DATA = b'{"format-version":2}'
 
