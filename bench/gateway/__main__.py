@@ -86,7 +86,8 @@ def run_part(name: str, measure: Measure, bench: Bench) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the figures of the other parts must not go with it
         traceback.print_exc()
         found = {"faults": [f"it ended with {type(error).__name__}: {error}"]}
-    found = {**found, "took_s": round(time.monotonic() - began_s, 1), **circumstances(), "of": commit_of(bench.program)}
+    of = {"of": commit_of(bench.program), "python": python_of(bench.program)}
+    found = {**found, "took_s": round(time.monotonic() - began_s, 1), **circumstances(), **of}
     print(f"{name}: {json.dumps(found)}", file=sys.stderr, flush=True)
     return found
 
@@ -98,6 +99,13 @@ def commit_of(program: Path) -> str:
     if commit.returncode == 0:
         return commit.stdout.strip()
     return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def python_of(program: Path) -> str:
+    """Return which Python runs `lakeproof`: builds differ by a fifth."""
+    python = program.with_name("python")
+    done = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, check=True)
+    return done.stdout.strip().replace("\n", " ")
 
 
 def known(results: Path) -> dict[str, Any]:
