@@ -166,13 +166,8 @@ class BuiltinCatalog:
 
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
         """
-        Return the table as `load` finds it now that `change`, made from `loaded`, is made.
-
-        What was kept of it as it was `loaded` is dropped: nobody loads that again. Kept until there is no room, it
-        would be most of what the process holds, and of what its garbage collections look through.
+        Return the table as `load` finds it once `change`, made from `loaded`, is made.
         """
-        if loaded.metadata_location is not None and loaded.metadata_sha256 is not None:
-            self._shown.drop(Written(location=loaded.metadata_location, sha256=loaded.metadata_sha256))
         places = self.changed_places(loaded, change)
         return Loaded(
             namespace_exists=True,
@@ -181,6 +176,16 @@ class BuiltinCatalog:
             metadata_sha256=written.sha256,
             places=loaded.places if places is None else place_digests(places)["places"],
         )
+
+    def forget(self, loaded: Loaded) -> None:
+        """
+        Drop what is kept of a table as it was `loaded`: it was changed, and nobody loads that again.
+
+        Kept until there is no room, it would be most of what the process holds, and of what its garbage collections
+        look through.
+        """
+        if loaded.metadata_location is not None and loaded.metadata_sha256 is not None:
+            self._shown.drop(Written(location=loaded.metadata_location, sha256=loaded.metadata_sha256))
 
     def show_written(self, written: Written) -> Shown:
         """Return the table of a metadata file that was just written as engines see it: the file's own bytes."""
@@ -336,13 +341,12 @@ class BuiltinCatalog:
             )
         return below
 
-    async def write(self, loaded: Loaded, change: Change) -> Written | None:
+    def prepare_file(self, loaded: Loaded, change: Change) -> Written | None:
         """
-        Write the next metadata file, named after the one before it.
+        Return the next metadata file, named after the one before it.
 
         Raises:
-            BadRequestError: if it would be too large, or a symbolic link leads out of the warehouse.
-            UnavailableError: if it cannot be written.
+            BadRequestError: if it would be too large, or outside the warehouse.
         """
         if change.metadata is None:
             return None
@@ -351,7 +355,17 @@ class BuiltinCatalog:
         folder = self._below(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
         # Spelled like the warehouse, as readers of metadata files expect it.
         location = f"{self._warehouse}/{folder}/{version:05d}-{uuid4()}.metadata.json"
-        return await self._files.write(location, change.metadata, within=self._warehouse)
+        return self._files.prepare_file(location, change.metadata)
+
+    async def write(self, new: Written, change: Change) -> None:
+        """
+        Write it durably.
+
+        Raises:
+            BadRequestError: if a symbolic link leads out of the warehouse.
+            UnavailableError: if it cannot be written.
+        """
+        await self._files.write(new, change.metadata or {}, within=self._warehouse)
 
     async def discard(self, written: Written) -> None:
         """

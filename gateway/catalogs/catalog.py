@@ -188,12 +188,20 @@ class SwapsPointer(Catalog, Protocol):
     def changed_by(self) -> Literal[ChangedBy.GUARD]:
         """Say so."""
 
-    async def write(self, loaded: Loaded, change: Change) -> Written | None:
+    def prepare_file(self, loaded: Loaded, change: Change) -> Written | None:
         """
-        Write the file that the pointer will name; None where nothing is written (drops, namespaces).
+        Return the file that the pointer will name, not written yet; None where none is (drops, namespaces).
 
         Raises:
             BadRequestError: if it would be too large, or lie outside the warehouse.
+        """
+
+    async def write(self, new: Written, change: Change) -> None:
+        """
+        Write it durably.
+
+        Raises:
+            BadRequestError: if a symbolic link leads out of the warehouse.
             UnavailableError: if it cannot be written.
         """
 
@@ -207,7 +215,7 @@ class SwapsPointer(Catalog, Protocol):
 
     async def discard(self, written: Written) -> None:
         """
-        Delete what was written for a change that is definitely not in the log.
+        Delete what was written, or not yet, for a change that is definitely not in the log.
 
         Raises:
             MetadataFileError: if it cannot be deleted.
@@ -221,11 +229,10 @@ class SwapsPointer(Catalog, Protocol):
         """
 
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
-        """
-        Return the target as `load` finds it now that `change`, made from `loaded`, is made.
+        """Return the target as `load` finds it once `change`, made from `loaded`, is made."""
 
-        What was kept of it as it was `loaded` is dropped: nobody loads that again.
-        """
+    def forget(self, loaded: Loaded) -> None:
+        """Drop what is kept of a target as it was `loaded`: it was changed, and nobody loads that again."""
 
     def show_written(self, written: Written) -> Shown:
         """Return the table of a file that `write` has returned as engines see it, also when they load it next."""

@@ -19,7 +19,7 @@ How every catalog mutation passes through the gateway, step by step. This is the
 Step 6 is reserved for idempotency keys: no key lifetime is advertised, so engines send none.
 
 From step 8 on, the mutations of one target take turns in this process (`target_queues.py`): each is judged on what the
-one before it has made. Only other processes are raced. A mutation that loses such a race keeps its turn, and is loaded
+one before it makes. Only other processes are raced. A mutation that loses such a race takes another turn, and is loaded
 and judged again for as long as its requirements hold, within bounds of number and time. Callers who are known not to be
 permitted wait for no turn: they change nothing, and must not delay those who may.
 
@@ -36,6 +36,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -62,6 +63,7 @@ from gateway.errors import (
     UnavailableError,
 )
 from gateway.fresh import TableRow
+from gateway.identity.authenticator import Arrived
 from gateway.log_errors import append_errors
 from gateway.mutations import parse_mutation
 from gateway.policy.variables import RequestView
@@ -90,6 +92,7 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     Raises:
         GatewayError: if it was refused, conflicted, or could not be done; its class says whether anything was changed.
     """
+    arrived_s = monotonic()
     arrived = await gateway.authenticator.arrive(request.authorization, request.table())
     done(MutationStage.TENANT)
     path = request.target()
@@ -126,19 +129,18 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         raise
     done(MutationStage.CATALOG)
     unjudged = _unjudged(requested)
-    queues = TargetQueues() if gateway.judge.is_known_refused(state, unjudged) else gateway.queues
-    async with queues.turn(principal.log_id, mutation.target) as turn:
-        state = gateway.rules_at_arrival(arrived)  # the credentials may have expired while this one waited
-        flow = _Flow(
-            gateway=gateway,
-            log_id=principal.log_id,
-            requested=requested,
-            unjudged=unjudged,
-            catalog=catalog,
-            turn=turn,
-            done=done,
-        )
-        changed = await flow.run(state, row=arrived.table if mutation.target == path else None)
+    flow = _Flow(
+        gateway=gateway,
+        log_id=principal.log_id,
+        arrived=arrived,
+        arrived_s=arrived_s,
+        requested=requested,
+        unjudged=unjudged,
+        catalog=catalog,
+        queues=TargetQueues() if gateway.judge.is_known_refused(state, unjudged) else gateway.queues,
+        done=done,
+    )
+    changed = await flow.run(row=arrived.table if mutation.target == path else None)
     done(MutationStage.ANSWER)
     return changed
 
@@ -181,36 +183,40 @@ class _Flow:
 
     gateway: Gateway
     log_id: int
+    arrived: Arrived
+    arrived_s: float
     requested: Requested
     unjudged: JudgedRequest
     catalog: Adapter
-    turn: Turn
+    queues: TargetQueues
     done: Done
 
-    async def run(self, state: ControlState, *, row: TableRow | None) -> Changed:
+    async def run(self, *, row: TableRow | None) -> Changed:
         """Attempt it until no other process was first. `row` is the target's row, read when the request arrived."""
-        loop, seen = asyncio.get_running_loop(), self.turn.before
+        loop = asyncio.get_running_loop()
         until_s = loop.time() + ATTEMPTS_S
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            is_last = attempt == ATTEMPTS_MAX or loop.time() > until_s
-            changed = await self._attempt(state, seen, row, is_last=is_last)
-            if changed is not None:
-                self.turn.end(changed.left)
-                return changed
+            async with self.queues.turn(self.log_id, self.requested.mutation.target) as turn:
+                # The credentials may have expired while this one waited.
+                state = self.gateway.rules_at_arrival(self.arrived) if attempt == 1 else await self._rules()
+                is_last = attempt == ATTEMPTS_MAX or loop.time() > until_s
+                if turn.is_newer_than(self.arrived_s):
+                    row = None
+                changed = await self._attempt(state, turn, row, is_last=is_last)
+                if changed is not None:
+                    turn.end(changed.left)
+                    return changed
             if is_last:
                 break
             # The target was changed meanwhile: load it again and see whether the requirements still hold.
-            seen = row = None
+            row = None
             await asyncio.sleep(PAUSE_S_MAX * self.gateway.random(1)[0] / 255)
-            state = await self._rules()
         path = self.requested.mutation.target.path
         raise RequirementFailedError(f"Commit failed: other processes changed {path} {attempt} times meanwhile")
 
-    async def _attempt(
-        self, state: ControlState, seen: Loaded | None, row: TableRow | None, *, is_last: bool
-    ) -> Changed | None:
-        """Load, judge and change once; None if another process was first."""
-        plan = await self._load(seen, row)
+    async def _attempt(self, state: ControlState, turn: Turn, row: TableRow | None, *, is_last: bool) -> Changed | None:
+        """Load, judge and change once; None if another process was first, or what it was judged on is not made."""
+        plan = await self._load(turn.before, row)
         self.done(MutationStage.LOAD)
         for _ in range(STALE_MAX):
             # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
@@ -218,7 +224,7 @@ class _Flow:
             self.done(MutationStage.CONTROL)
             judgement = await self._judge(state, plan)
             self.done(MutationStage.JUDGE)
-            outcome = await self._decide(judgement, plan, is_last=is_last)
+            outcome = await self._decide(judgement, plan, turn, is_last=is_last)
             if not isinstance(outcome, Stale):
                 return outcome
             state = await self._rules()
@@ -259,8 +265,11 @@ class _Flow:
         judge.count_failures(judgement)
         return judgement
 
-    async def _decide(self, judgement: Judgement, plan: _Plan, *, is_last: bool) -> Changed | Stale | None:
+    async def _decide(self, judgement: Judgement, plan: _Plan, turn: Turn, *, is_last: bool) -> Changed | Stale | None:
         """Steps 11 to 13; raises what the engine is answered if the decision is no."""
+        is_approved = judgement.decision is CommitDecision.APPROVED and isinstance(plan, _Feasible)
+        if not is_approved and not await turn.before_is_made():
+            return None  # nothing is refused for what the target never was
         if judgement.decision is not CommitDecision.APPROVED:
             return await self._refuse(judgement, plan.loaded, _refusal(judgement))
         match plan:
@@ -282,8 +291,8 @@ class _Flow:
                 )
                 catalog = self.catalog
                 if catalog.changed_by is ChangedBy.GUARD:
-                    return await swap(catalog, approved)
-                with self.turn.ending_after(FORWARD_TURN_S):
+                    return await swap(catalog, approved, turn)
+                with turn.ending_after(FORWARD_TURN_S):
                     return await forward(catalog, approved)
 
     async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:

@@ -15,6 +15,7 @@ from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import decided, settled
 from gateway.commit.metrics import MutationStage
+from gateway.commit.target_queues import Turn
 from gateway.errors import UnavailableError
 from gateway.log_errors import append_errors
 from gateway.metadata.files import MetadataFileError, Written
@@ -26,22 +27,30 @@ from ledger.format.sequence import Appended, Group, Stale
 _log = logging.getLogger(__name__)
 
 
-async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | None:
+async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed | Stale | None:
     """
-    Make the change; None if another commit was first.
+    Make the change; None if another commit was first, or the one before it, on which it was judged, is not made.
+
+    The turn is passed on once the change is known: the next commit is judged while this one is written and appended.
 
     Raises:
         UnavailableError: if it could not be recorded, so that nothing was changed.
         CommitStateUnknownError: if the log did not answer.
     """
     gateway, mutation, loaded, change = approved.gateway, approved.mutation, approved.loaded, approved.change
+    if (mutation.staged or changes_nothing(change, loaded)) and not await turn.before_is_made():
+        return None
     if mutation.staged:
         # A staged create changes and writes nothing, so there is nothing to record.
         return approved.answer(catalog.show_change(change, None))
     if changes_nothing(change, loaded) and loaded.metadata_location is not None:
         # Neither does a commit that leaves the table as it is.
         return approved.answer(catalog.show_change(change, loaded.metadata_location))
-    written = await catalog.write(loaded, change)
+    written = catalog.prepare_file(loaded, change)
+    left = None if written is None else catalog.left(loaded, change, written)
+    if written is not None and left is not None:
+        turn.pass_on(left)
+        await catalog.write(written, change)
     group_id = gateway.new_group_id()
     facts = (approved.requested, group_id, loaded, change)
     at = gateway.clock()
@@ -58,16 +67,24 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
         guard=catalog.guards(mutation, loaded, change, written),
         as_of=approved.judgement.as_of,
     )
+    if not await turn.before_is_submitted():
+        await _discard(catalog, written)
+        return None
+    turn.submitted()
     outcome = await _append(catalog, approved, group, written)
     if isinstance(outcome, Stale):
+        turn.end()
         await _discard(catalog, written)
         return outcome
     approved.done(MutationStage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
         if written is None:
             return approved.answer(None)
-        return approved.answer(catalog.show_written(written), left=catalog.left(loaded, change, written))
+        catalog.forget(loaded)
+        return approved.answer(catalog.show_written(written), left=left)
     await _discard(catalog, written)
+    if turn.before is not None and await turn.before_is_made():
+        turn.raced()
     return None
 
 

@@ -53,7 +53,7 @@ class MetadataFileError(GatewayError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A metadata file as it was written: its location, the SHA-256 (hex) of its bytes, and these (`data`)."""
+    """A metadata file as it was, or will be, written: its location, the SHA-256 (hex) of its bytes, and these."""
 
     location: str
     sha256: str
@@ -117,28 +117,35 @@ class MetadataFiles:
         self._keep(key, len(data), metadata)
         return metadata
 
-    async def write(self, location: str, metadata: dict[str, Any], *, within: str) -> Written:
+    def prepare_file(self, location: str, metadata: dict[str, Any]) -> Written:
         """
-        Write a new metadata file durably, in or below the folder `within`.
+        Return a new metadata file as `write` will write it.
 
         Raises:
-            BadRequestError: if it would be over 64 MiB, or a symbolic link leads out of `within`.
-            UnavailableError: if it cannot be written; nothing names it.
+            BadRequestError: if it would be over 64 MiB.
         """
         data = orjson.dumps(metadata)
         if len(data) > METADATA_SIZE_BYTES_MAX:
             raise BadRequestError(
                 f"expected at most {METADATA_SIZE_BYTES_MAX} bytes of metadata, found {len(data)}: expire snapshots"
             )
+        return Written(location=location, sha256=sha256(data).hexdigest(), data=data)
+
+    async def write(self, new: Written, metadata: dict[str, Any], *, within: str) -> None:
+        """
+        Write a new metadata file durably, in or below the folder `within`.
+
+        Raises:
+            BadRequestError: if a symbolic link leads out of `within`.
+            UnavailableError: if it cannot be written; nothing names it.
+        """
         try:
-            await self._write(location, data, within)
+            await self._write(new.location, new.data, within)
         except LinkLeadsOutError as error:
             raise BadRequestError(str(error), field="location") from error
         except OSError as error:
             raise UnavailableError(f"the table's metadata cannot be written, nothing was changed: {error}") from error
-        written = Written(location=location, sha256=sha256(data).hexdigest(), data=data)
-        self._keep((location, written.sha256), len(data), metadata)
-        return written
+        self._keep((new.location, new.sha256), len(new.data), metadata)
 
     async def _write(self, location: str, data: bytes, within: str) -> None:
         root = _local_folder(within)

@@ -22,6 +22,7 @@ from lakeproof.provision import Provisioned
 from lakeproof.services import Services, engine_properties, storage_properties
 from lakeproof.settings import load_settings
 from testkit.gateway.log_contents import live_rows, read_stored, replay
+from testkit.gateway.metadata_files import write_file
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
 from testkit.gateway.shop_rows import SCHEMA, rows
 from testkit.servers.cloud import fresh_cloud
@@ -101,9 +102,9 @@ async def test_engines_receive_the_storages_address_and_never_its_credentials(la
 async def test_a_metadata_file_on_s3_is_never_written_over(cloud: Cloud) -> None:
     files = MetadataFiles(cloud.engine_properties())
     location = f"{cloud.warehouse}/t/metadata/00000-x.metadata.json"
-    written = await files.write(location, METADATA, within=cloud.warehouse)
+    written = await write_file(files, location, METADATA, within=cloud.warehouse)
     with pytest.raises(UnavailableError, match="already exists"):
-        await files.write(location, {"table-uuid": "another"}, within=cloud.warehouse)
+        await write_file(files, location, {"table-uuid": "another"}, within=cloud.warehouse)
     fresh = MetadataFiles(cloud.engine_properties())
     assert await fresh.read(location, digest=written.sha256) == METADATA
     cloud.client("s3").put_object(Bucket=cloud.bucket, Key=location.split("/", 3)[3], Body=orjson.dumps({}))
@@ -121,7 +122,7 @@ async def test_an_object_store_that_does_not_answer_is_unavailable() -> None:
     bounds = {"s3.secret-access-key": "b", "s3.connect-timeout": "1", "s3.request-timeout": "1"}
     files = MetadataFiles(nowhere | bounds)
     with pytest.raises(UnavailableError):
-        await files.write("s3://b/m.json", METADATA, within="s3://b")
+        await write_file(files, "s3://b/m.json", METADATA, within="s3://b")
     with pytest.raises(UnavailableError):
         await files.read("s3://b/m.json", digest="0" * 64)
 

@@ -6,6 +6,9 @@ Commits to one table at the same time: in order within a process, raced between 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -48,9 +51,11 @@ class Gate:
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     error: Exception | None = None
+    groups: int = 0
 
     async def append(self, log_id: int, group: Group) -> Appended | Stale:
         self.reached.set()
+        self.groups += 1
         await self.opened.wait()
         if self.error is not None:
             error, self.error = self.error, None
@@ -58,13 +63,33 @@ class Gate:
         return await self.gateway.services.gateway.append(log_id, group)
 
 
+class SlowEngine:
+    """An engine that answers about one table only once it is let go."""
+
+    def __init__(self, engine: PolicyEngine, *, slow: str) -> None:
+        self._engine = engine
+        self._slow = slow
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
+        await self._engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
+
+    async def judge(
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
+    ) -> tuple[Verdict, ...]:
+        if activation["path"] == self._slow:
+            self.reached.set()
+            await self.go_on.wait()
+        return await self._engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
+
+
 async def arrive(client: httpx.AsyncClient, queues: TargetQueues, *bodies: object) -> Answers:
     """Commit to the table without waiting for the answers; each has its turn or waits for it before the next comes."""
     tasks = []
     for body in bodies:
-        before = queues.waiting + len(queues)
+        before = queues.mutations
         tasks.append(asyncio.create_task(client.post(ORDERS, json=body)))
-        await until(lambda before=before: queues.waiting + len(queues) > before)  # type: ignore[misc]
+        await until(lambda before=before: queues.mutations > before)  # type: ignore[misc]
     return tasks
 
 
@@ -89,6 +114,7 @@ async def test_commits_land_in_the_order_in_which_they_came(sales: Gateway) -> N
     first = asyncio.create_task(client.post(ORDERS, json=properties(number="0")))
     await gate.reached.wait()
     rest = await arrive(client, queues, *(properties(number=str(number)) for number in range(1, CLIENTS)))
+    await until(lambda: gate.groups == CLIENTS)  # none waits until the one before it is in the log
     gate.opened.set()
     answers = await asyncio.gather(first, *rest)
     numbers = [answer.json()["metadata"]["properties"]["number"] for answer in answers]
@@ -135,6 +161,58 @@ async def test_a_commit_behind_one_that_is_not_recorded_is_judged_on_the_table_a
     assert len(files_beside(location)) == 2, "the create and what was kept"
 
 
+async def test_nothing_is_refused_for_what_a_commit_that_was_not_made_would_have_changed(sales: Gateway) -> None:
+    gate, queues = Gate(sales, error=LogUnavailableError("no log")), TargetQueues()
+    client = sales.through(append=gate.append, queues=queues)
+    other = {**CREATE["schema"], "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    updates = [{"action": "add-schema", "schema": other}, {"action": "set-current-schema", "schema-id": -1}]
+    needs_first = {"type": "assert-current-schema-id", "current-schema-id": 0}
+    tasks = await arrive(client, queues, {"requirements": [needs_first], "updates": updates})
+    await gate.reached.wait()
+    tasks += await arrive(client, queues, properties([needs_first], a="b"))
+    gate.opened.set()
+    assert [(await task).status_code for task in tasks] == [503, 200]
+    told = [one.words for one in await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)]
+    assert told[2:] == ["approved", "accepted"]
+
+
+async def test_commits_behind_one_that_is_not_made_all_land(sales: Gateway) -> None:
+    gate, queues = Gate(sales, error=LogUnavailableError("no log")), TargetQueues()
+    client = sales.through(append=gate.append, queues=queues)
+    tasks = await arrive(client, queues, *(properties(**{f"p{number}": "x"}) for number in range(CLIENTS)))
+    await until(lambda: gate.groups == CLIENTS)
+    gate.opened.set()
+    assert [(await task).status_code for task in tasks] == [503] + [200] * (CLIENTS - 1)
+    location = await location_of_orders(sales)
+    found = (await sales.http.get(ORDERS)).json()["metadata"]["properties"]
+    assert {name for name in found if name.startswith("p")} == {f"p{number}" for number in range(1, CLIENTS)}
+    assert len(files_beside(location)) == CLIENTS, "of what was not made, nothing is left"
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
+async def test_a_commit_behind_one_whose_file_cannot_be_written_lands(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues, both_are_judged, real, synced = TargetQueues(), threading.Event(), os.fdatasync, list[int]()
+
+    def fail_once(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) == 1:
+            assert both_are_judged.wait(30)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fail_once)
+    client = sales.through(queues=queues)
+    tasks = await arrive(client, queues, properties(lost="yes"), properties(kept="yes"))
+    await until(lambda: len(synced) > 1)
+    both_are_judged.set()
+    assert [(await task).status_code for task in tasks] == [503, 200]
+    found = (await sales.http.get(ORDERS)).json()["metadata"]["properties"]
+    assert (found.get("lost"), found["kept"]) == (None, "yes")
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
 async def test_a_commit_whose_client_has_gone_leaves_the_queue(sales: Gateway) -> None:
     gate, queues = Gate(sales), TargetQueues()
     client = sales.through(append=gate.append, queues=queues)
@@ -152,16 +230,17 @@ async def test_a_commit_whose_client_has_gone_leaves_the_queue(sales: Gateway) -
 
 @pytest.mark.parametrize("bounds", [{"waiting_max": 0}, {"waiting_s": 0.0}], ids=str)
 async def test_a_queue_that_is_too_long_or_too_slow_is_answered_503(sales: Gateway, bounds: dict[str, float]) -> None:
-    gate, queues = Gate(sales), TargetQueues(**bounds)  # type: ignore[arg-type]
-    client = sales.through(append=gate.append, queues=queues)
+    judge = sales.services.gateway.judge
+    engine, queues = SlowEngine(judge.engine, slow="sales.orders"), TargetQueues(**bounds)  # type: ignore[arg-type]
+    client = sales.through(judge=replace(judge, engine=engine), queues=queues)
     first = asyncio.create_task(client.post(ORDERS, json=properties(a="b")))
-    await gate.reached.wait()
+    await engine.reached.wait()
     told = await read_stored(sales.services, sales.acme.log_id)
     busy = await client.post(ORDERS, json=properties(c="d"))
     assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
     assert "sales.orders" in error_of(busy)["message"]
     assert await read_stored(sales.services, sales.acme.log_id) == told
-    gate.opened.set()
+    engine.go_on.set()
     assert (await first).status_code == 200
 
 
@@ -179,26 +258,6 @@ async def test_who_may_not_commit_waits_for_nobody_and_delays_nobody(sales: Gate
     assert (await first[0]).status_code == 200
     told = [one.words for one in await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)]
     assert told[2:] == ["rejected"] * 4 + ["approved", "accepted"], "on the record, as any refusal"
-
-
-class SlowEngine:
-    """An engine that answers about one table only once it is let go."""
-
-    def __init__(self, engine: PolicyEngine, *, slow: str) -> None:
-        self._engine = engine
-        self._slow = slow
-        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
-
-    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
-        await self._engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
-
-    async def judge(
-        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
-    ) -> tuple[Verdict, ...]:
-        if activation["path"] == self._slow:
-            self.reached.set()
-            await self.go_on.wait()
-        return await self._engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
 
 
 async def test_a_slow_policy_delays_the_commits_of_its_own_table_alone(sales: Gateway) -> None:

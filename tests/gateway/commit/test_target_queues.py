@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from time import monotonic
 
 import pytest
 
 from gateway.catalogs.catalog import Loaded
+from gateway.commit import target_queues
 from gateway.commit.target_queues import TargetBusyError, TargetQueues
 from gateway.identifiers import Target
 
@@ -178,3 +181,133 @@ async def test_a_turn_that_ends_in_time_is_not_ended_by_the_clock() -> None:
         await ready()
         assert mutations.order == []
     await mutations.end("b")
+
+
+# Over before it is made
+
+
+async def test_the_next_has_its_turn_while_the_one_before_is_made() -> None:
+    mutations = Mutations(TargetQueues())
+    async with mutations.queues.turn(LOG, ORDERS) as first:
+        await mutations.begin("b")
+        assert mutations.order == []
+        first.pass_on(left_at("a"))
+        await ready()
+        assert mutations.order == [("b", "a")]
+        first.end(left_at("a"))
+    await mutations.end("b")
+    assert len(mutations.queues) == 0
+
+
+async def test_what_is_submitted_comes_behind_what_it_was_judged_on() -> None:
+    queues = TargetQueues()
+    async with queues.turn(LOG, ORDERS) as first:
+        first.pass_on(left_at("a"))
+        async with queues.turn(LOG, ORDERS) as second:
+            waiting = asyncio.create_task(second.before_is_submitted())
+            gone = asyncio.create_task(second.before_is_submitted())
+            await ready()
+            assert not waiting.done()
+            gone.cancel()
+            first.submitted()
+            assert await waiting, "whoever waits is not cancelled with another"
+            made = asyncio.create_task(second.before_is_made())
+            await ready()
+            assert not made.done()
+            first.end(left_at("a"))
+            assert await made
+
+
+async def test_if_one_is_not_made_nobody_is_judged_on_it_or_on_those_behind_it() -> None:
+    queues = TargetQueues()
+    async with queues.turn(LOG, ORDERS) as first, AsyncExitStack() as stack:
+        first.pass_on(left_at("a"))
+        second = await stack.enter_async_context(queues.turn(LOG, ORDERS))
+        second.pass_on(left_at("b"))
+        first.end()
+        assert not await second.before_is_submitted()
+        assert not await second.before_is_made()
+        third = await stack.enter_async_context(queues.turn(LOG, ORDERS))
+        assert third.before is None, "not what the second would have left"
+        third.pass_on(left_at("c"))
+        second.end()
+        fourth = await stack.enter_async_context(queues.turn(LOG, ORDERS))
+        assert fourth.before == left_at("c"), "the end of a former chain ends no other"
+
+
+async def test_one_that_is_known_not_to_be_made_keeps_its_turn_to_the_end() -> None:
+    mutations = Mutations(TargetQueues())
+    queues = mutations.queues
+    async with queues.turn(LOG, ORDERS) as first, AsyncExitStack() as stack:
+        first.pass_on(left_at("a"))
+        second = await stack.enter_async_context(queues.turn(LOG, ORDERS))
+        second.pass_on(left_at("b"))
+        third = await stack.enter_async_context(queues.turn(LOG, ORDERS))
+        first.end()
+        third.pass_on(left_at("c"))
+        await mutations.begin("d")
+        assert mutations.order == [], "the second has not ended yet, but the first has"
+        third.end()
+        await mutations.end("d")
+    assert mutations.order == [("d", None)]
+
+
+async def test_one_that_is_cancelled_while_it_is_made_is_not_made() -> None:
+    queues, begun = TargetQueues(), asyncio.Event()
+
+    async def make() -> None:
+        async with queues.turn(LOG, ORDERS) as turn:
+            turn.pass_on(left_at("a"))
+            begun.set()
+            await asyncio.Event().wait()
+
+    making = asyncio.create_task(make())
+    await begun.wait()
+    async with queues.turn(LOG, ORDERS) as second:
+        making.cancel()
+        assert not await second.before_is_made()
+
+
+async def test_while_other_processes_are_first_mutations_are_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutations = Mutations(TargetQueues())
+    async with mutations.queues.turn(LOG, ORDERS) as turn:
+        turn.raced()
+        turn.pass_on(left_at("a"))
+        await mutations.begin("b")
+        assert mutations.order == []
+        turn.end(left_at("a"))
+    await mutations.end("b")
+    assert mutations.order == [("b", "a")]
+    monkeypatch.setattr(target_queues, "ONE_BY_ONE_S", 0.0)
+    async with mutations.queues.turn(LOG, ORDERS) as turn:
+        turn.raced()
+        turn.pass_on(left_at("a"))
+        await mutations.begin("c")
+        assert mutations.order[-1] == ("c", "a"), "for a while"
+        await mutations.end("c")
+
+
+async def test_what_was_read_before_a_change_in_this_process_is_known_to_be_old() -> None:
+    queues = TargetQueues()
+    before_s = monotonic()
+    async with queues.turn(LOG, ORDERS) as turn:
+        assert not turn.is_newer_than(before_s)
+        turn.end(left_at("a"))
+    async with queues.turn(LOG, ORDERS) as turn:
+        assert turn.is_newer_than(before_s)
+        assert not turn.is_newer_than(monotonic())
+    async with queues.turn(LOG + 1, ORDERS) as turn:
+        assert not turn.is_newer_than(before_s)
+
+
+async def test_of_few_targets_it_is_remembered_when_they_were_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_queues, "REMEMBERED_MAX", 2)
+    queues, before_s = TargetQueues(), monotonic()
+    for log_id in range(3):
+        async with queues.turn(log_id, ORDERS) as turn:
+            turn.end(left_at("a"))
+    found = []
+    for log_id in (2, 1, 0):
+        async with queues.turn(log_id, ORDERS) as turn:
+            found.append(turn.is_newer_than(before_s))
+    assert found == [True, True, False]

@@ -13,6 +13,7 @@ import pytest
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.metadata import files as metadata_files
 from gateway.metadata.files import MetadataFileError, MetadataFiles, Written, local_path
+from testkit.gateway.metadata_files import write_file
 
 METADATA: dict[str, Any] = {"format-version": 2, "note": "ü"}
 
@@ -29,7 +30,7 @@ def root_of(warehouse: str) -> Path:
 
 async def test_what_is_written_is_read_with_its_digest(warehouse: str) -> None:
     location = f"{warehouse}/t/metadata/00000-x.metadata.json"
-    written = await MetadataFiles().write(location, METADATA, within=warehouse)
+    written = await write_file(MetadataFiles(), location, METADATA, within=warehouse)
     path = local_path(location)
     assert path is not None
     assert written == Written(location=location, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
@@ -39,7 +40,7 @@ async def test_what_is_written_is_read_with_its_digest(warehouse: str) -> None:
 
 async def test_a_file_that_was_changed_is_not_read(warehouse: str) -> None:
     location = f"{warehouse}/00000-x.metadata.json"
-    written = await MetadataFiles().write(location, METADATA, within=warehouse)
+    written = await write_file(MetadataFiles(), location, METADATA, within=warehouse)
     path = root_of(warehouse) / "00000-x.metadata.json"
     whole = path.read_bytes()
     for position in range(len(whole)):
@@ -62,7 +63,7 @@ async def test_a_file_that_is_no_json_object_is_not_read(warehouse: str, data: b
 async def test_what_is_remembered_is_remembered_with_its_digest(warehouse: str) -> None:
     files = MetadataFiles()
     location = f"{warehouse}/00000-x.metadata.json"
-    written = await files.write(location, METADATA, within=warehouse)
+    written = await write_file(files, location, METADATA, within=warehouse)
     (root_of(warehouse) / "00000-x.metadata.json").unlink()
     assert await files.read(location, digest=written.sha256) is METADATA
     with pytest.raises(MetadataFileError):
@@ -72,23 +73,23 @@ async def test_what_is_remembered_is_remembered_with_its_digest(warehouse: str) 
 async def test_no_more_is_remembered_than_fits(warehouse: str) -> None:
     size_bytes = len(orjson.dumps(METADATA))
     files = MetadataFiles(cached_bytes_max=2 * size_bytes)
-    written = [await files.write(f"{warehouse}/{number}", METADATA, within=warehouse) for number in range(3)]
+    written = [await write_file(files, f"{warehouse}/{number}", METADATA, within=warehouse) for number in range(3)]
     for number in range(3):
         (root_of(warehouse) / str(number)).unlink()
     with pytest.raises(MetadataFileError):
         await files.read(written[0].location, digest=written[0].sha256)
     await files.delete(written[1])
-    await files.write(f"{warehouse}/3", METADATA, within=warehouse)
+    await write_file(files, f"{warehouse}/3", METADATA, within=warehouse)
     for one in (written[2], Written(location=f"{warehouse}/3", sha256=written[0].sha256)):
         assert await files.read(one.location, digest=one.sha256) == METADATA
-    large = await files.write(f"{warehouse}/4", {"note": "x" * 3 * size_bytes}, within=warehouse)
+    large = await write_file(files, f"{warehouse}/4", {"note": "x" * 3 * size_bytes}, within=warehouse)
     assert await files.read(written[2].location, digest=written[2].sha256) == METADATA, "nothing made way in vain"
     assert (await files.read(large.location, digest=large.sha256))["note"]
 
 
 async def test_what_is_dropped_is_read_again_if_somebody_asks_for_it(warehouse: str) -> None:
     files = MetadataFiles()
-    written = await files.write(f"{warehouse}/m.json", METADATA, within=warehouse)
+    written = await write_file(files, f"{warehouse}/m.json", METADATA, within=warehouse)
     for _ in range(2):
         files.drop(written)
     found = await files.read(written.location, digest=written.sha256)
@@ -99,16 +100,16 @@ async def test_what_is_dropped_is_read_again_if_somebody_asks_for_it(warehouse: 
 async def test_a_file_is_never_written_over(warehouse: str) -> None:
     files = MetadataFiles()
     location = f"{warehouse}/00000-x.metadata.json"
-    written = await files.write(location, METADATA, within=warehouse)
+    written = await write_file(files, location, METADATA, within=warehouse)
     with pytest.raises(UnavailableError, match="cannot be written"):
-        await files.write(location, {"other": 1}, within=warehouse)
+        await write_file(files, location, {"other": 1}, within=warehouse)
     assert await MetadataFiles().read(location, digest=written.sha256) == METADATA
 
 
 async def test_what_cannot_be_written_is_unavailable(warehouse: str) -> None:
     (root_of(warehouse) / "t").write_bytes(b"")
     with pytest.raises(UnavailableError, match="cannot be written, nothing was changed"):
-        await MetadataFiles().write(f"{warehouse}/t/metadata/m.json", METADATA, within=warehouse)
+        await write_file(MetadataFiles(), f"{warehouse}/t/metadata/m.json", METADATA, within=warehouse)
 
 
 async def test_metadata_that_could_not_be_read_again_is_not_written(
@@ -117,10 +118,10 @@ async def test_metadata_that_could_not_be_read_again_is_not_written(
     monkeypatch.setattr(metadata_files, "METADATA_SIZE_BYTES_MAX", 100)
     files = MetadataFiles()
     fits = {"x": "y" * (100 - len('{"x":""}'))}
-    written = await files.write(f"{warehouse}/fits", fits, within=warehouse)
+    written = await write_file(files, f"{warehouse}/fits", fits, within=warehouse)
     assert await MetadataFiles().read(f"{warehouse}/fits", digest=written.sha256) == fits
     with pytest.raises(BadRequestError, match="expected at most 100 bytes of metadata, found 101"):
-        await files.write(f"{warehouse}/over", {"x": fits["x"] + "y"}, within=warehouse)
+        await write_file(files, f"{warehouse}/over", {"x": fits["x"] + "y"}, within=warehouse)
     (root_of(warehouse) / "over").write_bytes(orjson.dumps({"x": fits["x"] + "y"}))
     with pytest.raises(MetadataFileError, match="found more"):
         await files.read(f"{warehouse}/over", digest="0" * 64)
@@ -128,7 +129,7 @@ async def test_metadata_that_could_not_be_read_again_is_not_written(
 
 async def test_deleting_is_repeatable(warehouse: str) -> None:
     files = MetadataFiles()
-    written = await files.write(f"{warehouse}/m.json", METADATA, within=warehouse)
+    written = await write_file(files, f"{warehouse}/m.json", METADATA, within=warehouse)
     for _ in range(2):
         await files.delete(written)
     with pytest.raises(MetadataFileError):
@@ -147,9 +148,9 @@ async def test_a_link_out_of_the_warehouse_is_not_followed(warehouse: str, tmp_p
     files = MetadataFiles()
     for folder in ("out", "out/deeper", "in/../../elsewhere"):
         with pytest.raises(BadRequestError, match="a link that leads out of it"):
-            await files.write(f"{warehouse}/{folder}/m.json", METADATA, within=warehouse)
+            await write_file(files, f"{warehouse}/{folder}/m.json", METADATA, within=warehouse)
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    await files.write(f"{warehouse}/in/m.json", METADATA, within=warehouse)
+    await write_file(files, f"{warehouse}/in/m.json", METADATA, within=warehouse)
     assert (root / "inside" / "m.json").exists()
 
 
@@ -157,7 +158,7 @@ async def test_a_warehouse_behind_a_link_is_one(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "warehouse").symlink_to(tmp_path / "disk")
     warehouse = f"file://{tmp_path}/warehouse"
-    await MetadataFiles().write(f"{warehouse}/t/m.json", METADATA, within=warehouse)
+    await write_file(MetadataFiles(), f"{warehouse}/t/m.json", METADATA, within=warehouse)
     assert (tmp_path / "disk" / "t" / "m.json").exists()
 
 
@@ -165,7 +166,7 @@ async def test_a_warehouse_behind_a_link_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("uri", ["file://{}", "file:{}", "{}"])
 async def test_a_file_is_written_where_it_is_read(tmp_path: Path, uri: str, name: str) -> None:
     files, location = MetadataFiles(cached_bytes_max=0), uri.format(tmp_path / name)
-    written = await files.write(location, METADATA, within=uri.format(tmp_path))
+    written = await write_file(files, location, METADATA, within=uri.format(tmp_path))
     assert (tmp_path / name).exists()
     assert await files.read(location, digest=written.sha256) == METADATA
 
