@@ -181,8 +181,7 @@ class BuiltinCatalog:
         """
         Drop what is kept of a table as it was `loaded`: it was changed, and nobody loads that again.
 
-        Kept until there is no room, it would be most of what the process holds, and of what its garbage collections
-        look through.
+        Otherwise outdated metadata would fill the cache, and slow down every garbage collection.
         """
         if loaded.metadata_location is not None and loaded.metadata_sha256 is not None:
             self._shown.drop(Written(location=loaded.metadata_location, sha256=loaded.metadata_sha256))

@@ -215,7 +215,7 @@ class SwapsPointer(Catalog, Protocol):
 
     async def discard(self, written: Written) -> None:
         """
-        Delete what was written, or not yet, for a change that is definitely not in the log.
+        Delete what was written for a change that is definitely not in the log.
 
         Raises:
             MetadataFileError: if it cannot be deleted.

@@ -27,6 +27,7 @@ from testkit.gateway.sales import (
     CREATE,
     ORDERS,
     ORDERS_KEY,
+    SCHEMA,
     TABLES,
     another_key,
     error_of,
@@ -40,6 +41,17 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CLIENTS = 16
 MORE = f"{TABLES}/more"
+NEEDS_THE_FIRST_SCHEMA = {"type": "assert-current-schema-id", "current-schema-id": 0}
+CHANGE_THE_SCHEMA = {
+    "requirements": [NEEDS_THE_FIRST_SCHEMA],
+    "updates": [
+        {
+            "action": "add-schema",
+            "schema": {**SCHEMA, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]},
+        },
+        {"action": "set-current-schema", "schema-id": -1},
+    ],
+}
 Answers: TypeAlias = "list[asyncio.Task[httpx.Response]]"
 
 
@@ -127,12 +139,9 @@ async def test_commits_land_in_the_order_in_which_they_came(sales: Gateway) -> N
 async def test_a_requirement_that_fails_only_because_of_the_commit_before_is_a_conflict(sales: Gateway) -> None:
     gate, queues = Gate(sales), TargetQueues()
     client = sales.through(append=gate.append, queues=queues)
-    other = {**CREATE["schema"], "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
-    updates = [{"action": "add-schema", "schema": other}, {"action": "set-current-schema", "schema-id": -1}]
-    needs_first = {"type": "assert-current-schema-id", "current-schema-id": 0}
-    tasks = await arrive(client, queues, {"requirements": [needs_first], "updates": updates})
+    tasks = await arrive(client, queues, CHANGE_THE_SCHEMA)
     await gate.reached.wait()
-    tasks += await arrive(client, queues, properties([needs_first], a="b"), properties(c="d"))
+    tasks += await arrive(client, queues, properties([NEEDS_THE_FIRST_SCHEMA], a="b"), properties(c="d"))
     gate.opened.set()
     first, second, third = await asyncio.gather(*tasks)
     assert [first.status_code, second.status_code, third.status_code] == [200, 409, 200]
@@ -164,12 +173,9 @@ async def test_a_commit_behind_one_that_is_not_recorded_is_judged_on_the_table_a
 async def test_nothing_is_refused_for_what_a_commit_that_was_not_made_would_have_changed(sales: Gateway) -> None:
     gate, queues = Gate(sales, error=LogUnavailableError("no log")), TargetQueues()
     client = sales.through(append=gate.append, queues=queues)
-    other = {**CREATE["schema"], "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
-    updates = [{"action": "add-schema", "schema": other}, {"action": "set-current-schema", "schema-id": -1}]
-    needs_first = {"type": "assert-current-schema-id", "current-schema-id": 0}
-    tasks = await arrive(client, queues, {"requirements": [needs_first], "updates": updates})
+    tasks = await arrive(client, queues, CHANGE_THE_SCHEMA)
     await gate.reached.wait()
-    tasks += await arrive(client, queues, properties([needs_first], a="b"))
+    tasks += await arrive(client, queues, properties([NEEDS_THE_FIRST_SCHEMA], a="b"))
     gate.opened.set()
     assert [(await task).status_code for task in tasks] == [503, 200]
     told = [one.words for one in await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)]
