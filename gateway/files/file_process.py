@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
-import sys
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from typing import Any, Final, Self, cast
 
+from gateway.child_python import child_command, child_environment
 from gateway.files.local_files import LocalFiles
 from gateway.files.writing import NewFile, remove
 from gateway.files.writing_process import Frames, format_frame, parse_error
@@ -27,9 +25,6 @@ SENT_BYTES_MAX: Final = 256 * 1024
 STOP_TIMEOUT_S: Final = 10.0
 """How long the process may take to end, which it does at once."""
 
-_SOURCES: Final = Path(__file__).resolve().parents[2]
-_INHERITED: Final = ("LD_LIBRARY_PATH",)
-"""Variables without which a Python outside of the system's folders does not start."""
 _log = logging.getLogger(__name__)
 
 
@@ -102,16 +97,12 @@ async def _start() -> _Line:
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "gateway.files.writing_process",
+                *child_command("gateway.files.writing_process"),
                 stdin=theirs.fileno(),
                 stdout=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for us; when we end, it ends
-                env={**environment, "PYTHONPATH": str(_SOURCES)},
+                env=child_environment(),
             )
         _, line = await asyncio.get_running_loop().create_unix_connection(lambda: _Line(process), sock=ours)
     except BaseException:

@@ -14,20 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeAlias
 
+from gateway.child_python import child_command, child_environment
 from gateway.policy.engine import EngineUnavailableError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
-
-_SOURCES: Final = Path(__file__).resolve().parents[2]
-"""The child's PYTHONPATH: not the working directory, which others may be able to write to (hence `-P`)."""
-
-_INHERITED: Final = ("LD_LIBRARY_PATH",)
-"""Variables without which a Python outside of the system's folders does not start."""
 
 LOWER_BY: Final = 5
 """The niceness of a process for long calls: it gets a quarter of a contended processor."""
@@ -68,16 +61,11 @@ Spawn: TypeAlias = Callable[[int], Awaitable[Child]]
 
 async def spawn_worker(judging_bytes_max: int) -> Child:
     """Start a worker as a Python of its own."""
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "gateway.policy.worker",
-        str(judging_bytes_max),
+        *child_command("gateway.policy.worker", str(judging_bytes_max)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**environment, "PYTHONPATH": str(_SOURCES)},
+        env=child_environment(),
     )
 
 
