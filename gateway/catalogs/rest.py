@@ -38,6 +38,7 @@ from gateway.catalogs.upstreams import Endpoint, Upstream
 from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedError
 from gateway.fresh import TableRow
 from gateway.identifiers import Target
+from gateway.metadata.draft import TableMetadata
 from gateway.metadata.paths import changed_paths, named_files, path_properties
 from gateway.mutations import Mutation, Operation
 from ledger.errors import FormatError
@@ -76,7 +77,8 @@ class RestCatalog:
             table = parse_table(answered.body)
             if table is None:
                 raise self.upstream.unavailable(answered)
-            return Loaded(namespace_exists=True, metadata=table[1], metadata_location=table[0])
+            # Read only from here on: its requirements, its updates and its policies share what was made of it.
+            return Loaded(namespace_exists=True, metadata=TableMetadata(table[1]), metadata_location=table[0])
         holder = await self._load_namespace(Target(alias=target.alias, namespace=target.namespace))
         return Loaded(namespace_exists=holder.namespace_exists)
 

@@ -17,10 +17,11 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from gateway.errors import BadRequestError
-from gateway.metadata.columns import Columns, index_columns
+from gateway.metadata.columns import Columns
 from gateway.metadata.errors import CorruptMetadataError, InvalidUpdateError
+from gateway.metadata.known_schemas import columns_of
 from gateway.metadata.partitions import FIRST_FIELD_ID, Origin, field_ids, spec_key
-from gateway.metadata.schemas import parse_schema, schema_key
+from gateway.metadata.schemas import schema_key
 from gateway.metadata.shapes import JsonObject
 from gateway.metadata.sorting import UNSORTED_ID, order_key
 
@@ -142,7 +143,7 @@ class Draft:
         schema_id = self.schemas.current_id
         if schema_id not in self.columns_by_schema:
             try:
-                self.columns_by_schema[schema_id] = index_columns(parse_schema(schema, "schema"))
+                self.columns_by_schema[schema_id] = columns_of(schema)
             except BadRequestError as error:
                 raise CorruptMetadataError(f"The stored schema {schema_id} cannot be read: {error}") from error
         return self.columns_by_schema[schema_id]

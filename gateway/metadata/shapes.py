@@ -155,7 +155,10 @@ def read_list(holder: Mapping[str, Any], name: str, at: str, *, count_max: int =
 
 def read_int(holder: Mapping[str, Any], name: str, at: str, *, least: int = 0, most: int = INT64_MAX) -> int:
     """Return the member `name`, an integer from `least` to `most`."""
-    return as_int(holder.get(name), member(at, name), least=least, most=most)
+    value = holder.get(name)
+    if type(value) is int and least <= value <= most:
+        return value  # a path is made only for an error: a table's logs have many entries
+    return as_int(value, member(at, name), least=least, most=most)
 
 
 def read_int_or_none(
@@ -168,7 +171,8 @@ def read_int_or_none(
 
 def read_text(holder: Mapping[str, Any], name: str, at: str) -> str:
     """Return the member `name`, a text."""
-    return as_text(holder.get(name), member(at, name))
+    value = holder.get(name)
+    return value if isinstance(value, str) else as_text(value, member(at, name))
 
 
 def read_text_or_none(holder: Mapping[str, Any], name: str, at: str) -> str | None:

@@ -25,6 +25,7 @@ from gateway.metadata.draft import (
     TableMetadata,
 )
 from gateway.metadata.errors import CorruptMetadataError
+from gateway.metadata.known_schemas import check_schemas_bounds
 from gateway.metadata.partitions import FIRST_FIELD_ID, highest_field_id, parse_spec, spec_key, with_field_ids
 from gateway.metadata.schemas import schema_key
 from gateway.metadata.shapes import (
@@ -132,8 +133,9 @@ def _schemas(metadata: Metadata, version: int) -> Definitions:
             by_id={schema_id: {**schema, "schema-id": schema_id}}, current_id=schema_id, key_of=schema_key
         )
     # schemas are walked by recursion when they are compared
-    check_bounds(metadata.get("schemas"), f"{_AT}.schemas")
-    found = [as_object(one, f"{_AT}.schemas") for one in read_list(metadata, "schemas", _AT)]
+    listed = read_list(metadata, "schemas", _AT)
+    check_schemas_bounds(listed, f"{_AT}.schemas")
+    found = [as_object(one, f"{_AT}.schemas") for one in listed]
     by_id = {_id(schema, "schema-id", "schemas"): schema for schema in found}
     return _in_force(metadata, "current-schema-id", Definitions(by_id=by_id, current_id=0, key_of=schema_key))
 
@@ -192,13 +194,13 @@ def _by_snapshot(metadata: Metadata, name: str) -> dict[int, list[JsonObject]]:
 
 
 def _log(metadata: Metadata, name: str) -> list[JsonObject]:
-    entries = _objects(metadata, name)
+    entries, at = _objects(metadata, name), f"{_AT}.{name}"
     for entry in entries:
-        read_int(entry, "timestamp-ms", f"{_AT}.{name}")
+        read_int(entry, "timestamp-ms", at)
         if name == "snapshot-log":
-            _id(entry, "snapshot-id", name)
+            read_int(entry, "snapshot-id", at, least=-INT64_MAX - 1)
         else:
-            read_text(entry, "metadata-file", f"{_AT}.{name}")
+            read_text(entry, "metadata-file", at)
     return entries
 
 

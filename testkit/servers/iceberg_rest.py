@@ -21,6 +21,11 @@ from testkit.servers.maven import jars
 
 MAIN: Final = "org.apache.iceberg.rest.RESTCatalogServer"
 HEAP: Final = "-Xmx192m"
+HEAP_WITH_FILES: Final = "-Xmx3g"
+IN_MEMORY: Final = {
+    "CATALOG_IO__IMPL": "org.apache.iceberg.inmemory.InMemoryFileIO",
+}
+"""Names of the server's options, as its environment spells them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +38,13 @@ class IcebergRest:
 
 
 @contextmanager
-def start_iceberg_rest() -> Iterator[IcebergRest]:
-    """Yield an empty catalog server; its warehouse goes with it."""
+def start_iceberg_rest(*, keeps_files_in_memory: bool = False) -> Iterator[IcebergRest]:
+    """
+    Yield an empty catalog server; its warehouse goes with it.
+
+    On a local file system it starts a process, `chmod`, for each metadata file. In its own memory it does not; then
+    only the server itself can read its files.
+    """
     libraries = jars("iceberg-rest")
     with tempfile.TemporaryDirectory(prefix="lp-iceberg-") as name:
         directory = Path(name)
@@ -46,7 +56,10 @@ def start_iceberg_rest() -> Iterator[IcebergRest]:
             "CATALOG_WAREHOUSE": warehouse,
             "CATALOG_REST_PORT": str(port),
         }
-        arguments = [HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libraries}/*", MAIN]
+        if keeps_files_in_memory:
+            environment |= IN_MEMORY
+        heap = HEAP_WITH_FILES if keeps_files_in_memory else HEAP
+        arguments = [heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libraries}/*", MAIN]
         with java_server(
             arguments,
             directory=directory,
