@@ -206,6 +206,8 @@ class _Flow:
                 if changed is not None:
                     turn.end(changed.left)
                     return changed
+            if await turn.before_is_made():
+                self.gateway.races.note(self.requested.path)
             if is_last:
                 break
             # The target was changed meanwhile: load it again and see whether the requirements still hold.

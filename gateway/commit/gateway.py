@@ -18,6 +18,7 @@ from gateway.catalogs.registry import Adapter, CatalogRegistry
 from gateway.catalogs.upstreams import Secrets
 from gateway.commit.judgement import Judge, Judgement
 from gateway.commit.large_requests import LargeRequests
+from gateway.commit.races import Races
 from gateway.commit.refusals import Refusals
 from gateway.commit.request_hash import RequestKeys
 from gateway.commit.target_queues import TargetQueues
@@ -67,7 +68,7 @@ class Gateway:
 
     What it appends: `append`, with ids and times from `random` and `clock`; `opener` opens sealed payload parts.
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
-    What only commits need: `intake`, `ownership` and `queues`. What only routes need: `admin`, `receipts` and
+    What only commits need: `intake`, `ownership`, `queues` and `races`. What only routes need: `admin`, `receipts` and
     `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken).
     """
 
@@ -88,6 +89,7 @@ class Gateway:
     receipts: Receipts
     webhook_secrets: Secrets | None
     queues: TargetQueues = field(default_factory=TargetQueues)
+    races: Races = field(default_factory=Races)
 
     def new_group_id(self) -> UUID:
         """Return the id of a group that is not derived from its content."""

@@ -123,6 +123,12 @@ class Measures:
             "Connections beyond the limit per address or in total.",
             registry=self.registry,
         )
+        self._passed_on = Counter(
+            "lakeproof_gateway_passed_on_total",
+            "Commits that another process of the gateway was to make, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
 
     @contextmanager
@@ -151,6 +157,10 @@ class Measures:
     def upstream(self, method: str, outcome: str) -> None:
         """Count a request to a foreign catalog: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""
         self._upstream.labels(method=method, outcome=outcome).inc()
+
+    def passed_on(self, outcome: str) -> None:
+        """Count a commit that was to be passed on to another process: `answered`, `unanswered` or `not_sent`."""
+        self._passed_on.labels(outcome=outcome).inc()
 
     def connection_refused(self) -> None:
         """Count a connection beyond the limits."""

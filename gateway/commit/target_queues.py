@@ -3,7 +3,8 @@
 Mutations of one target take turns in this process: first come, first served, one queue for each table or namespace.
 
 A mutation is judged on what the one before it makes, so mutations of one process do not race each other. Only other
-processes are raced, and the guards decide who was first. A queue is about pace, not about safety: without it every
+processes are raced, and the guards decide who was first. Where that happens, commits to a table are passed on to one
+process (`gateway/http/peers.py`). A queue is about pace, not about safety: without it every
 mutation would still be recorded and made exactly once, or not at all.
 
 The turn is over as soon as it is known what the mutation makes of the target. While its file is written and its group

@@ -33,6 +33,7 @@ from gateway.http.error_answers import (
 )
 from gateway.http.hot_paths import ICEBERG, PATH_LENGTH_MAX, HotPaths
 from gateway.http.openapi import openapi
+from gateway.http.peers import Peers
 from ledger.errors import LedgerError
 
 OWN: Final = (
@@ -58,13 +59,19 @@ class Application(FastAPI):
 
 
 def create_app(
-    gateway: Gateway, *, measures: Measures, metrics: Callable[[str], Awaitable[str]], metrics_token: str | None
+    gateway: Gateway,
+    *,
+    measures: Measures,
+    metrics: Callable[[str], Awaitable[str]],
+    metrics_token: str | None,
+    peers: Peers | None = None,
 ) -> Application:
     """
     Return the application over `gateway`.
 
     `metrics` is given this process's metrics in Prometheus' text format and returns all that are scraped;
-    `metrics_token` is what a scraper must present (None: only loopback may scrape).
+    `metrics_token` is what a scraper must present (None: only loopback may scrape). `peers` are the other processes of
+    the same gateway (None: there are none).
     """
     app = Application(
         title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
@@ -83,7 +90,7 @@ def create_app(
     app.add_exception_handler(Exception, unexpected_error)
     app.add_middleware(RawIcebergPaths)
     app.add_middleware(DecodesBodies, size_bytes_max=gateway.intake.body_size_bytes_max)
-    app.first = HotPaths(app.first, gateway=gateway, measures=measures)
+    app.first = HotPaths(app.first, gateway=gateway, measures=measures, peers=peers)
     return app
 
 

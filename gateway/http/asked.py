@@ -38,6 +38,23 @@ class Asked:
         self._headers = dict(reversed(self._raw_headers))  # of a header that is repeated, the first one
         self._query_string: bytes = scope["query_string"]
         self._receive = receive
+        self._body: bytes | None = None
+        self._server: object = scope.get("server")
+
+    @property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers as they were sent, their names in lower case."""
+        return self._raw_headers
+
+    @property
+    def whole_path(self) -> str:
+        """Return the path with the query."""
+        return f"{self.path}?{self._query_string.decode('latin-1')}" if self._query_string else self.path
+
+    @property
+    def is_of_peer(self) -> bool:
+        """Whether another process of this gateway has passed it on: only they reach a socket without host and port."""
+        return self._server is None
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header, whose name is given in lower case."""
@@ -65,6 +82,9 @@ class Asked:
         Raises:
             BadRequestError: if the client hangs up before its end.
         """
+        if self._body is not None:
+            yield self._body
+            return
         has_more = True
         while has_more:
             message = await self._receive()
@@ -73,6 +93,11 @@ class Asked:
             has_more = message.get("more_body", False)
             if chunk := message.get("body", b""):
                 yield chunk
+
+    async def read_body(self) -> bytes:
+        """Return the whole body, which `chunks` yields again. Raises as `chunks`."""
+        self._body = b"".join([chunk async for chunk in self.chunks()])
+        return self._body
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from gateway.http.asked import Answer, Asked
 from gateway.http.catalog_requests import commit_table, config, load_table, table_exists
 from gateway.http.error_answers import gateway_error, ledger_error, unexpected_error, upstream_answer
 from gateway.http.iceberg_routes import CONFIG, TABLE, endpoints, router
+from gateway.http.peers import Peers
 from ledger.errors import LedgerError
 
 ICEBERG: Final = b"/v1/iceberg/"
@@ -32,10 +33,9 @@ PATH_LENGTH_MAX: Final = 16 * 1024
 
 _TABLE: Final = re.compile(ICEBERG + rb"([!-.0-~]+)/namespaces/([!-.0-~]+)/tables/([!-.0-~]+)")
 """A path of a table: its segments are not empty, and printable ASCII without a slash."""
-_OF_TABLES: Final[dict[str, Callable[..., Awaitable[Answer]]]] = {
+_READS: Final[dict[str, Callable[..., Awaitable[Answer]]]] = {
     "GET": load_table,
     "HEAD": table_exists,
-    "POST": commit_table,
 }
 _ENCODING: Final = b"content-encoding"
 
@@ -43,11 +43,13 @@ _ENCODING: Final = b"content-encoding"
 class HotPaths:
     """Answers the most frequent requests itself, and passes all others on."""
 
-    def __init__(self, app: ASGIApp, *, gateway: Gateway, measures: Measures) -> None:
+    def __init__(self, app: ASGIApp, *, gateway: Gateway, measures: Measures, peers: Peers | None = None) -> None:
         self._app = app
         self._gateway = gateway
         self._measures = measures
         self._config = partial(config, endpoints=endpoints())
+        self._peers = peers
+        self._of_tables = {**_READS, "POST": self._commit}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._find(scope)
@@ -77,13 +79,17 @@ class HotPaths:
             return None
         if raw == b"/v1/config" and method == "GET":
             return self._config, scope["path"], _CONFIG_ROUTE
-        if (of_table := _OF_TABLES.get(method)) is None or (match := _TABLE.fullmatch(raw)) is None:
+        if (of_table := self._of_tables.get(method)) is None or (match := _TABLE.fullmatch(raw)) is None:
             return None
         if any(name == _ENCODING for name, _ in scope["headers"]):
             return None
         alias, namespace, table = match.groups()
         answering = partial(of_table, alias=alias.decode(), namespace=namespace.decode(), table=table.decode())
         return answering, raw.decode(), _TABLE_ROUTES[method]
+
+    async def _commit(self, asked: Asked, alias: str, namespace: str, table: str) -> Answer:
+        passed_on = None if self._peers is None else await self._peers.answer(asked)
+        return passed_on or await commit_table(asked, alias, namespace, table)
 
 
 async def _answer_to(request: Request, error: Exception) -> Response:
@@ -102,4 +108,4 @@ def _route(method: str, path: str) -> Any:
 
 
 _CONFIG_ROUTE: Final = _route("GET", CONFIG)
-_TABLE_ROUTES: Final = {method: _route(method, TABLE) for method in _OF_TABLES}
+_TABLE_ROUTES: Final = {method: _route(method, TABLE) for method in (*_READS, "POST")}

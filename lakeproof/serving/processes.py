@@ -19,6 +19,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lakeproof.installation import Installation
@@ -53,10 +54,14 @@ def _cores() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
-    """What the processes of one installation are made of; `listener` is the gateways' socket."""
+    """
+    What the processes of one installation are made of; `listener` is the gateways' socket, and in the folder `private`
+    they have sockets among themselves.
+    """
 
     installation: Installation
     listener: socket.socket
+    private: Path
     shared: SharedMetrics
     say: Say
 
@@ -86,7 +91,15 @@ class Processes:
         from lakeproof.serving.child import work
         from lakeproof.serving.duties.gateway import answer_requests
 
-        answer = partial(answer_requests, listener=self.listener, shared=self.shared.of(name))
+        names = gateway_names(self.installation.settings)
+        sockets = [self.private / each for each in names] if len(names) > 1 else []
+        answer = partial(
+            answer_requests,
+            listener=self.listener,
+            shared=self.shared.of(name),
+            own=names.index(name),
+            sockets=sockets,
+        )
         return partial(work, self.installation, [answer], self.say)
 
     def _projections(self) -> Work:

@@ -10,6 +10,8 @@ are finished, and the signer ends last.
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lakeproof.anchor_settings import NOT_PUBLISHED, is_published_outside
 from lakeproof.installation import open_installation
@@ -29,7 +31,11 @@ def run_up(settings: Settings, say: Say) -> None:
         LakeproofError: if the server, the database or the port cannot be had, or a process met corruption.
     """
     # Before a database is made for a gateway that cannot listen.
-    with closing(listen(settings.host, settings.port)) as listener, open_installation(settings, say) as installation:
+    with (
+        closing(listen(settings.host, settings.port)) as listener,
+        open_installation(settings, say) as installation,
+        TemporaryDirectory(prefix="lakeproof-", ignore_cleanup_errors=True) as private,  # mode 0700
+    ):
         warn_without_tls(listener, settings.host, say)
         url, unannounced = url_of(listener), set(gateway_names(settings))
 
@@ -42,5 +48,7 @@ def run_up(settings: Settings, say: Say) -> None:
 
         shared = SharedMetrics(process_names(settings))
         observer = Observer(started=shared.started, ready=announce, ended=shared.ended, stopping=listener.close)
-        processes = Processes(installation=installation, listener=listener, shared=shared, say=say)
+        processes = Processes(
+            installation=installation, listener=listener, private=Path(private), shared=shared, say=say
+        )
         Supervisor(processes.plans(), say, observer=observer).run()

@@ -19,6 +19,7 @@ from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
 from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application, create_app
+from gateway.http.peers import Peers
 from gateway.identity.api_keys import KeyHasher
 from lakeproof.installation import Installation
 from lakeproof.provision import Provisioned
@@ -96,13 +97,14 @@ async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
         await CheckpointSigner(dsn, keys).sign_due(connection)
 
 
-def app_of(parts: GatewayParts, measures: Measures | None = None) -> Application:
+def app_of(parts: GatewayParts, measures: Measures | None = None, peers: Peers | None = None) -> Application:
     """Return the gateway's application over `parts`, without history for its metrics."""
 
     async def no_history(own: str) -> str:
         return own
 
-    return create_app(parts, measures=measures or Measures(), metrics=no_history, metrics_token=None)
+    measures = measures or Measures()
+    return create_app(parts, measures=measures, metrics=no_history, metrics_token=None, peers=peers)
 
 
 def _client(app: FastAPI, key: str | None) -> httpx.AsyncClient:

@@ -85,10 +85,12 @@ class Client:
 
 @dataclass(slots=True)
 class Committing:
-    """A client that commits to a table of its own until it is stopped."""
+    """A client that commits to a table until it is stopped."""
 
     client: Client
     table: str
+    name: str = "number"
+    """The property that it counts in."""
     acknowledged: int = 0
     """The number of the last commit that was answered with 200."""
     count: int = 0
@@ -99,7 +101,7 @@ class Committing:
     def run(self) -> None:
         while not self.stop.is_set():
             self.sent += 1
-            update = {"action": "set-properties", "updates": {"number": str(self.sent)}}
+            update = {"action": "set-properties", "updates": {self.name: str(self.sent)}}
             status, _ = self.client.ask("POST", f"{TABLES}/{self.table}", {"requirements": [], "updates": [update]})
             self.statuses[status] += 1
             if status == 200:
@@ -232,6 +234,89 @@ def test_commits_go_on_after_the_database_was_stopped_and_started(installed: Ins
 
     commit_while(installed, "restarted", restart)
     assert installed.up.processes() == before
+
+
+@dataclass(slots=True)
+class Racing:
+    """Clients at both gateway processes that commit to one table until they are stopped."""
+
+    installed: Installed
+    committing: list[Committing]
+    threads: list[threading.Thread]
+
+    @property
+    def count(self) -> int:
+        """Commits of the slowest client that were acknowledged."""
+        return min(each.count for each in self.committing)
+
+    def stop(self) -> Counter[int]:
+        """Stop them, and return how often what was answered."""
+        for each in self.committing:
+            each.stop.set()
+        for thread in self.threads:
+            thread.join()
+        return sum((each.statuses for each in self.committing), Counter[int]())
+
+
+def race(installed: Installed, table: str) -> Racing:
+    """Let three clients at each process commit to one table."""
+    reader = installed.client()
+    make_table(reader, table)
+    reader.close()
+    clients = [client for _ in range(3) for client in connected_to_both(installed)]
+    committing = [Committing(client, table, name=f"c{number}") for number, client in enumerate(clients)]
+    threads = [threading.Thread(target=each.run) for each in committing]
+    for thread in threads:
+        thread.start()
+    return Racing(installed, committing, threads)
+
+
+def passed_on(client: Client) -> dict[str, float]:
+    """Return how many commits were to be passed on, by outcome."""
+    found = re.findall(
+        r'^lakeproof_gateway_passed_on_total{outcome="(\w+)"} (\S+)$',
+        client.must("GET", "/metrics").decode(),
+        re.MULTILINE,
+    )
+    return {outcome: float(count) for outcome, count in found}
+
+
+def check_race(racing: Racing, table: str) -> None:
+    """Check that each client finds its last acknowledged commit, or a later one, in the table."""
+    reader = racing.installed.client()
+    properties = reader.must("GET", f"{TABLES}/{table}")["metadata"]["properties"]
+    for each in racing.committing:
+        assert each.acknowledged <= int(properties[each.name]) <= each.sent
+    reader.close()
+
+
+def test_commits_to_one_table_at_both_gateways_are_made_by_one_of_them(installed: Installed) -> None:
+    client = installed.client()
+    before = passed_on(client).get("answered", 0)
+    racing = race(installed, "shared")
+    try:
+        installed.up.until(lambda: racing.count >= 20 and passed_on(client).get("answered", 0) >= before + 20)
+    finally:
+        statuses = racing.stop()
+    assert statuses.keys() == {200}
+    check_race(racing, "shared")
+    client.close()
+
+
+@pytest.mark.parametrize("duty", ["gateway-1", "gateway-2"])
+def test_a_gateway_that_is_killed_while_both_change_one_table_is_back_and_no_answer_was_wrong(
+    duty: str, installed: Installed
+) -> None:
+    racing = race(installed, f"shared-{duty}")
+    try:
+        installed.up.until(lambda: racing.count >= COMMITS)
+        installed.up.kill(duty)
+        before = racing.count
+        installed.up.until(lambda: racing.count >= before + COMMITS)
+    finally:
+        statuses = racing.stop()
+    assert statuses.keys() <= {200, *UNKNOWN}
+    check_race(racing, f"shared-{duty}")
 
 
 def test_a_key_that_one_gateway_revokes_is_refused_by_the_other_at_once(installed: Installed) -> None:

@@ -108,7 +108,8 @@ class Connection(asyncio.Protocol):
         self.peer = b"" if self._address is None else peer_of(self._address)
         self._state.connections.add(self)  # type: ignore[arg-type]  # all that uvicorn calls of it is `shutdown`
         self._enter(Stage.IDLE)
-        if not self._connections.admit(self):
+        # Another process of this gateway, on a Unix socket, has bounded its own connections.
+        if isinstance(server, tuple) and not self._connections.admit(self):
             if self._connections.is_overrun:
                 self.abort()
             else:

@@ -9,17 +9,22 @@ requests that have begun are finished.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from gateway.commit.metrics import Measures
 from gateway.http.app import create_app
+from gateway.http.peers import Peers
 from gateway.http.server.clients import Proxies
 from gateway.http.server.configuration import server_config
+from gateway.http.server.connection import connections_made_by
 from gateway.http.server.connections import Bounds, Connections
 from lakeproof.messages import Say
 from lakeproof.services import Services
@@ -37,6 +42,9 @@ PROBE_TIMEOUT_S: Final = 5.0
 PROBE: Final = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
+_log = logging.getLogger(__name__)
+
+
 async def answer_requests(
     services: Services,
     stop: asyncio.Event,
@@ -46,11 +54,14 @@ async def answer_requests(
     listener: socket.socket,
     measures: Measures | None = None,
     shared: ProcessMetrics | None = None,
+    own: int = 0,
+    sockets: Sequence[Path] = (),
 ) -> None:
     """
     Answer what arrives at `listener`; `measures` replaces the gateway's own.
 
-    `shared` is where other gateway processes see this one's metrics, and this one theirs.
+    `shared` is where other gateway processes see this one's metrics, and this one theirs. `sockets` are where they pass
+    commits on to each other, of which this process has number `own`; without any it makes all commits itself.
     """
     settings, gateway, measures = services.installation.settings, services.gateway, measures or Measures()
 
@@ -60,8 +71,11 @@ async def answer_requests(
     async def metrics(own: str) -> str:
         return (own if shared is None else shared.collect(own)) + await read_metrics(services)
 
-    app = create_app(gateway, measures=measures, metrics=metrics, metrics_token=settings.metrics_token)
-    server = Server(server_config(app, _connections(settings, measures)))
+    peers = Peers(sockets, own, races=gateway.races, count=measures.passed_on) if sockets else None
+    token = settings.metrics_token
+    app = create_app(gateway, measures=measures, metrics=metrics, metrics_token=token, peers=peers)
+    connections = _connections(settings, measures)
+    server = Server(server_config(app, connections))
     async with asyncio.TaskGroup() as tasks:
         log_id, within_s = services.system.log_id, STARTED_WITHIN_S
         starting = start_policy_engine(services.engine, say, log_id=log_id, within_s=within_s)
@@ -72,11 +86,27 @@ async def answer_requests(
         if shared is not None:
             tasks.create_task(shared.keep_publishing(own_metrics, stop), name="metrics")
         await _until_answered(url_of(listener), stop)
+        if peers is not None:
+            connect = partial(connections_made_by(app, connections), server_state=server.server_state)
+            tasks.create_task(_accept_passed_on(connect, sockets[own], stop), name="passed on")
         ready()
         await stop.wait()
         server.should_exit = True
         await asyncio.wait([answering])
+        if peers is not None:
+            peers.close()
         judging.cancel()
+
+
+async def _accept_passed_on(connect: Callable[[], asyncio.Protocol], path: Path, stop: asyncio.Event) -> None:
+    """Accept what other processes pass on, until `stop`."""
+    try:
+        server = await asyncio.get_running_loop().create_unix_server(connect, str(path))
+    except OSError as error:
+        _log.warning("other gateway processes cannot pass commits on to this one, and make them themselves: %s", error)
+        return
+    async with server:
+        await stop.wait()
 
 
 class Server(uvicorn.Server):
