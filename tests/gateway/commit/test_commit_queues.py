@@ -68,9 +68,9 @@ class Gate:
     async def append(self, log_id: int, group: Group) -> Appended | Stale:
         self.reached.set()
         self.groups += 1
+        error, self.error = self.error, None  # for the first, also if a later one does not have to wait
         await self.opened.wait()
-        if self.error is not None:
-            error, self.error = self.error, None
+        if error is not None:
             raise error
         return await self.gateway.services.gateway.append(log_id, group)
 
