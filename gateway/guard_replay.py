@@ -163,10 +163,10 @@ def _changed(replayed: EntryWithParts, decided: CommitDecided, settled: CommitSe
         case operation:
             names |= {"name": identifier.name, "base": decided.base}
             pointer = {"metadata_location": settled.metadata_location, "metadata_sha256": settled.metadata_sha256}
-            if operation is Operation.TABLE_DROP:
+            if operation in {Operation.TABLE_DROP, Operation.TABLE_UNREGISTER}:
                 yield GuardCall("table.drop", names)
                 return
-            if operation is Operation.TABLE_CREATE:
+            if operation in {Operation.TABLE_CREATE, Operation.TABLE_REGISTER}:
                 columns = skeleton_columns(*identifier.namespace, str(identifier.name))
                 yield GuardCall("table.create", names | pointer | columns | {"table_uuid": settled.table_uuid})
             else:

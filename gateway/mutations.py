@@ -30,6 +30,7 @@ from ledger.format.json_object import parse_object
 
 PROPERTIES_MAX: Final = 1_000
 PROPERTY_LENGTH_MAX: Final = 32 * 1024
+LOCATION_LENGTH_MAX: Final = 4_096
 SNAPSHOTS_MAX: Final = 1_000
 """Snapshots that one commit may add: both of its entries, of at most 64 KiB each, list their ids."""
 
@@ -40,6 +41,8 @@ class Operation(StrEnum):
     TABLE_CREATE = "table.create"
     TABLE_COMMIT = "table.commit"
     TABLE_DROP = "table.drop"
+    TABLE_REGISTER = "table.register"
+    TABLE_UNREGISTER = "table.unregister"
     NAMESPACE_CREATE = "namespace.create"
     NAMESPACE_UPDATE = "namespace.update"
     NAMESPACE_DROP = "namespace.drop"
@@ -51,7 +54,8 @@ class Mutation:
     One mutation of one table or namespace; `actions` are its actions in Nessie's vocabulary, sorted.
 
     `create` is the body of a createTable, `requirements` and `updates` those of a commit, `properties` and `removals`
-    those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`.
+    those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`. `registered` is where
+    the metadata file is that a registered table begins with.
     """
 
     operation: Operation
@@ -62,6 +66,7 @@ class Mutation:
     updates: tuple[Update, ...] = ()
     properties: Mapping[str, str] | None = None
     removals: tuple[str, ...] = ()
+    registered: str | None = None
     actions: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +75,7 @@ class Mutation:
     @property
     def creates(self) -> bool:
         """Return whether it creates a table or a namespace."""
-        return self.operation in {Operation.TABLE_CREATE, Operation.NAMESPACE_CREATE}
+        return self.operation in {Operation.TABLE_CREATE, Operation.TABLE_REGISTER, Operation.NAMESPACE_CREATE}
 
     def view(self) -> CommitView:
         """Return the mutation as policies and access rules see it."""
@@ -121,6 +126,10 @@ def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bo
                     f"table {path.path}: purge is not offered, data files are not deleted here; drop without purge"
                 )
             return Mutation(operation=operation, target=path)
+        case Operation.TABLE_REGISTER:
+            return _table_register(path, parse_body(body))
+        case Operation.TABLE_UNREGISTER:
+            return Mutation(operation=operation, target=path)
         case Operation.NAMESPACE_CREATE:
             return _namespace_create(path, parse_body(body))
         case Operation.NAMESPACE_UPDATE:
@@ -168,6 +177,27 @@ def _table_commit(path: Target, body: dict[str, Any]) -> Mutation:
         requirements=requirements,
         updates=updates,
     )
+
+
+def _table_register(path: Target, body: dict[str, Any]) -> Mutation:
+    name = parse_name(body.get("name"), field="name")
+    check_new_name(name, field="name")
+    location = body.get("metadata-location")
+    if not isinstance(location, str) or not 1 <= len(location) <= LOCATION_LENGTH_MAX:
+        raise BadRequestError(
+            f"expected a location of at most {LOCATION_LENGTH_MAX} characters, found {location!r:.80}",
+            field="metadata-location",
+        )
+    overwrite = body.get("overwrite", False)
+    if not isinstance(overwrite, bool):
+        raise BadRequestError(f"expected true or false, found {overwrite!r:.80}", field="overwrite")
+    target = Target(alias=path.alias, namespace=path.namespace, name=name)
+    if overwrite:
+        raise UnsupportedOperationError(
+            f"table {target.path}: overwrite is not offered, the history of a table is not replaced here; drop or "
+            "unregister the table first"
+        )
+    return Mutation(operation=Operation.TABLE_REGISTER, target=target, registered=location)
 
 
 def _check_identifier(path: Target, named: object) -> None:

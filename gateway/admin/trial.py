@@ -226,6 +226,8 @@ def _inputs(expression: str) -> Iterator[_Input]:
         ("table.commit", _TABLE, later, [{"action": "set-properties", "updates": {"p": "v"}}]),
         ("table.commit", later, {**later, "current-snapshot-id": 1, "snapshots": [snapshot]}, added),
         ("table.drop", _TABLE, None, []),
+        ("table.register", None, _TABLE, []),
+        ("table.unregister", _TABLE, None, []),
         ("namespace.create", None, None, []),
         ("namespace.update", None, None, []),
         ("namespace.drop", None, None, []),

@@ -16,7 +16,17 @@ from uuid import UUID, uuid4
 
 import orjson
 
-from gateway.catalogs.catalog import Birth, Change, ChangedBy, Configuration, Loaded, Page, Shown, Snapshots
+from gateway.catalogs.catalog import (
+    Birth,
+    Change,
+    ChangedBy,
+    Configuration,
+    FoundFile,
+    Loaded,
+    Page,
+    Shown,
+    Snapshots,
+)
 from gateway.catalogs.page_tokens import (
     format_name_token,
     format_namespace_token,
@@ -32,9 +42,11 @@ from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
 from gateway.fresh import FreshReads, Question, TableRow
 from gateway.identifiers import Target
+from gateway.metadata import CorruptMetadataError
 from gateway.metadata.files import MetadataFiles, Written
-from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files
-from gateway.mutations import Mutation, Operation
+from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files, stored_files
+from gateway.metadata.stored import view_draft
+from gateway.mutations import SNAPSHOTS_MAX, Mutation, Operation
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
 
@@ -44,6 +56,7 @@ GUARDS: Final = tuple(
     for name, statement in load_queries("gateway", "guards.sql").items()
 )
 
+REGISTERED: Final = "metadata-location"
 READABLE_LENGTH_MAX: Final = 100
 LOCATION_LENGTH_MAX: Final = 1_024
 SEGMENT_SIZE_BYTES_MAX: Final = 255
@@ -260,6 +273,27 @@ class BuiltinCatalog:
             rows = await (await connection.execute(_QUERIES["list_namespaces"], bounds)).fetchall()
         return [tuple(row[0]) for row in rows]
 
+    async def find_file(self, location: str) -> FoundFile:
+        """
+        Return a metadata file below this catalog's warehouse, in which a table of its own is described completely.
+
+        Raises:
+            BadRequestError, UnavailableError: as `Catalog.find_file`.
+        """
+        below, field = self._below(location, field=REGISTERED), REGISTERED
+        # Spelled like the warehouse: a pointer names each file in one way.
+        spelled = f"{self._warehouse}/{below}"
+        sha256, metadata = await self._files.find(spelled, within=self._warehouse)
+        try:
+            draft = view_draft(metadata)
+            UUID(draft.table_uuid or "")
+        except (CorruptMetadataError, ValueError) as error:
+            raise BadRequestError(f"expected metadata of a table with a table-uuid: {error}", field=field) from error
+        if (count := len(draft.snapshots)) > SNAPSHOTS_MAX:
+            text = f"expected at most {SNAPSHOTS_MAX} snapshots, found {count}: expire some of them first"
+            raise BadRequestError(text, field=field)
+        return FoundFile(location=spelled, sha256=sha256, metadata=metadata)
+
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
         """
         Return the requested location, else `<warehouse>/<namespace>.<table>-<uuid>`: one folder per table.
@@ -290,7 +324,7 @@ class BuiltinCatalog:
         for field, text in changed_paths(metadata, loaded.metadata):
             self._below(text, field=field)
         self._below(_metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
-        files = list(named_files(mutation.updates))
+        files = list(named_files(mutation.updates) if mutation.registered is None else stored_files(metadata))
         own = [*table_places(metadata), *table_places(loaded.metadata)] if files else []
         for field, text in files:
             place = parse_place(text, field=field)
@@ -342,13 +376,16 @@ class BuiltinCatalog:
 
     def prepare_file(self, loaded: Loaded, change: Change) -> Written | None:
         """
-        Return the next metadata file, named after the one before it.
+        Return the next metadata file, named after the one before it; of a table that is registered, the one it has.
 
         Raises:
             BadRequestError: if it would be too large, or outside the warehouse.
         """
         if change.metadata is None:
             return None
+        if (found := change.found) is not None:
+            shown = orjson.dumps(change.metadata)
+            return Written(location=found.location, sha256=found.sha256, data=shown, is_found=True)
         match = _VERSION.search(loaded.metadata_location or "")
         version = int(match[1]) + 1 if match else 0
         folder = self._below(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")

@@ -46,11 +46,25 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A metadata file that a table is to begin with: where it is, the SHA-256 (hex) of its bytes, and what it says."""
+
+    location: str
+    sha256: str
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A target as it would be: `metadata` after a create or commit, `properties` of a namespace; None for a drop."""
+    """
+    A target as it would be: `metadata` after a create or commit, `properties` of a namespace; None for a drop.
+
+    `found` is the file that a registered table begins with; it is not written again.
+    """
 
     metadata: dict[str, Any] | None = None
     properties: dict[str, str] | None = None
+    found: FoundFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +176,17 @@ class Catalog(Protocol):
         Raises:
             BadRequestError: if the token is not one that this catalog gave.
             UnavailableError: if the catalog cannot be reached.
+        """
+
+    async def find_file(self, location: str) -> FoundFile:
+        """
+        Return the metadata file with which a table is to be registered.
+
+        Raises:
+            BadRequestError: if there is no such file, it is no table's metadata, or it is not where a table of this
+                catalog may be.
+            UnsupportedOperationError: if tables cannot be registered in this catalog.
+            UnavailableError: if it cannot be read now.
         """
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:

@@ -20,6 +20,7 @@ from gateway.catalogs.catalog import (
     Change,
     ChangedBy,
     Configuration,
+    FoundFile,
     Loaded,
     Outgoing,
     Page,
@@ -35,7 +36,7 @@ from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, error_
 from gateway.catalogs.rewrite import table_answer
 from gateway.catalogs.table_places import table_places
 from gateway.catalogs.upstreams import Endpoint, Upstream
-from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedError
+from gateway.errors import BadRequestError, GatewayError, UnsupportedOperationError, UpstreamNotAllowedError
 from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.metadata.draft import TableMetadata
@@ -149,6 +150,13 @@ class RestCatalog:
             raise self.upstream.unavailable(answered)
         return self._page(answered, names)
 
+    async def find_file(self, location: str) -> FoundFile:  # noqa: ARG002 - wherever it is
+        """Raise UnsupportedOperationError: what an upstream would register cannot be judged before it has."""
+        raise UnsupportedOperationError(
+            f"catalog {self.upstream.alias}: tables can be registered in built-in catalogs only; register it at the "
+            "upstream"
+        )
+
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:  # noqa: ARG002 - the upstream's
         """Return the requested location. The upstream decides everything else about a new table later."""
         return Birth(location=location, table_uuid=None)
@@ -161,7 +169,13 @@ class RestCatalog:
 
         Raises:
             BadRequestError: if one is not.
+            UnsupportedOperationError: if it would unregister a table.
         """
+        if mutation.operation is Operation.TABLE_UNREGISTER:
+            raise UnsupportedOperationError(
+                f"catalog {self.upstream.alias}: tables of built-in catalogs only can be unregistered; drop the table, "
+                "its files stay"
+            )
         location = self.upstream.options.get("location")
         if location is None:
             return
@@ -227,6 +241,8 @@ class RestCatalog:
                 return "POST", f"{await self._namespace(target.namespace)}/properties"
             case Operation.NAMESPACE_DROP:
                 return "DELETE", await self._namespace(target.namespace)
+            case Operation.TABLE_REGISTER | Operation.TABLE_UNREGISTER:
+                raise AssertionError("refused before")
 
     def show_answer(self, answered: Answered) -> bytes:
         """Return an answer as engines see it: the upstream's bytes, without anything that bypasses the gateway."""

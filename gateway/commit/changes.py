@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from gateway.catalogs.catalog import Catalog, Change, Loaded
+from gateway.catalogs.catalog import Catalog, Change, FoundFile, Loaded
 from gateway.errors import ConflictError, NotFoundError
 from gateway.identifiers import Target
 from gateway.metadata import TableExistsError, apply_updates, check_requirements, create_updates
@@ -25,11 +25,20 @@ NOT_YET_KNOWN: Final = "unknown:"
 Random: TypeAlias = Callable[[int], bytes]
 
 
-def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:
+def change(
+    mutation: Mutation,
+    loaded: Loaded,
+    catalog: Catalog,
+    *,
+    now_ms: int,
+    random: Random,
+    found: FoundFile | None = None,
+) -> Change:
     """
     Return the target as `mutation` would make it from `loaded`.
 
     `now_ms` is the time of the change (Unix milliseconds); the identity of a table that is created is of `random`.
+    `found` is the metadata file of a table that is registered.
 
     Raises:
         NotFoundError: if the target, or the namespace that would hold it, does not exist.
@@ -40,27 +49,43 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
     match mutation.operation:
         case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
             return _table(mutation, loaded, catalog, now_ms=now_ms, random=random)
-        case Operation.TABLE_DROP:
+        case Operation.TABLE_REGISTER:
+            return _registered(mutation, loaded, found)
+        case Operation.TABLE_DROP | Operation.TABLE_UNREGISTER:
             if loaded.metadata is None:
                 raise no_such_table(mutation.target)
             return Change()
-        case Operation.NAMESPACE_CREATE:
-            if not loaded.parent_exists:
-                raise no_such_namespace(mutation.target.namespace[:-1])
-            if loaded.namespace_exists:
-                raise ConflictError(f"Namespace already exists: {mutation.target.path}", kind=ALREADY_EXISTS)
-            return Change(properties=dict(mutation.properties or {}))
-        case Operation.NAMESPACE_UPDATE:
-            if loaded.properties is None:
-                raise no_such_namespace(mutation.target.namespace)
-            kept = {name: text for name, text in loaded.properties.items() if name not in mutation.removals}
-            return Change(properties=kept | dict(mutation.properties or {}))
-        case Operation.NAMESPACE_DROP:
-            if not loaded.namespace_exists:
-                raise no_such_namespace(mutation.target.namespace)
-            if not loaded.is_empty:
-                raise ConflictError(f"Namespace {mutation.target.path} is not empty.", kind=NOT_EMPTY)
-            return Change()
+        case Operation.NAMESPACE_CREATE | Operation.NAMESPACE_UPDATE | Operation.NAMESPACE_DROP:
+            return _namespace(mutation, loaded)
+
+
+def _registered(mutation: Mutation, loaded: Loaded, found: FoundFile | None) -> Change:
+    if not loaded.namespace_exists:
+        raise no_such_namespace(mutation.target.namespace)
+    if loaded.metadata is not None:
+        raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS)
+    if found is None:
+        raise AssertionError("a table that does not exist is registered with a file")
+    return Change(metadata=found.metadata, found=found)
+
+
+def _namespace(mutation: Mutation, loaded: Loaded) -> Change:
+    if mutation.operation is Operation.NAMESPACE_CREATE:
+        if not loaded.parent_exists:
+            raise no_such_namespace(mutation.target.namespace[:-1])
+        if loaded.namespace_exists:
+            raise ConflictError(f"Namespace already exists: {mutation.target.path}", kind=ALREADY_EXISTS)
+        return Change(properties=dict(mutation.properties or {}))
+    if mutation.operation is Operation.NAMESPACE_UPDATE:
+        if loaded.properties is None:
+            raise no_such_namespace(mutation.target.namespace)
+        kept = {name: text for name, text in loaded.properties.items() if name not in mutation.removals}
+        return Change(properties=kept | dict(mutation.properties or {}))
+    if not loaded.namespace_exists:
+        raise no_such_namespace(mutation.target.namespace)
+    if not loaded.is_empty:
+        raise ConflictError(f"Namespace {mutation.target.path} is not empty.", kind=NOT_EMPTY)
+    return Change()
 
 
 def changes_nothing(change: Change, loaded: Loaded) -> bool:

@@ -246,8 +246,11 @@ class _Flow:
         loaded = Loaded(namespace_exists=False)
         try:
             loaded = seen or await self.catalog.load(mutation.target, row=row)
-            now_ms = int(self.gateway.clock().timestamp() * 1000)
-            planned = change(mutation, loaded, self.catalog, now_ms=now_ms, random=self.gateway.random)
+            is_absent = loaded.namespace_exists and loaded.metadata is None
+            location = mutation.registered if is_absent else None
+            found = None if location is None else await self.catalog.find_file(location)
+            now_ms, random = int(self.gateway.clock().timestamp() * 1000), self.gateway.random
+            planned = change(mutation, loaded, self.catalog, now_ms=now_ms, random=random, found=found)
             await self.catalog.check(mutation, loaded, planned)
         except UnavailableError:
             raise

@@ -85,7 +85,7 @@ def decided(
         principal_source=requested.principal.source.value,
         reason=judgement.reason,
         request=requested.request_hash,
-        snapshots=added_snapshot_ids(mutation.updates),
+        snapshots=_snapshots(mutation, change),
         table_uuid=table_uuid(loaded, change),
     )
     payloads = {
@@ -136,7 +136,7 @@ def settled(
         metadata_location=written.location if written else None,
         metadata_sha256=written.sha256 if written else None,
         outcome=outcome,
-        snapshots=added_snapshot_ids(requested.mutation.updates),
+        snapshots=_snapshots(requested.mutation, change),
         table_uuid=table_uuid(loaded, change),
     )
     return settled_event(data, key=requested.mutation.target.key, actor=requested.principal.actor, at=at)
@@ -176,6 +176,13 @@ def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) ->
             data=to_data(data),
         )
     )
+
+
+def _snapshots(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
+    """Return the ids of the snapshots that come into the catalog."""
+    if change is None or change.found is None:
+        return tuple(added_snapshot_ids(mutation.updates))
+    return tuple(str(one["snapshot-id"]) for one in change.found.metadata.get("snapshots") or ())
 
 
 def inputs(requested: Requested) -> bytes:

@@ -9,7 +9,7 @@ a table its row, all at once (`gateway/fresh/`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 import orjson
@@ -23,6 +23,7 @@ from gateway.commit.requests import parse_content_length
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
+from gateway.http.operations import endpoints as offered
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
@@ -36,7 +37,7 @@ _SNAPSHOTS: Final = {each.value: each for each in Snapshots}
 _ENTITY_TAG: Final = re.compile(r'(?:W/)?("[^"]*")')
 
 
-async def config(asked: Asked, *, endpoints: Sequence[str]) -> Answer:
+async def config(asked: Asked) -> Answer:
     """
     Answer with a catalog's configuration: the prefix, and which endpoints exist.
     """
@@ -46,6 +47,7 @@ async def config(asked: Asked, *, endpoints: Sequence[str]) -> Answer:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
     found = await reads.configuration(asked.gateway, arrived, alias, onward(asked))
+    endpoints = offered(arrived.state.catalogs[alias].kind)
     overrides = {**found.overrides, "prefix": f"iceberg/{alias}"}
     body = {"defaults": dict(found.defaults), "overrides": overrides, "endpoints": endpoints}
     return json_answer(orjson.dumps(body))

@@ -24,7 +24,8 @@ from gateway.errors import GatewayError, UpstreamAnswerError
 from gateway.http.asked import Answer, Asked
 from gateway.http.catalog_requests import commit_table, config, load_table, table_exists
 from gateway.http.error_answers import gateway_error, ledger_error, unexpected_error, upstream_answer
-from gateway.http.iceberg_routes import CONFIG, TABLE, endpoints, router
+from gateway.http.iceberg_routes import router
+from gateway.http.operations import BY_ID
 from gateway.http.peers import Peers
 from ledger.errors import LedgerError
 
@@ -47,7 +48,6 @@ class HotPaths:
         self._app = app
         self._gateway = gateway
         self._measures = measures
-        self._config = partial(config, endpoints=endpoints())
         self._peers = peers
         self._of_tables = {**_READS, "POST": self._commit}
 
@@ -78,7 +78,7 @@ class HotPaths:
         if len(raw) > PATH_LENGTH_MAX:
             return None
         if raw == b"/v1/config" and method == "GET":
-            return self._config, scope["path"], _CONFIG_ROUTE
+            return config, scope["path"], _CONFIG_ROUTE
         if (of_table := self._of_tables.get(method)) is None or (match := _TABLE.fullmatch(raw)) is None:
             return None
         if any(name == _ENCODING for name, _ in scope["headers"]):
@@ -103,9 +103,15 @@ async def _answer_to(request: Request, error: Exception) -> Response:
     return await unexpected_error(request, error)
 
 
-def _route(method: str, path: str) -> Any:
-    return next(route for route in router.routes if route.path == path and method in route.methods)  # type: ignore[attr-defined]
+def _route(operation_id: str) -> Any:
+    operation = BY_ID[operation_id]
+    named = (operation.route, operation.method)
+    return next(route for route in router.routes if (route.path, *route.methods) == named)  # type: ignore[attr-defined]
 
 
-_CONFIG_ROUTE: Final = _route("GET", CONFIG)
-_TABLE_ROUTES: Final = {method: _route(method, TABLE) for method in (*_READS, "POST")}
+_CONFIG_ROUTE: Final = _route("getConfig")
+_TABLE_ROUTES: Final = {
+    "GET": _route("loadTable"),
+    "HEAD": _route("tableExists"),
+    "POST": _route("updateTable"),
+}

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The Iceberg REST catalog's routes, in the prefix form `/v1/iceberg/{alias}/…`, and `/v1/config`.
-
-`endpoints` are made from the routes themselves, so that `/v1/config` advertises exactly what exists.
+The Iceberg REST catalog's routes, in the prefix form `/v1/iceberg/{alias}/…`, and `/v1/config`: those operations that
+some kind of catalog offers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -22,6 +20,7 @@ from gateway.http import catalog_requests, reads
 from gateway.http.asked import Answer, Asked
 from gateway.http.catalog_requests import change, reader, table_answer
 from gateway.http.error_answers import upstream_answer
+from gateway.http.operations import BY_ID
 from gateway.mutations import Operation
 
 
@@ -43,32 +42,24 @@ class PassesUpstreamAnswers(APIRoute):
 
 router = APIRouter(route_class=PassesUpstreamAnswers)
 
-CONFIG: Final = "/v1/config"
-PREFIX: Final = "/v1/iceberg/{alias}"
-NAMESPACE: Final = PREFIX + "/namespaces/{namespace}"
-TABLE: Final = NAMESPACE + "/tables/{table}"
+Handler = Callable[..., Coroutine[Any, Any, Response]]
 
 
-@cache
-def endpoints() -> tuple[str, ...]:
+def serves(operation_id: str) -> Callable[[Handler], Handler]:
     """
-    Return the catalog's routes as the REST specification lists them (`GET /v1/{prefix}/namespaces`, …).
+    Make a function the route of an operation (`operations.py`).
     """
-    found = []
-    for route in router.routes:
-        path: str = getattr(route, "path", "")
-        if path.startswith(PREFIX):
-            found += [f"{method} /v1/{{prefix}}{path[len(PREFIX) :]}" for method in getattr(route, "methods", ())]
-    return tuple(sorted(found))
+    operation = BY_ID[operation_id]
+    return router.api_route(operation.route, methods=[operation.method])
 
 
-@router.get(CONFIG)
+@serves("getConfig")
 async def config(request: Request) -> Response:
     """Answer with the catalog's configuration: the prefix, and which endpoints exist."""
-    return _response(await catalog_requests.config(_asked(request), endpoints=endpoints()))
+    return _response(await catalog_requests.config(_asked(request)))
 
 
-@router.get(PREFIX + "/namespaces")
+@serves("listNamespaces")
 async def list_namespaces(request: Request, alias: str) -> Response:
     """List the namespaces directly below `parent`."""
     found = await reader(_asked(request), "list", alias)
@@ -76,7 +67,7 @@ async def list_namespaces(request: Request, alias: str) -> Response:
     return _json(_paged({"namespaces": page.names}, page))
 
 
-@router.post(PREFIX + "/namespaces")
+@serves("createNamespace")
 async def create_namespace(request: Request, alias: str) -> Response:
     """Create a namespace."""
     answer = await change(_asked(request), Operation.NAMESPACE_CREATE, alias)
@@ -85,28 +76,28 @@ async def create_namespace(request: Request, alias: str) -> Response:
     return _json({"namespace": answer.mutation.target.namespace, "properties": answer.change.properties})
 
 
-@router.get(NAMESPACE)
+@serves("loadNamespaceMetadata")
 async def load_namespace(request: Request, alias: str, namespace: str) -> Response:
     """Load a namespace's properties."""
     found = await reader(_asked(request), "load", alias, namespace)
     return _json({"namespace": found.target.namespace, "properties": await found.load_namespace()})
 
 
-@router.head(NAMESPACE)
+@serves("namespaceExists")
 async def namespace_exists(request: Request, alias: str, namespace: str) -> Response:
     """Answer 204 if the namespace exists."""
     await (await reader(_asked(request), "exists", alias, namespace)).load_namespace()
     return Response(status_code=204)
 
 
-@router.delete(NAMESPACE)
+@serves("dropNamespace")
 async def drop_namespace(request: Request, alias: str, namespace: str) -> Response:
     """Drop an empty namespace."""
     await change(_asked(request), Operation.NAMESPACE_DROP, alias, namespace)
     return Response(status_code=204)
 
 
-@router.post(NAMESPACE + "/properties")
+@serves("updateProperties")
 async def update_namespace(request: Request, alias: str, namespace: str) -> Response:
     """Set and remove properties of a namespace."""
     answer = await change(_asked(request), Operation.NAMESPACE_UPDATE, alias, namespace)
@@ -118,7 +109,7 @@ async def update_namespace(request: Request, alias: str, namespace: str) -> Resp
     return _json({"updated": sorted(answer.mutation.properties or {}), "removed": removed, "missing": missing})
 
 
-@router.get(NAMESPACE + "/tables")
+@serves("listTables")
 async def list_tables(request: Request, alias: str, namespace: str) -> Response:
     """List the tables of a namespace."""
     found = await reader(_asked(request), "list", alias, namespace)
@@ -127,35 +118,48 @@ async def list_tables(request: Request, alias: str, namespace: str) -> Response:
     return _json(_paged({"identifiers": identifiers}, page))
 
 
-@router.post(NAMESPACE + "/tables")
+@serves("createTable")
 async def create_table(request: Request, alias: str, namespace: str) -> Response:
     """Create a table, or answer with a staged one."""
     return _response(table_answer(await change(_asked(request), Operation.TABLE_CREATE, alias, namespace)))
 
 
-@router.get(TABLE)
+@serves("registerTable")
+async def register_table(request: Request, alias: str, namespace: str) -> Response:
+    """Begin a table with a metadata file that is there."""
+    return _response(table_answer(await change(_asked(request), Operation.TABLE_REGISTER, alias, namespace)))
+
+
+@serves("loadTable")
 async def load_table(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Load a table's metadata."""
     return _response(await catalog_requests.load_table(_asked(request), alias, namespace, table))
 
 
-@router.head(TABLE)
+@serves("tableExists")
 async def table_exists(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Answer 204 if the table exists."""
     return _response(await catalog_requests.table_exists(_asked(request), alias, namespace, table))
 
 
-@router.post(TABLE)
+@serves("updateTable")
 async def commit_table(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Commit updates to a table."""
     return _response(await catalog_requests.commit_table(_asked(request), alias, namespace, table))
 
 
-@router.delete(TABLE)
+@serves("dropTable")
 async def drop_table(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Drop a table; its files stay."""
     await change(_asked(request), Operation.TABLE_DROP, alias, namespace, table)
     return Response(status_code=204)
+
+
+@serves("unregisterTable")
+async def unregister_table(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Take a table out of the catalog; its files stay, and the answer says where its last metadata is."""
+    last = (await change(_asked(request), Operation.TABLE_UNREGISTER, alias, namespace, table)).loaded
+    return _json({"metadata-location": last.metadata_location, "metadata": last.metadata})
 
 
 def _asked(request: Request) -> Asked:

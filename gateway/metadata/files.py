@@ -53,11 +53,16 @@ class MetadataFileError(GatewayError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A metadata file as it was, or will be, written: its location, the SHA-256 (hex) of its bytes, and these."""
+    """
+    A metadata file as it was, or will be, written: its location, the SHA-256 (hex) of its bytes, and these.
+
+    One that `is_found` was there before: it is neither written nor deleted, and its `data` is what would be written.
+    """
 
     location: str
     sha256: str
     data: bytes = field(default=b"", compare=False, repr=False)
+    is_found: bool = False
 
 
 class MetadataFiles:
@@ -117,6 +122,28 @@ class MetadataFiles:
         self._keep(key, len(data), metadata)
         return metadata
 
+    async def find(self, location: str, *, within: str) -> tuple[str, dict[str, Any]]:
+        """
+        Return the SHA-256 (hex) and the metadata of a file that somebody else has written.
+
+        Raises:
+            BadRequestError: if there is none in or below the folder `within`, or it is not JSON of at most 64 MiB.
+            UnavailableError: if an object store does not answer.
+        """
+        path, root = local_path(location), _local_folder(within)
+        try:
+            if path is not None and root is not None:
+                data = await asyncio.to_thread(_read_within, path, root)
+            else:
+                data = await asyncio.to_thread(_read, self._io(location), location)
+            return sha256(data).hexdigest(), _parse(location, data)
+        except MetadataFileError as error:
+            # Its own text says why a file cannot be read, and one outside is none of the caller's business.
+            raise BadRequestError(
+                f"expected a metadata file of a table of this catalog, found none at {location!r:.200}",
+                field="metadata-location",
+            ) from error
+
     def prepare_file(self, location: str, metadata: dict[str, Any]) -> Written:
         """
         Return a new metadata file as `write` will write it.
@@ -140,7 +167,8 @@ class MetadataFiles:
             UnavailableError: if it cannot be written; nothing names it.
         """
         try:
-            await self._write(new.location, new.data, within)
+            if not new.is_found:
+                await self._write(new.location, new.data, within)
         except LinkLeadsOutError as error:
             raise BadRequestError(str(error), field="location") from error
         except OSError as error:
@@ -172,6 +200,8 @@ class MetadataFiles:
             MetadataFileError: if it cannot be deleted.
         """
         self.drop(written)
+        if written.is_found:
+            return
         path = local_path(written.location)
         delete = partial(self._io(written.location).delete, written.location) if path is None else path.unlink
         await asyncio.to_thread(_delete, delete, written.location)
@@ -218,6 +248,16 @@ def _read_local(path: Path) -> bytes:
     except OSError as error:
         raise _unreadable(str(path), error) from error
     return _bounded(str(path), data)
+
+
+def _read_within(path: Path, root: Path) -> bytes:
+    """Read a file that no link leads to from outside."""
+    try:
+        if not path.resolve(strict=True).is_relative_to(root.resolve(strict=True)):
+            raise FileNotFoundError(str(path))
+    except (OSError, RuntimeError) as error:
+        raise MetadataFileError(f"{path}: the table's metadata cannot be read: {error}") from error
+    return _read_local(path)
 
 
 def _unreadable(location: str, error: OSError) -> MetadataFileError:

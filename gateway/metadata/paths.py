@@ -53,6 +53,22 @@ def changed_paths(after: Mapping[str, Any], before: Mapping[str, Any] | None) ->
             yield f"properties.{name}", value
 
 
+def stored_files(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """
+    Yield field and path of each file that table metadata names: manifest lists, manifests and statistics.
+    """
+    for position, snapshot in enumerate(metadata.get("snapshots") or ()):
+        field = f"snapshots[{position}]"
+        if "manifest-list" in snapshot:
+            yield f"{field}.manifest-list", str(snapshot["manifest-list"])
+        manifests = snapshot.get("manifests")  # of version 1
+        for number, manifest in enumerate(manifests if isinstance(manifests, list) else ()):
+            yield f"{field}.manifests[{number}]", str(manifest)
+    for name in ("statistics", "partition-statistics"):
+        for position, one in enumerate(metadata.get(name) or ()):
+            yield f"{name}[{position}].statistics-path", str(one.get("statistics-path"))
+
+
 def named_files(updates: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """
     Yield field and path of each file that the updates of a commit name: manifest lists and statistics.

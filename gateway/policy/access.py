@@ -123,6 +123,7 @@ _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "update": ("UPDATE_ENTITY", "CATALOG_UPDATE_ENTITY"),
     "replace": ("UPDATE_ENTITY", "CATALOG_UPDATE_ENTITY"),
     "drop": ("DELETE_ENTITY", "CATALOG_DROP_ENTITY"),
+    "unregister": ("DELETE_ENTITY", "CATALOG_DROP_ENTITY"),
     "rename_from": ("DELETE_ENTITY", "CATALOG_RENAME_ENTITY_FROM"),
     "load": ("READ_ENTITY_VALUE", None),
     "exists": ("READ_CONTENT_KEY", None),

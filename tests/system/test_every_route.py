@@ -123,6 +123,10 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
         properties(a="b"),
         {"requirements": [{"type": "assert-create"}], "updates": []},
     ],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/register"): lambda named: [
+        {"name": f"{named.name}-orders", "metadata-location": f"s3://{named.name}/1.metadata.json"},
+    ],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}/unregister"): lambda _: [None],
     ("POST", "/v1/policies"): lambda named: [
         {"id": f"{named.name}-policy", "expression": "true", "message": "mine"},
     ],

@@ -201,6 +201,28 @@ async def test_tables_are_what_an_engine_expects(served: Served) -> None:
     await check_agreement(served.gateway.services, served.gateway.acme.log_id)
 
 
+async def test_a_dropped_table_is_registered_again_with_its_rows(served: Served) -> None:
+    def work() -> None:
+        catalog = served.connect()
+        make_orders(catalog).append(rows(0, 10))
+        location = catalog.load_table(ORDERS).metadata_location
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.register_table(ORDERS, location)
+        catalog.drop_table(ORDERS)
+        registered = catalog.register_table(ORDERS, location)
+        assert registered.metadata_location == location
+        assert ids(catalog) == list(range(10))
+        registered.append(rows(10, 10))
+        assert ids(catalog) == list(range(20))
+        with pytest.raises(BadRequestError, match="metadata-location: expected a plain location below"):
+            catalog.register_table(("sales", "more"), "s3://elsewhere/00000-x.metadata.json")
+        with pytest.raises(RESTError, match="NoSuchNamespaceException"):  # PyIceberg knows no better one here
+            catalog.register_table(("nowhere", "orders"), location)
+
+    await asyncio.to_thread(work)
+    await check_agreement(served.gateway.services, served.gateway.acme.log_id)
+
+
 async def test_two_engines_race_and_no_row_is_lost(served: Served) -> None:
     commits, start = 3, Barrier(2)
 

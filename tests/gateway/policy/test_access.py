@@ -84,6 +84,7 @@ def test_a_principal_without_roles_has_an_empty_primary_one() -> None:
         ("table.register", "table", "CREATE_ENTITY", "CATALOG_REGISTER_ENTITY", "ICEBERG_TABLE"),
         ("table.commit", "table", "UPDATE_ENTITY", "CATALOG_UPDATE_ENTITY", "ICEBERG_TABLE"),
         ("table.drop", "table", "DELETE_ENTITY", "CATALOG_DROP_ENTITY", "ICEBERG_TABLE"),
+        ("table.unregister", "table", "DELETE_ENTITY", "CATALOG_DROP_ENTITY", "ICEBERG_TABLE"),
         ("table.rename_from", "table", "DELETE_ENTITY", "CATALOG_RENAME_ENTITY_FROM", "ICEBERG_TABLE"),
         ("table.rename_to", "table", "CREATE_ENTITY", "CATALOG_RENAME_ENTITY_TO", "ICEBERG_TABLE"),
         ("view.replace", "view", "UPDATE_ENTITY", "CATALOG_UPDATE_ENTITY", "ICEBERG_VIEW"),

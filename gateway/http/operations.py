@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The operations of the Iceberg REST specification, all of them: what each is, and which kinds of catalogs offer it.
+
+Routes are made from this table (`iceberg_routes.py`), and `/v1/config` advertises from it, for each catalog what its
+kind offers. One that no kind offers has no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from gateway.catalogs.registry import BUILTIN, KINDS
+
+PREFIX: Final = "/v1/{prefix}"
+NAMESPACES: Final = f"{PREFIX}/namespaces"
+NAMESPACE: Final = f"{NAMESPACES}/{{namespace}}"
+TABLE: Final = f"{NAMESPACE}/tables/{{table}}"
+VIEW: Final = f"{NAMESPACE}/views/{{view}}"
+
+ALL: Final = frozenset(KINDS)
+NONE: Final = frozenset[str]()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestOperation:
+    """
+    One operation: `id`, method and path as the specification has them.
+
+    `judged_as` are the names under which access rules and policies judge it (`CommitView.operation`), from which its
+    check and its actions in Nessie's vocabulary follow; none for what is about no object. `changes` says whether it
+    changes the catalog, `takes_key` whether the specification has the header Idempotency-Key for it.
+    """
+
+    id: str
+    method: str
+    path: str
+    judged_as: Sequence[str]
+    kinds: frozenset[str]
+    changes: bool = False
+    takes_key: bool = False
+
+    @property
+    def endpoint(self) -> str:
+        """Return it as `/v1/config` lists it."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def route(self) -> str:
+        """Return its path at the gateway."""
+        return self.path.replace(PREFIX, "/v1/iceberg/{alias}", 1)
+
+
+def _reads(id_: str, method: str, path: str, *judged_as: str, kinds: frozenset[str] = ALL) -> RestOperation:
+    return RestOperation(id=id_, method=method, path=path, judged_as=judged_as, kinds=kinds)
+
+
+def _changes(
+    id_: str, method: str, path: str, *judged_as: str, kinds: frozenset[str] = ALL, takes_key: bool = True
+) -> RestOperation:
+    return RestOperation(
+        id=id_, method=method, path=path, judged_as=judged_as, kinds=kinds, changes=True, takes_key=takes_key
+    )
+
+
+OPERATIONS: Final = (
+    _reads("getConfig", "GET", "/v1/config"),
+    _reads("getToken", "POST", "/v1/oauth/tokens", kinds=NONE),
+    # Namespaces
+    _reads("listNamespaces", "GET", NAMESPACES, "namespace.list"),
+    _changes("createNamespace", "POST", NAMESPACES, "namespace.create"),
+    _reads("loadNamespaceMetadata", "GET", NAMESPACE, "namespace.load"),
+    _reads("namespaceExists", "HEAD", NAMESPACE, "namespace.exists"),
+    _changes("dropNamespace", "DELETE", NAMESPACE, "namespace.drop"),
+    _changes("updateProperties", "POST", f"{NAMESPACE}/properties", "namespace.update"),
+    # Tables
+    _reads("listTables", "GET", f"{NAMESPACE}/tables", "namespace.list"),
+    _changes("createTable", "POST", f"{NAMESPACE}/tables", "table.create"),
+    _changes("registerTable", "POST", f"{NAMESPACE}/register", "table.register", kinds=frozenset({BUILTIN})),
+    _reads("loadTable", "GET", TABLE, "table.load"),
+    _reads("tableExists", "HEAD", TABLE, "table.exists"),
+    _changes("updateTable", "POST", TABLE, "table.commit", "table.create"),
+    _changes("dropTable", "DELETE", TABLE, "table.drop"),
+    _changes("unregisterTable", "POST", f"{TABLE}/unregister", "table.unregister", kinds=frozenset({BUILTIN})),
+    _changes("renameTable", "POST", f"{PREFIX}/tables/rename", "table.rename_from", "table.rename_to", kinds=NONE),
+    _changes("commitTransaction", "POST", f"{PREFIX}/transactions/commit", "table.commit", "table.create", kinds=NONE),
+    _reads("reportMetrics", "POST", f"{TABLE}/metrics", "table.load", kinds=NONE),
+    _reads("loadCredentials", "GET", f"{TABLE}/credentials", "table.load", kinds=NONE),
+    _reads("signRequest", "POST", f"{TABLE}/sign", "table.load", kinds=NONE),
+    # Scan planning
+    RestOperation(
+        id="planTableScan", method="POST", path=f"{TABLE}/plan", judged_as=("table.load",), kinds=NONE, takes_key=True
+    ),
+    _reads("fetchPlanningResult", "GET", f"{TABLE}/plan/{{plan-id}}", "table.load", kinds=NONE),
+    RestOperation(
+        id="cancelPlanning",
+        method="DELETE",
+        path=f"{TABLE}/plan/{{plan-id}}",
+        judged_as=("table.load",),
+        kinds=NONE,
+        takes_key=True,
+    ),
+    RestOperation(
+        id="fetchScanTasks", method="POST", path=f"{TABLE}/tasks", judged_as=("table.load",), kinds=NONE, takes_key=True
+    ),
+    # Views
+    _reads("listViews", "GET", f"{NAMESPACE}/views", "namespace.list", kinds=NONE),
+    _changes("createView", "POST", f"{NAMESPACE}/views", "view.create", kinds=NONE, takes_key=False),
+    _changes("registerView", "POST", f"{NAMESPACE}/register-view", "view.register", kinds=NONE),
+    _reads("loadView", "GET", VIEW, "view.load", kinds=NONE),
+    _reads("viewExists", "HEAD", VIEW, "view.exists", kinds=NONE),
+    _changes("replaceView", "POST", VIEW, "view.replace", kinds=NONE),
+    _changes("dropView", "DELETE", VIEW, "view.drop", kinds=NONE),
+    _changes("renameView", "POST", f"{PREFIX}/views/rename", "view.rename_from", "view.rename_to", kinds=NONE),
+    # Functions
+    _reads("listFunctions", "GET", f"{NAMESPACE}/functions", "namespace.list", kinds=NONE),
+    _reads("loadFunction", "GET", f"{NAMESPACE}/functions/{{function}}", kinds=NONE),
+)
+
+BY_ID: Final = {operation.id: operation for operation in OPERATIONS}
+
+
+@cache
+def endpoints(kind: str) -> tuple[str, ...]:
+    """
+    Return what `/v1/config` advertises for a catalog of this kind, sorted; not itself, which engines have used then.
+    """
+    return tuple(sorted(each.endpoint for each in OPERATIONS if kind in each.kinds and each.path.startswith(PREFIX)))

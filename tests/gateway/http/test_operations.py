@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The table of operations: it is the specification's list, what is advertised is what exists, and each is judged by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from schemathesis.openapi import from_path
+
+from gateway.catalogs.registry import BUILTIN, KINDS, REST
+from gateway.http.iceberg_routes import router
+from gateway.http.operations import BY_ID, OPERATIONS, RestOperation, endpoints
+from gateway.mutations import Operation
+from gateway.policy.access import access_actions
+from gateway.policy.variables import CommitView
+from testkit.environment import PROJECT, missing
+
+SPECIFICATION = PROJECT.parent / "shared" / "spec" / "iceberg-rest-catalog-open-api.yaml"
+METHODS = ("get", "head", "post", "put", "patch", "delete")
+NOT_OFFERED = {
+    "getToken",
+    "renameTable",
+    "commitTransaction",
+    "reportMetrics",
+    "loadCredentials",
+    "signRequest",
+    "planTableScan",
+    "fetchPlanningResult",
+    "cancelPlanning",
+    "fetchScanTasks",
+    "listViews",
+    "createView",
+    "registerView",
+    "loadView",
+    "viewExists",
+    "replaceView",
+    "dropView",
+    "renameView",
+    "listFunctions",
+    "loadFunction",
+}
+
+
+def specified() -> dict[str, tuple[str, str, bool]]:
+    """Return method, path and whether there is an Idempotency-Key, by operationId."""
+    if not SPECIFICATION.is_file():
+        missing(f"the specification {SPECIFICATION} is not here")
+    document: dict[str, Any] = from_path(SPECIFICATION).raw_schema
+    found = {}
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if (operation := item.get(method)) is not None:
+                parameters = [*item.get("parameters", ()), *operation.get("parameters", ())]
+                takes_key = {"$ref": "#/components/parameters/idempotency-key"} in parameters
+                found[operation["operationId"]] = (method.upper(), path, takes_key)
+    return found
+
+
+def test_the_table_has_every_operation_of_the_specification_and_no_other() -> None:
+    listed = {each.id: (each.method, each.path, each.takes_key) for each in OPERATIONS}
+    assert listed == specified()
+    assert len(OPERATIONS) == len(BY_ID)
+
+
+def test_what_some_kind_offers_has_a_route_and_nothing_else_has() -> None:
+    offered = {(each.method, each.route) for each in OPERATIONS if each.kinds}
+    routed = {(method, route.path) for route in router.routes for method in route.methods}  # type: ignore[attr-defined]
+    assert routed == offered
+    assert {each.id for each in OPERATIONS if not each.kinds} == NOT_OFFERED
+
+
+def test_each_kind_is_advertised_what_it_offers() -> None:
+    assert set(endpoints(BUILTIN)) - set(endpoints(REST)) == {
+        BY_ID["registerTable"].endpoint,
+        BY_ID["unregisterTable"].endpoint,
+    }
+    for kind in KINDS:
+        assert "GET /v1/config" not in endpoints(kind)
+        assert BY_ID["renameTable"].endpoint not in endpoints(kind)
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.judged_as], ids=lambda each: each.id)
+def test_every_operation_is_judged_under_names_that_access_rules_know(operation: RestOperation) -> None:
+    for name in operation.judged_as:
+        kind = name.partition(".")[0]
+        view = CommitView(catalog="lake", namespace=("n",), name="t", kind=kind, operation=name)
+        assert bool(access_actions(view)) == operation.changes, name
+        if operation.changes and operation.kinds:
+            assert Operation(name)
