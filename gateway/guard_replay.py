@@ -51,6 +51,11 @@ from ledger.store.queries import load_queries
 
 E = TypeVar("E", bound=EventData)
 
+NEW: Final = frozenset({Operation.TABLE_CREATE, Operation.TABLE_REGISTER, Operation.TABLE_RENAME_TO})
+"""After these there is a table of that name, where there was none."""
+GONE: Final = frozenset({Operation.TABLE_DROP, Operation.TABLE_UNREGISTER, Operation.TABLE_RENAME_FROM})
+"""After these there is none."""
+
 REPLAY_GUARDS: Final = tuple(
     Guard(name=name.replace("_", ".", 1), statements=(statement,))
     for name, statement in load_queries("gateway", "replay.sql").items()
@@ -163,10 +168,10 @@ def _changed(replayed: EntryWithParts, decided: CommitDecided, settled: CommitSe
         case operation:
             names |= {"name": identifier.name, "base": decided.base}
             pointer = {"metadata_location": settled.metadata_location, "metadata_sha256": settled.metadata_sha256}
-            if operation in {Operation.TABLE_DROP, Operation.TABLE_UNREGISTER}:
+            if operation in GONE:
                 yield GuardCall("table.drop", names)
                 return
-            if operation in {Operation.TABLE_CREATE, Operation.TABLE_REGISTER}:
+            if operation in NEW:
                 columns = skeleton_columns(*identifier.namespace, str(identifier.name))
                 yield GuardCall("table.create", names | pointer | columns | {"table_uuid": settled.table_uuid})
             else:

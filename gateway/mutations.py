@@ -43,6 +43,8 @@ class Operation(StrEnum):
     TABLE_DROP = "table.drop"
     TABLE_REGISTER = "table.register"
     TABLE_UNREGISTER = "table.unregister"
+    TABLE_RENAME_FROM = "table.rename_from"
+    TABLE_RENAME_TO = "table.rename_to"
     NAMESPACE_CREATE = "namespace.create"
     NAMESPACE_UPDATE = "namespace.update"
     NAMESPACE_DROP = "namespace.drop"
@@ -56,6 +58,9 @@ class Mutation:
     `create` is the body of a createTable, `requirements` and `updates` those of a commit, `properties` and `removals`
     those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`. `registered` is where
     the metadata file is that a registered table begins with.
+
+    A rename is two mutations: `target` is the old name of the table, `destination` the new one, of which the mutation
+    `other_end` is.
     """
 
     operation: Operation
@@ -67,6 +72,7 @@ class Mutation:
     properties: Mapping[str, str] | None = None
     removals: tuple[str, ...] = ()
     registered: str | None = None
+    destination: Target | None = None
     actions: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +82,13 @@ class Mutation:
     def creates(self) -> bool:
         """Return whether it creates a table or a namespace."""
         return self.operation in {Operation.TABLE_CREATE, Operation.TABLE_REGISTER, Operation.NAMESPACE_CREATE}
+
+    @property
+    def other_end(self) -> Mutation | None:
+        """Return the mutation of the new name, if this one renames."""
+        if self.destination is None:
+            return None
+        return Mutation(operation=Operation.TABLE_RENAME_TO, target=self.destination)
 
     def view(self) -> CommitView:
         """Return the mutation as policies and access rules see it."""
@@ -130,6 +143,8 @@ def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bo
             return _table_register(path, parse_body(body))
         case Operation.TABLE_UNREGISTER:
             return Mutation(operation=operation, target=path)
+        case Operation.TABLE_RENAME_FROM | Operation.TABLE_RENAME_TO:
+            return _table_rename(path, parse_body(body))
         case Operation.NAMESPACE_CREATE:
             return _namespace_create(path, parse_body(body))
         case Operation.NAMESPACE_UPDATE:
@@ -198,6 +213,20 @@ def _table_register(path: Target, body: dict[str, Any]) -> Mutation:
             "unregister the table first"
         )
     return Mutation(operation=Operation.TABLE_REGISTER, target=target, registered=location)
+
+
+def _table_rename(path: Target, body: dict[str, Any]) -> Mutation:
+    source = _identifier(path.alias, body.get("source"), field="source")
+    destination = _identifier(path.alias, body.get("destination"), field="destination")
+    check_new_name(str(destination.name), field="destination.name")
+    return Mutation(operation=Operation.TABLE_RENAME_FROM, target=source, destination=destination)
+
+
+def _identifier(alias: str, named: object, *, field: str) -> Target:
+    if not isinstance(named, dict):
+        raise BadRequestError("expected an object with namespace and name", field=field)
+    namespace = parse_namespace(named.get("namespace"), field=f"{field}.namespace")
+    return Target(alias=alias, namespace=namespace, name=parse_name(named.get("name"), field=f"{field}.name"))
 
 
 def _check_identifier(path: Target, named: object) -> None:

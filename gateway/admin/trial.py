@@ -228,6 +228,8 @@ def _inputs(expression: str) -> Iterator[_Input]:
         ("table.drop", _TABLE, None, []),
         ("table.register", None, _TABLE, []),
         ("table.unregister", _TABLE, None, []),
+        ("table.rename_from", _TABLE, _TABLE, []),
+        ("table.rename_to", _TABLE, _TABLE, []),
         ("namespace.create", None, None, []),
         ("namespace.update", None, None, []),
         ("namespace.drop", None, None, []),

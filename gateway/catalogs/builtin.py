@@ -37,7 +37,7 @@ from gateway.catalogs.page_tokens import (
 from gateway.catalogs.places import StoragePlace, location_path, parse_place
 from gateway.catalogs.shown_tables import ShownTables
 from gateway.catalogs.table_places import added_places, place_digests, table_places
-from gateway.confusables import skeleton_columns
+from gateway.confusables import are_alike, skeleton_columns
 from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
 from gateway.fresh import FreshReads, Question, TableRow
@@ -315,8 +315,9 @@ class BuiltinCatalog:
         """
         if change.metadata is not None:
             self._check_paths(mutation, loaded, change.metadata)
-        if mutation.creates and not self._allows_look_alikes:
-            await self._check_name(mutation.target)
+        new = mutation.target if mutation.creates else mutation.destination
+        if new is not None and not self._allows_look_alikes and not _is_alike(mutation.target, new):
+            await self._check_name(new)
         if change.metadata is not None and (added := _added(loaded, change)):
             await self._check_places(mutation.target, added)
 
@@ -347,6 +348,16 @@ class BuiltinCatalog:
                 f"expected places of the table's own, found one that overlaps another table's: "
                 f"{', '.join(place.format() for place in added)!r:.300}"
             )
+
+    def recorded_places(self, mutation: Mutation, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
+        """Return the places that the log records under the name of `mutation`, as `Catalog` says."""
+        match mutation.operation:
+            case Operation.TABLE_RENAME_FROM:
+                return None
+            case Operation.TABLE_RENAME_TO:
+                return table_places(change.metadata)
+            case _:
+                return self.changed_places(loaded, change)
 
     def changed_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
         """Return the table's places after the change if they differ from those in its row; None if not."""
@@ -417,14 +428,18 @@ class BuiltinCatalog:
     ) -> tuple[GuardCall, ...]:
         """Return the guard that replaces the state in `loaded` by the one in `change`."""
         names = _names(self._alias, mutation.target)
-        columns = skeleton_columns(*mutation.target.levels) if mutation.creates else {}
+        is_new = mutation.creates or mutation.operation is Operation.TABLE_RENAME_TO
+        columns = skeleton_columns(*mutation.target.levels) if is_new else {}
         free = (GuardCall("name.free", {"alias": self._alias, "looks": columns.get("looks")}),)
-        alone = free if mutation.creates and not self._allows_look_alikes else ()
+        alone = free if is_new and not self._allows_look_alikes else ()
         if mutation.target.name is None:
             return (*alone, self._namespace_guard(mutation, loaded, change, names | columns))
         names |= {"base": loaded.metadata_location}
         if written is None or change.metadata is None:
             return (GuardCall("table.drop", names),)
+        if (new := mutation.other_end) is not None:
+            absent = Loaded(namespace_exists=True)
+            return (GuardCall("table.drop", names), *self.guards(new, absent, change, written))
         pointer = {"metadata_location": written.location, "metadata_sha256": written.sha256}
         place = self._place_guards(names, loaded, change)
         if loaded.metadata_location is None:
@@ -461,6 +476,11 @@ def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
     """The places that the table did not have before."""
     after, before = table_places(change.metadata), table_places(loaded.metadata)
     return [] if after == before else added_places(after, before)
+
+
+def _is_alike(old: Target, new: Target) -> bool:
+    """Return whether a table is renamed to what could be taken for its old name, and for no other because of it."""
+    return old != new and old.namespace == new.namespace and are_alike(str(old.name), str(new.name))
 
 
 def _names(alias: str, target: Target) -> dict[str, object]:

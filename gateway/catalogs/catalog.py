@@ -33,6 +33,9 @@ class Loaded:
     namespace: `parent_exists`, whether its parent exists, and `is_empty`; a foreign catalog checks both itself.
     `places` are the digests of a table's places as its row has them, `metadata_sha256` (hex) is that of its metadata
     file; None if it has no row.
+
+    What a mutation needs besides: `found`, the file that a table is to be registered with; `there`, the new name of one
+    that is to be renamed.
     """
 
     namespace_exists: bool
@@ -43,6 +46,8 @@ class Loaded:
     metadata_sha256: str | None = None
     properties: Mapping[str, str] | None = None
     places: Sequence[bytes] | None = None
+    found: FoundFile | None = None
+    there: Loaded | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ class Change:
     """
     A target as it would be: `metadata` after a create or commit, `properties` of a namespace; None for a drop.
 
-    `found` is the file that a registered table begins with; it is not written again.
+    `found` is the file that a registered or renamed table has already; it is not written again.
     """
 
     metadata: dict[str, Any] | None = None
@@ -235,8 +240,12 @@ class SwapsPointer(Catalog, Protocol):
     ) -> tuple[GuardCall, ...]:
         """Return the guards that hold only if the target is still as it was loaded, and that make the change."""
 
-    def changed_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
-        """Return the table's places after the change, if the log has to record them; None if they did not change."""
+    def recorded_places(self, mutation: Mutation, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
+        """
+        Return the table's places after the change, if the log has to record them under the name of `mutation`.
+
+        None if they did not change; of a table that is renamed they are recorded under its new name.
+        """
 
     async def discard(self, written: Written) -> None:
         """

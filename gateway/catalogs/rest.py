@@ -169,12 +169,12 @@ class RestCatalog:
 
         Raises:
             BadRequestError: if one is not.
-            UnsupportedOperationError: if it would unregister a table.
+            UnsupportedOperationError: if it would unregister or rename a table.
         """
-        if mutation.operation is Operation.TABLE_UNREGISTER:
+        if mutation.operation is Operation.TABLE_UNREGISTER or mutation.destination is not None:
+            verb = "renamed" if mutation.destination else "unregistered"
             raise UnsupportedOperationError(
-                f"catalog {self.upstream.alias}: tables of built-in catalogs only can be unregistered; drop the table, "
-                "its files stay"
+                f"catalog {self.upstream.alias}: tables can be {verb} in built-in catalogs only; do it at the upstream"
             )
         location = self.upstream.options.get("location")
         if location is None:
@@ -241,7 +241,7 @@ class RestCatalog:
                 return "POST", f"{await self._namespace(target.namespace)}/properties"
             case Operation.NAMESPACE_DROP:
                 return "DELETE", await self._namespace(target.namespace)
-            case Operation.TABLE_REGISTER | Operation.TABLE_UNREGISTER:
+            case _:
                 raise AssertionError("refused before")
 
     def show_answer(self, answered: Answered) -> bytes:

@@ -5,7 +5,7 @@ An approved mutation and its result: the input and output of `swapping.py` and `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.catalogs.catalog import Change, Loaded, Shown
@@ -37,22 +37,40 @@ class Changed:
         return self.loaded.properties or {}
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A request, or the other end of a rename as a request of its own, and its judgement."""
+
+    requested: Requested
+    judgement: Judgement
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
     """
     An approved request, the state it was judged against (`loaded`), and what it would make of that (`change`).
 
-    A commit that loses a race is judged again by the flow; on the last attempt (`is_last`) it conflicts.
+    A commit that loses a race is judged again by the flow; on the last attempt (`is_last`) it conflicts. `ends` are
+    what was judged: the request, and of a rename also its other end.
     """
 
     gateway: Gateway
     log_id: int
-    requested: Requested
-    judgement: Judgement
+    ends: Sequence[Judged]
     loaded: Loaded
     change: Change
     is_last: bool
     done: Done
+
+    @property
+    def requested(self) -> Requested:
+        """Return the request."""
+        return self.ends[0].requested
+
+    @property
+    def judgement(self) -> Judgement:
+        """Return the judgement of the request, by the same rules as that of its other end."""
+        return self.ends[0].judgement
 
     @property
     def mutation(self) -> Mutation:

@@ -25,20 +25,11 @@ NOT_YET_KNOWN: Final = "unknown:"
 Random: TypeAlias = Callable[[int], bytes]
 
 
-def change(
-    mutation: Mutation,
-    loaded: Loaded,
-    catalog: Catalog,
-    *,
-    now_ms: int,
-    random: Random,
-    found: FoundFile | None = None,
-) -> Change:
+def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:
     """
     Return the target as `mutation` would make it from `loaded`.
 
     `now_ms` is the time of the change (Unix milliseconds); the identity of a table that is created is of `random`.
-    `found` is the metadata file of a table that is registered.
 
     Raises:
         NotFoundError: if the target, or the namespace that would hold it, does not exist.
@@ -50,7 +41,9 @@ def change(
         case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
             return _table(mutation, loaded, catalog, now_ms=now_ms, random=random)
         case Operation.TABLE_REGISTER:
-            return _registered(mutation, loaded, found)
+            return _registered(mutation, loaded)
+        case Operation.TABLE_RENAME_FROM | Operation.TABLE_RENAME_TO:
+            return _renamed(mutation, loaded)
         case Operation.TABLE_DROP | Operation.TABLE_UNREGISTER:
             if loaded.metadata is None:
                 raise no_such_table(mutation.target)
@@ -59,14 +52,29 @@ def change(
             return _namespace(mutation, loaded)
 
 
-def _registered(mutation: Mutation, loaded: Loaded, found: FoundFile | None) -> Change:
+def _registered(mutation: Mutation, loaded: Loaded) -> Change:
     if not loaded.namespace_exists:
         raise no_such_namespace(mutation.target.namespace)
     if loaded.metadata is not None:
         raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS)
-    if found is None:
+    if (found := loaded.found) is None:
         raise AssertionError("a table that does not exist is registered with a file")
     return Change(metadata=found.metadata, found=found)
+
+
+def _renamed(mutation: Mutation, loaded: Loaded) -> Change:
+    """The table as it is, with the metadata file that it has, under the name that the mutation says."""
+    there, destination = loaded.there, mutation.destination or mutation.target
+    if loaded.metadata is None:
+        raise no_such_table(mutation.target)
+    if there is None or not there.namespace_exists:
+        raise no_such_namespace(destination.namespace)
+    if there.metadata is not None:
+        raise ConflictError(f"Table already exists: {destination.path}", kind=ALREADY_EXISTS)
+    location, sha256 = loaded.metadata_location or "", loaded.metadata_sha256 or ""
+    # Nobody changes it: what is kept with it stays.
+    metadata = loaded.metadata if isinstance(loaded.metadata, dict) else dict(loaded.metadata)
+    return Change(metadata=metadata, found=FoundFile(location=location, sha256=sha256, metadata=metadata))
 
 
 def _namespace(mutation: Mutation, loaded: Loaded) -> Change:
@@ -90,9 +98,9 @@ def _namespace(mutation: Mutation, loaded: Loaded) -> Change:
 
 def changes_nothing(change: Change, loaded: Loaded) -> bool:
     """
-    Return whether a commit leaves the table's metadata as it is.
+    Return whether a commit leaves the table's metadata as it is; a table that is renamed changes all the same.
     """
-    return change.metadata is not None and change.metadata == loaded.metadata
+    return change.found is None and change.metadata is not None and change.metadata == loaded.metadata
 
 
 def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:

@@ -34,6 +34,7 @@ exactly the rules in force at its place in the log, and an answer that never cla
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -42,7 +43,7 @@ from uuid import UUID
 
 from gateway.catalogs.catalog import Change, ChangedBy, Loaded
 from gateway.catalogs.registry import Adapter
-from gateway.commit.approved import Approved, Changed
+from gateway.commit.approved import Approved, Changed, Judged
 from gateway.commit.changes import change
 from gateway.commit.events import Requested, decided
 from gateway.commit.forwarding import forward
@@ -224,9 +225,9 @@ class _Flow:
             # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
             # then brought up to date and the request is judged again.
             self.done(MutationStage.CONTROL)
-            judgement = await self._judge(state, plan)
+            ends = await self._judge(state, plan)
             self.done(MutationStage.JUDGE)
-            outcome = await self._decide(judgement, plan, turn, is_last=is_last)
+            outcome = await self._decide(ends, plan, turn, is_last=is_last)
             if not isinstance(outcome, Stale):
                 return outcome
             state = await self._rules()
@@ -246,11 +247,9 @@ class _Flow:
         loaded = Loaded(namespace_exists=False)
         try:
             loaded = seen or await self.catalog.load(mutation.target, row=row)
-            is_absent = loaded.namespace_exists and loaded.metadata is None
-            location = mutation.registered if is_absent else None
-            found = None if location is None else await self.catalog.find_file(location)
-            now_ms, random = int(self.gateway.clock().timestamp() * 1000), self.gateway.random
-            planned = change(mutation, loaded, self.catalog, now_ms=now_ms, random=random, found=found)
+            loaded = await self._load_more(loaded)
+            now_ms = int(self.gateway.clock().timestamp() * 1000)
+            planned = change(mutation, loaded, self.catalog, now_ms=now_ms, random=self.gateway.random)
             await self.catalog.check(mutation, loaded, planned)
         except UnavailableError:
             raise
@@ -258,37 +257,57 @@ class _Flow:
             return _Infeasible(loaded=loaded, error=error)
         return _Feasible(loaded=loaded, change=planned)
 
-    async def _judge(self, state: ControlState, plan: _Plan) -> Judgement:
-        """Step 10. Without a result there is nothing for policies: access alone says whether the caller learns why."""
+    async def _load_more(self, loaded: Loaded) -> Loaded:
+        """What only to register and to rename need: the file of a new table, the new name of one that is there."""
+        mutation, is_there = self.requested.mutation, loaded.metadata is not None
+        if mutation.registered is not None and loaded.namespace_exists and not is_there:
+            return replace(loaded, found=await self.catalog.find_file(mutation.registered))
+        if mutation.destination is not None and is_there:
+            return replace(loaded, there=await self.catalog.load(mutation.destination))
+        return loaded
+
+    async def _judge(self, state: ControlState, plan: _Plan) -> Sequence[Judged]:
+        """Step 10, of both ends of a rename; whatever is behind one that is not approved is not judged."""
+        judgement = await self._judge_end(state, plan, self.unjudged)
+        ends, other = [Judged(self.requested, judgement)], self.requested.mutation.other_end
+        if other is not None and judgement.decision is CommitDecision.APPROVED:
+            requested = replace(self.requested, mutation=other)
+            ends.append(Judged(requested, await self._judge_end(state, plan, _unjudged(requested))))
+        return ends
+
+    async def _judge_end(self, state: ControlState, plan: _Plan, unjudged: JudgedRequest) -> Judgement:
+        """Without a result there is nothing for policies: access alone says whether the caller learns why."""
         judge, table = self.gateway.judge, plan.loaded.metadata
         match plan:
             case _Feasible(change=planned):
-                request = replace(self.unjudged, table=table, result=planned.metadata)
+                request = replace(unjudged, table=table, result=planned.metadata)
                 judgement = await judge.access_and_policies(state, request)
             case _Infeasible():
-                judgement = await judge.access(state, replace(self.unjudged, table=table))
+                judgement = await judge.access(state, replace(unjudged, table=table))
         judge.count_failures(judgement)
         return judgement
 
-    async def _decide(self, judgement: Judgement, plan: _Plan, turn: Turn, *, is_last: bool) -> Changed | Stale | None:
+    async def _decide(
+        self, ends: Sequence[Judged], plan: _Plan, turn: Turn, *, is_last: bool
+    ) -> Changed | Stale | None:
         """Steps 11 to 13; raises what the engine is answered if the decision is no."""
+        judgement = ends[-1].judgement  # only the last one may be a no
         is_approved = judgement.decision is CommitDecision.APPROVED and isinstance(plan, _Feasible)
         if not is_approved and not await turn.before_is_made():
             return None  # nothing is refused for what the target never was
         if judgement.decision is not CommitDecision.APPROVED:
-            return await self._refuse(judgement, plan.loaded, _refusal(judgement))
+            return await self._refuse(ends[-1], plan.loaded, _refusal(judgement))
         match plan:
             case _Infeasible(loaded=loaded, error=error):
                 if self.requested.mutation.staged or not isinstance(error, ConflictError | RequirementFailedError):
                     raise error
-                conflict = replace(judgement, decision=CommitDecision.CONFLICTED, message=str(error))
-                return await self._refuse(conflict, loaded, error)
+                conflict = replace(ends[0].judgement, decision=CommitDecision.CONFLICTED, message=str(error))
+                return await self._refuse(Judged(self.requested, conflict), loaded, error)
             case _Feasible(loaded=loaded, change=planned):
                 approved = Approved(
                     gateway=self.gateway,
                     log_id=self.log_id,
-                    requested=self.requested,
-                    judgement=judgement,
+                    ends=ends,
                     loaded=loaded,
                     change=planned,
                     is_last=is_last,
@@ -300,10 +319,11 @@ class _Flow:
                 with turn.ending_after(FORWARD_TURN_S):
                     return await forward(catalog, approved)
 
-    async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:
+    async def _refuse(self, end: Judged, loaded: Loaded, error: GatewayError) -> Stale:
         """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
-        gateway, is_undecidable = self.gateway, judgement.decision is CommitDecision.UNDECIDABLE
-        event = decided(self.requested, judgement, loaded, None, at=gateway.clock(), random=gateway.random)
+        gateway, judgement = self.gateway, end.judgement
+        is_undecidable = judgement.decision is CommitDecision.UNDECIDABLE
+        event = decided(end.requested, judgement, loaded, None, at=gateway.clock(), random=gateway.random)
         group_id = self._id_of_undecidable(judgement) if is_undecidable else gateway.new_group_id()
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:

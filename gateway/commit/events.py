@@ -27,7 +27,7 @@ from gateway.commit.open_decisions import FORWARD, Forwarding
 from gateway.identity import Principal
 from gateway.metadata import added_snapshot_ids
 from gateway.metadata.files import Written
-from gateway.mutations import Mutation
+from gateway.mutations import Mutation, Operation
 from ledger.format import canonical
 from ledger.format.event import Event, Part, PreparedEvent, prepare
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
@@ -77,7 +77,8 @@ def decided(
     data = CommitDecided(
         actions=mutation.actions,
         as_of=judgement.as_of,
-        base=loaded.metadata_location,
+        # Under its new name, a table that is renamed was not there before.
+        base=None if mutation.operation is Operation.TABLE_RENAME_TO else loaded.metadata_location,
         decision=judgement.decision,
         identifier=mutation.target.identifier(),
         operation=mutation.operation.value,
@@ -180,7 +181,7 @@ def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) ->
 
 def _snapshots(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
     """Return the ids of the snapshots that come into the catalog."""
-    if change is None or change.found is None:
+    if change is None or change.found is None or mutation.registered is None:
         return tuple(added_snapshot_ids(mutation.updates))
     return tuple(str(one["snapshot-id"]) for one in change.found.metadata.get("snapshots") or ())
 

@@ -9,6 +9,7 @@ the metadata file is written before; it is deleted again only if the log certain
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
 from gateway.catalogs.catalog import SwapsPointer
 from gateway.commit.approved import Approved, Changed
@@ -21,6 +22,7 @@ from gateway.log_errors import append_errors
 from gateway.metadata.files import MetadataFileError, Written
 from ledger.errors import LedgerError
 from ledger.format.entry import Branch
+from ledger.format.event import PreparedEvent
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 
@@ -47,23 +49,19 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
         # Neither does a commit that leaves the table as it is.
         return approved.answer(catalog.show_change(change, loaded.metadata_location))
     written = catalog.prepare_file(loaded, change)
-    left = None if written is None else catalog.left(loaded, change, written)
-    if written is not None and left is not None:
-        turn.pass_on(left)
+    # Under its old name, a table that is renamed is not there any more: the next mutation looks again.
+    left = None if written is None or mutation.destination else catalog.left(loaded, change, written)
+    if written is not None:
+        if left is not None:
+            turn.pass_on(left)
         await catalog.write(written, change)
     group_id = gateway.new_group_id()
-    facts = (approved.requested, group_id, loaded, change)
-    at = gateway.clock()
-    places = catalog.changed_places(loaded, change)
-    decision = decided(
-        approved.requested, approved.judgement, loaded, change, at=at, random=gateway.random, places=places
-    )
-    accepted = settled(*facts, written, outcome=CommitOutcome.ACCEPTED, at=at)
-    otherwise = [settled(*facts, None, outcome=CommitOutcome.CONFLICTED, at=at)] if approved.is_last else []
+    events = _Events(catalog, approved, group_id, written)
+    decisions = events.decided()
     group = Group(
         id=group_id,
-        then=(decision, accepted),
-        otherwise=(decision, *otherwise) if otherwise else (),
+        then=(*decisions, *events.settled(CommitOutcome.ACCEPTED)),
+        otherwise=(*decisions, *events.settled(CommitOutcome.CONFLICTED)) if approved.is_last else (),
         guard=catalog.guards(mutation, loaded, change, written),
         as_of=approved.judgement.as_of,
     )
@@ -78,7 +76,7 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
         return outcome
     approved.done(MutationStage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
-        if written is None:
+        if written is None or mutation.destination:
             return approved.answer(None)
         catalog.forget(loaded)
         return approved.answer(catalog.show_written(written), left=left)
@@ -86,6 +84,48 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
     if turn.before is not None and await turn.before_is_made():
         turn.raced()
     return None
+
+
+class _Events:
+    """What is recorded of an approved mutation: a decision and an outcome, of a rename for each of its ends."""
+
+    def __init__(self, catalog: SwapsPointer, approved: Approved, group_id: UUID, written: Written | None) -> None:
+        self._catalog = catalog
+        self._approved = approved
+        self._group_id = group_id
+        self._written = written
+        self._at = approved.gateway.clock()
+
+    def decided(self) -> list[PreparedEvent]:
+        approved, loaded, change = self._approved, self._approved.loaded, self._approved.change
+        return [
+            decided(
+                end.requested,
+                end.judgement,
+                loaded,
+                change,
+                at=self._at,
+                random=approved.gateway.random,
+                places=self._catalog.recorded_places(end.requested.mutation, loaded, change),
+            )
+            for end in approved.ends
+        ]
+
+    def settled(self, outcome: CommitOutcome) -> list[PreparedEvent]:
+        is_made, approved = outcome is CommitOutcome.ACCEPTED, self._approved
+        return [
+            settled(
+                end.requested,
+                self._group_id,
+                approved.loaded,
+                approved.change,
+                # Under its old name, a table that is renamed has no metadata any more.
+                self._written if is_made and end.requested.mutation.destination is None else None,
+                outcome=outcome,
+                at=self._at,
+            )
+            for end in approved.ends
+        ]
 
 
 async def _append(catalog: SwapsPointer, approved: Approved, group: Group, written: Written | None) -> Appended | Stale:

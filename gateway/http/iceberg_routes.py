@@ -162,6 +162,13 @@ async def unregister_table(request: Request, alias: str, namespace: str, table: 
     return _json({"metadata-location": last.metadata_location, "metadata": last.metadata})
 
 
+@serves("renameTable")
+async def rename_table(request: Request, alias: str) -> Response:
+    """Give a table another name, perhaps in another namespace; its files stay where they are."""
+    await change(_asked(request), Operation.TABLE_RENAME_FROM, alias)
+    return Response(status_code=204)
+
+
 def _asked(request: Request) -> Asked:
     state = request.app.state
     return Asked(

@@ -86,10 +86,10 @@ def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
             return _created(decision, found, known)
         case Operation.TABLE_DROP:
             return _dropped(decision, found, known)
-        case Operation.TABLE_REGISTER | Operation.TABLE_UNREGISTER:
-            return CommitOutcome.UNKNOWN  # no foreign catalog is sent these
         case Operation.NAMESPACE_CREATE | Operation.NAMESPACE_UPDATE | Operation.NAMESPACE_DROP:
             return _of_namespace(operation, decision, found, known)
+        case _:
+            return CommitOutcome.UNKNOWN  # no foreign catalog is sent others
 
 
 def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:

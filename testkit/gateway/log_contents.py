@@ -123,10 +123,10 @@ def _apply(rows: Rows, decision: StoredEntry, settled: CommitSettled) -> None:
             rows.namespaces[where] = kept | (body.get("updates") or {})
         case "namespace.drop":
             del rows.namespaces[where]
-        case "table.drop" | "table.unregister":
+        case "table.drop" | "table.unregister" | "table.rename_from":
             assert identifier.name is not None
             del rows.tables[*where, identifier.name]
-        case "table.create" | "table.register" | "table.commit":
+        case "table.create" | "table.register" | "table.rename_to" | "table.commit":
             assert identifier.name is not None
             assert settled.table_uuid is not None
             assert settled.metadata_location is not None

@@ -298,8 +298,12 @@ class Story:
 
     def dropped(self, key: str = ORDERS, table_uuid: str | None = ORDERS_UUID) -> None:
         """An accepted commit that leaves nothing."""
+        self.add(self.gone(self.decided(key, operation="table.drop"), key, table_uuid))
+
+    def gone(self, group_id: UUID, key: str, table_uuid: str | None) -> PreparedEvent:
+        """Return the outcome after which there is no table of that name."""
         data = CommitSettled(
-            decision=str(self.decided(key, operation="table.drop")),
+            decision=str(group_id),
             evidence=OutcomeEvidence.ANSWER,
             metadata_location=None,
             metadata_sha256=None,
@@ -307,7 +311,18 @@ class Story:
             snapshots=(),
             table_uuid=table_uuid,
         )
-        self.add(self.event(data, key=key))
+        return self.event(data, key=key)
+
+    def renamed(self, source: str, destination: str, table_uuid: str = ORDERS_UUID) -> None:
+        """A table that the gateway has renamed: a decision and an outcome for each of its names."""
+        group_id = self.add(
+            self.decision(source, operation="table.rename_from"),
+            self.decision(destination, operation="table.rename_to"),
+        )
+        self.add(
+            self.gone(group_id, source, table_uuid),
+            self.outcome(group_id, destination, table_uuid=table_uuid),
+        )
 
     def alerted(self, finding: UUID, snapshot: str, column: str = "email") -> UUID:
         """An alert about a finding."""

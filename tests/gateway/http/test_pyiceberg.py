@@ -223,6 +223,30 @@ async def test_a_dropped_table_is_registered_again_with_its_rows(served: Served)
     await check_agreement(served.gateway.services, served.gateway.acme.log_id)
 
 
+async def test_a_renamed_table_has_its_rows_and_takes_more(served: Served) -> None:
+    def work() -> None:
+        catalog = served.connect()
+        old = make_orders(catalog)
+        old.append(rows(0, 10))
+        catalog.create_namespace("archive")
+        renamed = catalog.rename_table(ORDERS, ("archive", "invoices"))
+        assert renamed.name() == ("archive", "invoices")
+        with pytest.raises(NoSuchTableError):
+            catalog.load_table(ORDERS)
+        with pytest.raises(RESTError, match="NoSuchTableException"):
+            old.append(rows(10, 10))
+        renamed.append(rows(10, 10))
+        catalog.rename_table(("archive", "invoices"), ORDERS)
+        assert ids(catalog) == list(range(20))
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.rename_table(ORDERS, ORDERS)
+        with pytest.raises(NoSuchTableError):
+            catalog.rename_table(("sales", "nothing"), ("sales", "more"))
+
+    await asyncio.to_thread(work)
+    await check_agreement(served.gateway.services, served.gateway.acme.log_id)
+
+
 async def test_two_engines_race_and_no_row_is_lost(served: Served) -> None:
     commits, start = 3, Barrier(2)
 

@@ -100,6 +100,26 @@ async def test_a_renamed_table_takes_with_it_what_was_found_and_made_from_it(wor
     assert [each.found.column for each in (await propagation(world, log, CLIENTS)).found] == ["email"]
 
 
+async def test_a_table_that_the_gateway_renamed_takes_with_it_what_was_found(world: World, story: Story) -> None:
+    story.committed(snapshots=["11"])
+    story.scanned("11", EMAIL)
+    story.renamed(ORDERS, CLIENTS)
+    story.committed(CLIENTS, snapshots=["12"])
+    log = await world.new_log()
+    await world.project(log, story, batch_max=2)
+    found = await propagation(world, log, CLIENTS)
+    assert [each.found.column for each in found.found] == ["email"]
+    assert (found.state.is_dropped, found.evidence.snapshots, found.evidence.pending) == (False, 2, 1)
+    before = await propagation(world, log, ORDERS)
+    assert before.state.renamed_to == CLIENTS
+    async with world.as_reader(log) as connection:
+        assert {each.key for each in await read_scans(connection)} == {CLIENTS}
+    story.renamed(CLIENTS, ORDERS)
+    await world.project(log, story)
+    back = await propagation(world, log, ORDERS)
+    assert (back.state.renamed_to, back.state.is_dropped, back.evidence.snapshots) == (None, False, 2)
+
+
 async def test_a_dropped_table_is_told_apart_from_the_one_that_comes_after_it(world: World, story: Story) -> None:
     story.committed(snapshots=["11"])
     story.scanned("11", EMAIL)
