@@ -34,6 +34,7 @@ from gateway.http.error_answers import (
 from gateway.http.hot_paths import ICEBERG, PATH_LENGTH_MAX, HotPaths
 from gateway.http.openapi import openapi
 from gateway.http.peers import Peers
+from gateway.http.readiness import Readiness
 from ledger.errors import LedgerError
 
 OWN: Final = (
@@ -81,6 +82,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.metrics_token = metrics_token
     app.state.openapi = _own_openapi()
+    app.state.readiness = Readiness(gateway)
     for router in (iceberg_routes.router, *OWN):
         app.include_router(router)
     app.add_exception_handler(GatewayError, gateway_error)

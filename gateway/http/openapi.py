@@ -45,7 +45,7 @@ ERRORS: Final = {
     422: "It is well-formed and cannot be accepted.",
     503: "It cannot be answered now; Retry-After says when to try again.",
 }
-OPEN: Final = frozenset({"/health", "/v1/openapi.json", "/v1/webhooks/polaris"})
+OPEN: Final = frozenset({"/health", "/health/live", "/health/ready", "/v1/openapi.json", "/v1/webhooks/polaris"})
 """Routes without credentials."""
 _REF: Final = "#/components/schemas/{model}"
 _ERROR: Final = {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Routes for operators: health (`/health`), metrics (`/metrics`), and the API's description (`/v1/openapi.json`).
+Routes for operators: health (`/health`, `/health/live`, `/health/ready`), metrics (`/metrics`), and the description of
+the API (`/v1/openapi.json`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
-from gateway.errors import ForbiddenError, UnauthorizedError
+from gateway.errors import ForbiddenError, UnauthorizedError, UnavailableError
+from gateway.http.readiness import Readiness
 from gateway.http.server.clients import FORWARDING, parse_address
 
 router = APIRouter()
@@ -25,6 +27,21 @@ async def health(request: Request) -> Response:
     async with gateway.database.as_role(gateway.roles.gateway) as connection:
         await connection.execute("SELECT 1")
     return JSONResponse({"status": "ok"})
+
+
+@router.get("/health/live")
+async def live(_: Request) -> Response:
+    """Answer 200: this process answers requests, whatever the state of what it needs."""
+    return JSONResponse({"status": "live"})
+
+
+@router.get("/health/ready")
+async def ready(request: Request) -> Response:
+    """Answer 200 if commits can be taken now; 503 with the reasons otherwise."""
+    readiness: Readiness = request.app.state.readiness
+    if reasons := await readiness.reasons():
+        raise UnavailableError(f"not ready: {'; '.join(reasons)}")
+    return JSONResponse({"status": "ready"})
 
 
 @router.get("/v1/openapi.json")
