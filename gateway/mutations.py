@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+import orjson
+
 from gateway.errors import BadRequestError, UnsupportedOperationError
 from gateway.identifiers import Target, check_new_name, parse_name, parse_namespace
 from gateway.metadata import (
@@ -31,6 +33,8 @@ from ledger.format.json_object import parse_object
 PROPERTIES_MAX: Final = 1_000
 PROPERTY_LENGTH_MAX: Final = 32 * 1024
 LOCATION_LENGTH_MAX: Final = 4_096
+TRANSACTION_TABLES_MAX: Final = 100
+"""Tables of one transaction: its entries, and what they keep of the request, are one group of at most 2 MiB."""
 SNAPSHOTS_MAX: Final = 1_000
 """Snapshots that one commit may add: both of its entries, of at most 64 KiB each, list their ids."""
 
@@ -151,6 +155,31 @@ def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bo
             return _namespace_update(path, parse_body(body))
         case Operation.NAMESPACE_DROP:
             return Mutation(operation=operation, target=path)
+
+
+def parse_transaction(alias: str, *, body: bytes) -> tuple[tuple[Mutation, bytes], ...]:
+    """
+    Return the commits of a transaction, each with the part of the body that it is.
+
+    Raises:
+        BadRequestError: if the body is not of that shape, or names a table twice; names the field.
+    """
+    changes = parse_body(body).get("table-changes")
+    if not isinstance(changes, list) or not 1 <= len(changes) <= TRANSACTION_TABLES_MAX:
+        raise BadRequestError(f"expected a list of 1 to {TRANSACTION_TABLES_MAX} commits", field="table-changes")
+    found: dict[Target, tuple[Mutation, bytes]] = {}
+    for position, change in enumerate(changes):
+        field = f"table-changes[{position}]"
+        if not isinstance(change, dict):
+            raise BadRequestError("expected an object", field=field)
+        target = _identifier(alias, change.get("identifier"), field=f"{field}.identifier")
+        if target in found:
+            raise BadRequestError(f"expected each table once, found {target.path} twice", field=f"{field}.identifier")
+        try:
+            found[target] = _table_commit(target, change), orjson.dumps(change)
+        except BadRequestError as error:
+            raise BadRequestError(f"{field}.{error}" if error.field else f"{field}: {error}") from error
+    return tuple(found.values())
 
 
 def _table_create(path: Target, body: dict[str, Any]) -> Mutation:

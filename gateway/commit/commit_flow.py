@@ -25,7 +25,8 @@ permitted wait for no turn: they change nothing, and must not delay those who ma
 
 A catalog whose pointers are rows of our database (`SwapsPointer`) does steps 11 to 13 in one group: its guard swaps the
 pointer in the transaction that appends decision and outcome (`swapping.py`). For a foreign catalog (`Forwards`) they
-are a group whose guard opens the decision, a request, and a group whose guard closes it (`forwarding.py`).
+are a group whose guard opens the decision, a request, and a group whose guard closes it (`forwarding.py`). A
+transaction takes the same steps for several tables at once (`transaction.py`).
 
 What this file guarantees: no change without a record of it before, no accepted record without the change, judged by
 exactly the rules in force at its place in the log, and an answer that never claims more than is known.
@@ -35,7 +36,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Final, TypeAlias
@@ -64,9 +66,10 @@ from gateway.errors import (
     UnavailableError,
 )
 from gateway.fresh import TableRow
+from gateway.identifiers import Target
 from gateway.identity.authenticator import Arrived
 from gateway.log_errors import append_errors
-from gateway.mutations import parse_mutation
+from gateway.mutations import Mutation, parse_mutation
 from gateway.policy.variables import RequestView
 from ledger.errors import GroupMismatchError
 from ledger.format.canonical import Json
@@ -93,6 +96,51 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     Raises:
         GatewayError: if it was refused, conflicted, or could not be done; its class says whether anything was changed.
     """
+    read = await read_request(request, gateway, done)
+    parse = partial(parse_mutation, request.operation, read.path, body=read.body, purge=request.purge)
+    mutation = await gateway.intake.large_requests.parse(read.log_id, read.body, parse)
+    done(MutationStage.PARSE)
+    requested = read.requested(request, mutation, read.body)
+    catalog = await find_catalog(gateway, read, requested)
+    done(MutationStage.CATALOG)
+    flow = Flow(gateway=gateway, read=read, requested=requested, catalog=catalog, done=done)
+    changed = await flow.run(row=read.arrived.table if mutation.target == read.path else None)
+    done(MutationStage.ANSWER)
+    return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """A request after step 4: who sent it, what its path names, and its body."""
+
+    arrived: Arrived
+    arrived_s: float
+    state: ControlState
+    path: Target
+    body: bytes
+    request_hash: str
+
+    @property
+    def log_id(self) -> int:
+        """Return the log of the caller's tenant."""
+        return self.arrived.principal.log_id
+
+    def requested(self, request: Request, mutation: Mutation, body: bytes) -> Requested:
+        """Return what the request is about, or (of a transaction) a part of that; `body` is the part's."""
+        return Requested(
+            mutation=mutation,
+            principal=self.arrived.principal,
+            method=request.method,
+            path=request.path,
+            client=request.client,
+            body=body,
+            request_hash=self.request_hash,
+            onward=request.onward,
+        )
+
+
+async def read_request(request: Request, gateway: Gateway, done: Done) -> ReadRequest:
+    """Steps 1 to 4."""
     arrived_s = monotonic()
     arrived = await gateway.authenticator.arrive(request.authorization, request.table())
     done(MutationStage.TENANT)
@@ -109,41 +157,17 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     key = await gateway.intake.request_keys.key(principal.log_id)
     keyed_hash = request_hash(key, method=request.method, path=request.path, body=body)
     done(MutationStage.BODY)
-    parse = partial(parse_mutation, request.operation, path, body=body, purge=request.purge)
-    mutation = await gateway.intake.large_requests.parse(principal.log_id, body, parse)
-    done(MutationStage.PARSE)
-    requested = Requested(
-        mutation=mutation,
-        principal=principal,
-        method=request.method,
-        path=request.path,
-        client=request.client,
-        body=body,
-        request_hash=keyed_hash,
-        onward=request.onward,
-    )
+    return ReadRequest(arrived=arrived, arrived_s=arrived_s, state=state, path=path, body=body, request_hash=keyed_hash)
+
+
+async def find_catalog(gateway: Gateway, read: ReadRequest, requested: Requested) -> Adapter:
+    """Step 7."""
     try:
-        catalog = gateway.catalog(principal.tenant, state, path.alias, request.onward)
+        return gateway.catalog(requested.principal.tenant, read.state, read.path.alias, requested.onward)
     except NotFoundError:
         # Callers who are permitted nothing there get the same answer as for a catalog that exists.
-        await _check_permitted(gateway, state, requested)
+        await check_permitted(gateway, read.state, requested)
         raise
-    done(MutationStage.CATALOG)
-    unjudged = _unjudged(requested)
-    flow = _Flow(
-        gateway=gateway,
-        log_id=principal.log_id,
-        arrived=arrived,
-        arrived_s=arrived_s,
-        requested=requested,
-        unjudged=unjudged,
-        catalog=catalog,
-        queues=TargetQueues() if gateway.judge.is_known_refused(state, unjudged) else gateway.queues,
-        done=done,
-    )
-    changed = await flow.run(row=arrived.table if mutation.target == path else None)
-    done(MutationStage.ANSWER)
-    return changed
 
 
 def _unjudged(requested: Requested) -> JudgedRequest:
@@ -152,7 +176,7 @@ def _unjudged(requested: Requested) -> JudgedRequest:
     return JudgedRequest(commit=requested.mutation.view(), principal=requested.principal, request=request)
 
 
-async def _check_permitted(gateway: Gateway, state: ControlState, requested: Requested) -> None:
+async def check_permitted(gateway: Gateway, state: ControlState, requested: Requested) -> None:
     """Check access where there is no catalog, and so nothing to decide."""
     judgement, mutation = await gateway.judge.access(state, _unjudged(requested)), requested.mutation
     operation = mutation.operation.value
@@ -160,7 +184,7 @@ async def _check_permitted(gateway: Gateway, state: ControlState, requested: Req
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Feasible:
+class Feasible:
     """The target as it was loaded, and what the mutation would make of it."""
 
     loaded: Loaded
@@ -168,40 +192,46 @@ class _Feasible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Infeasible:
+class Infeasible:
     """The target as it was loaded, and why the mutation cannot be made; the caller learns why once access permits."""
 
     loaded: Loaded
     error: GatewayError
 
 
-_Plan: TypeAlias = _Feasible | _Infeasible
+Plan: TypeAlias = Feasible | Infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Flow:
-    """Steps 8 to 13 of one request."""
+class Flow:
+    """Steps 8 to 13 of one request, or of one commit of a transaction."""
 
     gateway: Gateway
-    log_id: int
-    arrived: Arrived
-    arrived_s: float
+    read: ReadRequest
     requested: Requested
-    unjudged: JudgedRequest
     catalog: Adapter
-    queues: TargetQueues
     done: Done
+    unjudged: JudgedRequest = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unjudged", _unjudged(self.requested))
+
+    def turn(self) -> AbstractAsyncContextManager[Turn]:
+        """Wait for the target's turn; not those who are known to be refused: they must not delay others."""
+        is_refused = self.gateway.judge.is_known_refused(self.read.state, self.unjudged)
+        queues = TargetQueues() if is_refused else self.gateway.queues
+        return queues.turn(self.read.log_id, self.requested.mutation.target)
 
     async def run(self, *, row: TableRow | None) -> Changed:
         """Attempt it until no other process was first. `row` is the target's row, read when the request arrived."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + ATTEMPTS_S
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            async with self.queues.turn(self.log_id, self.requested.mutation.target) as turn:
+            async with self.turn() as turn:
                 # The credentials may have expired while this one waited.
-                state = self.gateway.rules_at_arrival(self.arrived) if attempt == 1 else await self._rules()
+                state = self.gateway.rules_at_arrival(self.read.arrived) if attempt == 1 else await self.rules()
                 is_last = attempt == ATTEMPTS_MAX or loop.time() > until_s
-                if turn.is_newer_than(self.arrived_s):
+                if turn.is_newer_than(self.read.arrived_s):
                     row = None
                 changed = await self._attempt(state, turn, row, is_last=is_last)
                 if changed is not None:
@@ -219,29 +249,29 @@ class _Flow:
 
     async def _attempt(self, state: ControlState, turn: Turn, row: TableRow | None, *, is_last: bool) -> Changed | None:
         """Load, judge and change once; None if another process was first, or what it was judged on is not made."""
-        plan = await self._load(turn.before, row)
+        plan = await self.load(turn.before, row)
         self.done(MutationStage.LOAD)
         for _ in range(STALE_MAX):
             # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
             # then brought up to date and the request is judged again.
             self.done(MutationStage.CONTROL)
-            ends = await self._judge(state, plan)
+            ends = await self.judge(state, plan)
             self.done(MutationStage.JUDGE)
             outcome = await self._decide(ends, plan, turn, is_last=is_last)
             if not isinstance(outcome, Stale):
                 return outcome
-            state = await self._rules()
+            state = await self.rules()
         path = self.requested.mutation.target.path
         raise UnavailableError(f"{path}: policies changed {STALE_MAX} times while it was judged; nothing was changed")
 
-    async def _rules(self) -> ControlState:
+    async def rules(self) -> ControlState:
         """The rules as of now; the caller's credentials and the alias must still be in force in them."""
         principal = self.requested.principal
         state = await self.gateway.rules_in_force(principal)
         self.gateway.catalog(principal.tenant, state, self.requested.mutation.target.alias, self.requested.onward)
         return state
 
-    async def _load(self, seen: Loaded | None, row: TableRow | None) -> _Plan:
+    async def load(self, seen: Loaded | None, row: TableRow | None) -> Plan:
         """Step 8, without reading what is known: the target as it was `seen`, or its `row`."""
         mutation = self.requested.mutation
         loaded = Loaded(namespace_exists=False)
@@ -254,8 +284,8 @@ class _Flow:
         except UnavailableError:
             raise
         except GatewayError as error:
-            return _Infeasible(loaded=loaded, error=error)
-        return _Feasible(loaded=loaded, change=planned)
+            return Infeasible(loaded=loaded, error=error)
+        return Feasible(loaded=loaded, change=planned)
 
     async def _load_more(self, loaded: Loaded) -> Loaded:
         """What only to register and to rename need: the file of a new table, the new name of one that is there."""
@@ -266,7 +296,7 @@ class _Flow:
             return replace(loaded, there=await self.catalog.load(mutation.destination))
         return loaded
 
-    async def _judge(self, state: ControlState, plan: _Plan) -> Sequence[Judged]:
+    async def judge(self, state: ControlState, plan: Plan) -> Sequence[Judged]:
         """Step 10, of both ends of a rename; whatever is behind one that is not approved is not judged."""
         judgement = await self._judge_end(state, plan, self.unjudged)
         ends, other = [Judged(self.requested, judgement)], self.requested.mutation.other_end
@@ -275,51 +305,56 @@ class _Flow:
             ends.append(Judged(requested, await self._judge_end(state, plan, _unjudged(requested))))
         return ends
 
-    async def _judge_end(self, state: ControlState, plan: _Plan, unjudged: JudgedRequest) -> Judgement:
+    async def _judge_end(self, state: ControlState, plan: Plan, unjudged: JudgedRequest) -> Judgement:
         """Without a result there is nothing for policies: access alone says whether the caller learns why."""
         judge, table = self.gateway.judge, plan.loaded.metadata
         match plan:
-            case _Feasible(change=planned):
+            case Feasible(change=planned):
                 request = replace(unjudged, table=table, result=planned.metadata)
                 judgement = await judge.access_and_policies(state, request)
-            case _Infeasible():
+            case Infeasible():
                 judgement = await judge.access(state, replace(unjudged, table=table))
         judge.count_failures(judgement)
         return judgement
 
-    async def _decide(
-        self, ends: Sequence[Judged], plan: _Plan, turn: Turn, *, is_last: bool
-    ) -> Changed | Stale | None:
+    async def _decide(self, ends: Sequence[Judged], plan: Plan, turn: Turn, *, is_last: bool) -> Changed | Stale | None:
         """Steps 11 to 13; raises what the engine is answered if the decision is no."""
         judgement = ends[-1].judgement  # only the last one may be a no
-        is_approved = judgement.decision is CommitDecision.APPROVED and isinstance(plan, _Feasible)
+        is_approved = judgement.decision is CommitDecision.APPROVED and isinstance(plan, Feasible)
         if not is_approved and not await turn.before_is_made():
             return None  # nothing is refused for what the target never was
         if judgement.decision is not CommitDecision.APPROVED:
-            return await self._refuse(ends[-1], plan.loaded, _refusal(judgement))
+            return await self.refuse(ends[-1], plan.loaded, refusal_of(judgement))
         match plan:
-            case _Infeasible(loaded=loaded, error=error):
-                if self.requested.mutation.staged or not isinstance(error, ConflictError | RequirementFailedError):
-                    raise error
-                conflict = replace(ends[0].judgement, decision=CommitDecision.CONFLICTED, message=str(error))
-                return await self._refuse(Judged(self.requested, conflict), loaded, error)
-            case _Feasible(loaded=loaded, change=planned):
-                approved = Approved(
-                    gateway=self.gateway,
-                    log_id=self.log_id,
-                    ends=ends,
-                    loaded=loaded,
-                    change=planned,
-                    is_last=is_last,
-                    done=self.done,
-                )
-                catalog = self.catalog
+            case Infeasible():
+                return await self.cannot(plan, ends[0].judgement)
+            case Feasible():
+                approved, catalog = self.approved(plan, ends, is_last=is_last), self.catalog
                 if catalog.changed_by is ChangedBy.GUARD:
                     return await swap(catalog, approved, turn)
                 with turn.ending_after(FORWARD_TURN_S):
                     return await forward(catalog, approved)
 
-    async def _refuse(self, end: Judged, loaded: Loaded, error: GatewayError) -> Stale:
+    def approved(self, plan: Feasible, ends: Sequence[Judged], *, is_last: bool) -> Approved:
+        return Approved(
+            gateway=self.gateway,
+            log_id=self.read.log_id,
+            ends=ends,
+            loaded=plan.loaded,
+            change=plan.change,
+            is_last=is_last,
+            done=self.done,
+        )
+
+    async def cannot(self, plan: Infeasible, judgement: Judgement) -> Stale:
+        """Raise why the mutation cannot be made; a conflict is a decision, and recorded before."""
+        error = plan.error
+        if self.requested.mutation.staged or not isinstance(error, ConflictError | RequirementFailedError):
+            raise error
+        conflict = replace(judgement, decision=CommitDecision.CONFLICTED, message=str(error))
+        return await self.refuse(Judged(self.requested, conflict), plan.loaded, error)
+
+    async def refuse(self, end: Judged, loaded: Loaded, error: GatewayError) -> Stale:
         """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
         gateway, judgement = self.gateway, end.judgement
         is_undecidable = judgement.decision is CommitDecision.UNDECIDABLE
@@ -328,7 +363,7 @@ class _Flow:
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:
             with append_errors(not_appended="the decision could not be recorded: nothing was changed, try again"):
-                outcome = await gateway.append(self.log_id, group)
+                outcome = await gateway.append(self.read.log_id, group)
         except GroupMismatchError:
             if not is_undecidable:
                 raise
@@ -351,7 +386,7 @@ class _Flow:
         return derived_group_id("commit.undecidable", content)
 
 
-def _refusal(judgement: Judgement) -> GatewayError:
+def refusal_of(judgement: Judgement) -> GatewayError:
     if judgement.decision is CommitDecision.UNDECIDABLE:
         return UnavailableError(f"policies could not be evaluated, so nothing was changed: {judgement.message}")
     return ForbiddenError(judgement.message)

@@ -66,12 +66,13 @@ def decided(
     random: Random,
     forwarding: Forwarding | None = None,
     places: Sequence[StoragePlace] | None = None,
+    share: int = 1,
 ) -> PreparedEvent:
     """
     Return the decision on a request. `change` is what it will make of the target; None if it changes nothing.
 
     `forwarding` describes an approved request that will be sent to a foreign catalog. `places` are the table's places
-    from here on, if they change.
+    from here on, if they change. The group has `share` decisions.
     """
     mutation = requested.mutation
     data = CommitDecided(
@@ -92,7 +93,7 @@ def decided(
     payloads = {
         "principal": canonical.encode(requested.principal.payload()),
         "verdicts": canonical.encode(judgement.verdicts),
-        "inputs": inputs(requested),
+        "inputs": inputs(requested, size_bytes_max=INPUTS_SIZE_BYTES_MAX // share),
     }
     if judgement.message:
         payloads["message"] = judgement.message.encode()
@@ -186,9 +187,9 @@ def _snapshots(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
     return tuple(str(one["snapshot-id"]) for one in change.found.metadata.get("snapshots") or ())
 
 
-def inputs(requested: Requested) -> bytes:
+def inputs(requested: Requested, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX) -> bytes:
     """
-    Return the part `inputs`: method, path, client and body, or the digest of a large body.
+    Return the part `inputs`: method, path, client and body, or the digest of a body that would make it too large.
     """
     known: dict[str, Any] = {
         "body": None,
@@ -198,10 +199,10 @@ def inputs(requested: Requested) -> bytes:
         "method": requested.method,
         "path": requested.path,
     }
-    if len(requested.body) <= INPUTS_SIZE_BYTES_MAX:
+    if len(requested.body) <= size_bytes_max:
         body = requested.body.decode("utf-8", "replace")
         whole = orjson.dumps({**known, "body": body}, option=orjson.OPT_SORT_KEYS)
-        if len(whole) <= INPUTS_SIZE_BYTES_MAX:
+        if len(whole) <= size_bytes_max:
             return whole
     return orjson.dumps(known, option=orjson.OPT_SORT_KEYS)
 

@@ -8,7 +8,9 @@ the metadata file is written before; it is deleted again only if the log certain
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from uuid import UUID
 
 from gateway.catalogs.catalog import SwapsPointer
@@ -65,14 +67,15 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
         guard=catalog.guards(mutation, loaded, change, written),
         as_of=approved.judgement.as_of,
     )
+    files = [] if written is None else [written]
     if not await turn.before_is_submitted():
-        await _discard(catalog, written)
+        await _discard(catalog, files)
         return None
     turn.submitted()
-    outcome = await _append(catalog, approved, group, written)
+    outcome = await _append(catalog, approved, group, files)
     if isinstance(outcome, Stale):
         turn.end()
-        await _discard(catalog, written)
+        await _discard(catalog, files)
         return outcome
     approved.done(MutationStage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
@@ -80,17 +83,75 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
             return approved.answer(None)
         catalog.forget(loaded)
         return approved.answer(catalog.show_written(written), left=left)
-    await _discard(catalog, written)
+    await _discard(catalog, files)
     if turn.before is not None and await turn.before_is_made():
         turn.raced()
     return None
 
 
-class _Events:
-    """What is recorded of an approved mutation: a decision and an outcome, of a rename for each of its ends."""
+async def swap_all(catalog: SwapsPointer, parts: Sequence[Approved]) -> Stale | bool:
+    """
+    Make several changes in one group, all or none, and return whether they are made; if not, another commit was first.
 
-    def __init__(self, catalog: SwapsPointer, approved: Approved, group_id: UUID, written: Written | None) -> None:
+    The turns of all of them are held meanwhile, and whatever came before them is made. Raises as `swap`.
+    """
+    parts = [part for part in parts if not changes_nothing(part.change, part.loaded)]
+    if not parts:
+        return True
+    group_id = parts[0].gateway.new_group_id()
+    prepared = [(part, catalog.prepare_file(part.loaded, part.change)) for part in parts]
+    files = [written for _, written in prepared if written is not None]
+    await _write_all(catalog, prepared)
+    events = [_Events(catalog, part, group_id, written, share=len(parts)) for part, written in prepared]
+    decisions = [event for each in events for event in each.decided()]
+    accepted = [event for each in events for event in each.settled(CommitOutcome.ACCEPTED)]
+    conflicted = [event for each in events for event in each.settled(CommitOutcome.CONFLICTED)]
+    group = Group(
+        id=group_id,
+        then=(*decisions, *accepted),
+        otherwise=(*decisions, *conflicted) if parts[0].is_last else (),
+        guard=tuple(
+            guard
+            for part, written in prepared
+            for guard in catalog.guards(part.mutation, part.loaded, part.change, written)
+        ),
+        as_of=parts[0].judgement.as_of,
+    )
+    outcome = await _append(catalog, parts[0], group, files)
+    is_made = not isinstance(outcome, Stale) and outcome.branch is Branch.THEN
+    if not is_made:
+        await _discard(catalog, files)
+        return outcome if isinstance(outcome, Stale) else False
+    parts[0].done(MutationStage.DECIDE)
+    for part, written in prepared:
+        catalog.forget(part.loaded)
+        if written is not None:
+            catalog.show_written(written)
+    return True
+
+
+async def _write_all(catalog: SwapsPointer, prepared: Sequence[tuple[Approved, Written | None]]) -> None:
+    """Write the files of several changes at once; if one cannot be written, those that were are deleted again."""
+    files = [(part.change, written) for part, written in prepared if written is not None]
+    outcomes = await asyncio.gather(
+        *(catalog.write(written, change) for change, written in files), return_exceptions=True
+    )
+    if (error := next((each for each in outcomes if each is not None), None)) is not None:
+        await _discard(catalog, [file for (_, file), each in zip(files, outcomes, strict=True) if each is None])
+        raise error
+
+
+class _Events:
+    """
+    What is recorded of an approved mutation: a decision and an outcome, of a rename for each of its ends. It is one of
+    `share` mutations in its group.
+    """
+
+    def __init__(
+        self, catalog: SwapsPointer, approved: Approved, group_id: UUID, written: Written | None, *, share: int = 1
+    ) -> None:
         self._catalog = catalog
+        self._share = share
         self._approved = approved
         self._group_id = group_id
         self._written = written
@@ -107,6 +168,7 @@ class _Events:
                 at=self._at,
                 random=approved.gateway.random,
                 places=self._catalog.recorded_places(end.requested.mutation, loaded, change),
+                share=self._share,
             )
             for end in approved.ends
         ]
@@ -128,8 +190,10 @@ class _Events:
         ]
 
 
-async def _append(catalog: SwapsPointer, approved: Approved, group: Group, written: Written | None) -> Appended | Stale:
-    """Append; the written file is deleted only if the log certainly does not name it."""
+async def _append(
+    catalog: SwapsPointer, approved: Approved, group: Group, files: Sequence[Written]
+) -> Appended | Stale:
+    """Append; the written files are deleted only if the log certainly does not name them."""
     try:
         with append_errors(
             not_appended="the commit could not be recorded: nothing was changed, try again",
@@ -137,15 +201,14 @@ async def _append(catalog: SwapsPointer, approved: Approved, group: Group, writt
         ):
             return await approved.gateway.append(approved.log_id, group)
     except (UnavailableError, LedgerError):
-        await _discard(catalog, written)
+        await _discard(catalog, files)
         raise
 
 
-async def _discard(catalog: SwapsPointer, written: Written | None) -> None:
-    """Delete a metadata file that the log certainly does not name; a file that is left behind does no harm."""
-    if written is None:
-        return
-    try:
-        await catalog.discard(written)
-    except MetadataFileError as error:
-        _log.warning("a metadata file that no table names could not be deleted: %s", error)
+async def _discard(catalog: SwapsPointer, files: Sequence[Written]) -> None:
+    """Delete metadata files that the log certainly does not name; a file that is left behind does no harm."""
+    for written in files:
+        try:
+            await catalog.discard(written)
+        except MetadataFileError as error:
+            _log.warning("a metadata file that no table names could not be deleted: %s", error)

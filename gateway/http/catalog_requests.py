@@ -20,6 +20,7 @@ from gateway.commit.approved import Changed
 from gateway.commit.commit_flow import commit
 from gateway.commit.requests import Request as Mutating
 from gateway.commit.requests import parse_content_length
+from gateway.commit.transaction import commit_transaction
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
@@ -124,7 +125,22 @@ async def change(
     """
     Take a mutation through the commit flow.
     """
-    mutating = Mutating(
+    mutating = _mutating(asked, operation, alias, namespace, table)
+    with asked.measures.commit(operation) as done:
+        return await commit(mutating, asked.gateway, done)
+
+
+async def commit_several(asked: Asked, alias: str) -> None:
+    """
+    Take a transaction through the commit flow.
+    """
+    mutating = _mutating(asked, Operation.TABLE_COMMIT, alias, None, None)
+    with asked.measures.commit(Operation.TABLE_COMMIT) as done:
+        await commit_transaction(mutating, asked.gateway, done)
+
+
+def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | None, table: str | None) -> Mutating:
+    return Mutating(
         operation=operation,
         method=asked.method,
         path=asked.path,
@@ -138,8 +154,6 @@ async def change(
         chunks=asked.chunks(),
         onward=onward(asked),
     )
-    with asked.measures.commit(operation) as done:
-        return await commit(mutating, asked.gateway, done)
 
 
 def onward(asked: Asked) -> Onward:

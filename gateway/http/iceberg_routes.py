@@ -169,6 +169,13 @@ async def rename_table(request: Request, alias: str) -> Response:
     return Response(status_code=204)
 
 
+@serves("commitTransaction")
+async def commit_several(request: Request, alias: str) -> Response:
+    """Commit updates to several tables at once."""
+    await catalog_requests.commit_several(_asked(request), alias)
+    return Response(status_code=204)
+
+
 def _asked(request: Request) -> Asked:
     state = request.app.state
     return Asked(

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A transaction: commits to several tables of the built-in catalog at once, all of them made, or none.
+
+It takes the steps of `commit_flow.py`, each for all of its commits: every one is loaded and judged, and the first that
+is refused, or cannot be made, is why none is made. Decisions, outcomes and swaps of all pointers are one group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+from gateway.catalogs.catalog import ChangedBy, SwapsPointer
+from gateway.commit.approved import Approved
+from gateway.commit.commit_flow import (
+    PAUSE_S_MAX,
+    STALE_MAX,
+    Feasible,
+    Flow,
+    Infeasible,
+    Plan,
+    check_permitted,
+    find_catalog,
+    read_request,
+    refusal_of,
+)
+from gateway.commit.gateway import Gateway
+from gateway.commit.judgement import Judgement
+from gateway.commit.metrics import Done, MutationStage
+from gateway.commit.requests import Request
+from gateway.commit.swapping import swap_all
+from gateway.commit.target_queues import Turn
+from gateway.control.plane import ControlState
+from gateway.errors import RequirementFailedError, UnavailableError, UnsupportedOperationError
+from gateway.mutations import parse_transaction
+from ledger.format.events import CommitDecision
+from ledger.format.sequence import Stale
+
+TRANSACTION_ATTEMPTS_MAX: Final = 10
+"""Attempts of a transaction: each writes a file for each of its tables."""
+
+
+async def commit_transaction(request: Request, gateway: Gateway, done: Done) -> None:
+    """
+    Take a transaction, commits to several tables at once, through all steps: all of them are made, or none.
+
+    Raises as `commit`.
+    """
+    read = await read_request(request, gateway, done)
+    parse = partial(parse_transaction, read.path.alias, body=read.body)
+    mutations = await gateway.intake.large_requests.parse(read.log_id, read.body, parse)
+    done(MutationStage.PARSE)
+    parts = [read.requested(request, mutation, body) for mutation, body in mutations]
+    catalog = await find_catalog(gateway, read, parts[0])
+    if catalog.changed_by is not ChangedBy.GUARD:
+        await check_permitted(gateway, read.state, parts[0])
+        raise UnsupportedOperationError(
+            f"catalog {read.path.alias}: transactions are offered for built-in catalogs only; commit to each table"
+        )
+    done(MutationStage.CATALOG)
+    flows = [Flow(gateway=gateway, read=read, requested=part, catalog=catalog, done=done) for part in parts]
+    await _Transaction(gateway, catalog, flows).run()
+    done(MutationStage.ANSWER)
+
+
+class _Transaction:
+    """Steps 8 to 13 of a transaction: the steps of its commits together, one after the other."""
+
+    def __init__(self, gateway: Gateway, catalog: SwapsPointer, flows: Sequence[Flow]) -> None:
+        self._gateway = gateway
+        self._catalog = catalog
+        # In one order for all transactions, so that no two of them wait for each other's tables.
+        self._flows = sorted(flows, key=lambda flow: flow.requested.mutation.target.key)
+
+    async def run(self) -> None:
+        """Attempt it until no other commit was first to any of the tables. All their turns are held meanwhile."""
+        for attempt in range(1, TRANSACTION_ATTEMPTS_MAX + 1):
+            async with AsyncExitStack() as held:
+                turns = [await held.enter_async_context(flow.turn()) for flow in self._flows]
+                # Only on what is in the log: a chain of commits that may fail together is for one table.
+                if all([await turn.before_is_made() for turn in turns]):
+                    first = self._flows[0]
+                    arrived = first.read.arrived
+                    state = self._gateway.rules_at_arrival(arrived) if attempt == 1 else await first.rules()
+                    if await self._attempt(state, turns, is_last=attempt == TRANSACTION_ATTEMPTS_MAX):
+                        return
+            await asyncio.sleep(PAUSE_S_MAX * self._gateway.random(1)[0] / 255)
+        raise RequirementFailedError(f"Commit failed: other commits changed the tables {attempt} times meanwhile")
+
+    async def _attempt(self, state: ControlState, turns: Sequence[Turn], *, is_last: bool) -> bool:
+        """Load, judge and change all once; False if another commit was first to one of them."""
+        plans = [await flow.load(turn.before, None) for flow, turn in zip(self._flows, turns, strict=True)]
+        first = self._flows[0]
+        first.done(MutationStage.LOAD)
+        for _ in range(STALE_MAX):
+            first.done(MutationStage.CONTROL)
+            outcome = await self._judge_and_change(state, plans, is_last=is_last)
+            if not isinstance(outcome, Stale):
+                return outcome
+            state = await first.rules()
+        raise UnavailableError(f"policies changed {STALE_MAX} times while it was judged; nothing was changed")
+
+    async def _judge_and_change(self, state: ControlState, plans: Sequence[Plan], *, is_last: bool) -> Stale | bool:
+        """Steps 10 to 13: the first commit that is refused, or cannot be made, is why none is made."""
+        approved, impossible = list[Approved](), list[tuple[Flow, Infeasible, Judgement]]()
+        for flow, plan in zip(self._flows, plans, strict=True):
+            ends = await flow.judge(state, plan)
+            judgement = ends[-1].judgement
+            if judgement.decision is not CommitDecision.APPROVED:
+                return await flow.refuse(ends[-1], plan.loaded, refusal_of(judgement))
+            match plan:
+                case Infeasible():
+                    impossible.append((flow, plan, judgement))
+                case Feasible():
+                    approved.append(flow.approved(plan, ends, is_last=is_last))
+        self._flows[0].done(MutationStage.JUDGE)
+        if impossible:
+            flow, infeasible, judgement = impossible[0]  # access permits all of them, so the caller learns why
+            return await flow.cannot(infeasible, judgement)
+        return await swap_all(self._catalog, approved)
