@@ -169,12 +169,12 @@ class RestCatalog:
 
         Raises:
             BadRequestError: if one is not.
-            UnsupportedOperationError: if it would unregister or rename a table.
+            UnsupportedOperationError: if it would unregister a table.
         """
-        if mutation.operation is Operation.TABLE_UNREGISTER or mutation.destination is not None:
-            verb = "renamed" if mutation.destination else "unregistered"
+        if mutation.operation is Operation.TABLE_UNREGISTER:
             raise UnsupportedOperationError(
-                f"catalog {self.upstream.alias}: tables can be {verb} in built-in catalogs only; do it at the upstream"
+                f"catalog {self.upstream.alias}: tables can be unregistered in built-in catalogs only; do it at the "
+                "upstream"
             )
         location = self.upstream.options.get("location")
         if location is None:
@@ -235,6 +235,8 @@ class RestCatalog:
                 return "POST", await self._table(target)
             case Operation.TABLE_DROP:
                 return "DELETE", await self._table(target)
+            case Operation.TABLE_RENAME_FROM:
+                return "POST", f"{(await self._endpoint()).root}/tables/rename"
             case Operation.NAMESPACE_CREATE:
                 return "POST", f"{(await self._endpoint()).root}/namespaces"
             case Operation.NAMESPACE_UPDATE:

@@ -78,8 +78,7 @@ def decided(
     data = CommitDecided(
         actions=mutation.actions,
         as_of=judgement.as_of,
-        # Under its new name, a table that is renamed was not there before.
-        base=None if mutation.operation is Operation.TABLE_RENAME_TO else loaded.metadata_location,
+        base=base_of(mutation, loaded),
         decision=judgement.decision,
         identifier=mutation.target.identifier(),
         operation=mutation.operation.value,
@@ -150,12 +149,14 @@ def settled_by_reply(
     """
     Return the outcome of an approved request that group `decision` decided, according to a foreign catalog's reply.
 
-    The digest of the metadata file is unknown: the file is the upstream's, and is not read here.
+    The digest of the metadata file is unknown: the file is the upstream's, and is not read here. The answer to a rename
+    does not name the file; it stays the same.
     """
+    renamed = outcome.settled is CommitOutcome.ACCEPTED and requested.mutation.operation is Operation.TABLE_RENAME_TO
     data = CommitSettled(
         decision=str(decision),
         evidence=OutcomeEvidence.ANSWER,
-        metadata_location=outcome.metadata_location,
+        metadata_location=loaded.metadata_location if renamed else outcome.metadata_location,
         metadata_sha256=None,
         outcome=outcome.settled,
         snapshots=added_snapshot_ids(requested.mutation.updates),
@@ -178,6 +179,13 @@ def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) ->
             data=to_data(data),
         )
     )
+
+
+def base_of(mutation: Mutation, loaded: Loaded) -> str | None:
+    """
+    Return where the metadata is that a request is judged against: under its new name, a renamed table has none yet.
+    """
+    return None if mutation.operation is Operation.TABLE_RENAME_TO else loaded.metadata_location
 
 
 def _snapshots(mutation: Mutation, change: Change | None) -> tuple[str, ...]:

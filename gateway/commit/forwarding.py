@@ -16,7 +16,7 @@ from gateway.catalogs.catalog import Forwards, Outgoing, Shown
 from gateway.catalogs.json_text import off_loop
 from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of
 from gateway.commit.approved import Approved, Changed
-from gateway.commit.events import decided, settled_by_reply, table_uuid
+from gateway.commit.events import base_of, decided, settled_by_reply, table_uuid
 from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
 from gateway.errors import (
@@ -29,6 +29,7 @@ from gateway.errors import (
 from gateway.log_errors import append_errors
 from gateway.metadata import added_snapshot_ids, check_requirements
 from ledger.errors import LedgerError
+from ledger.format.entry import Branch
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 
@@ -92,37 +93,50 @@ async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> C
 async def _open(decision: UUID, approved: Approved, outgoing: Outgoing) -> Appended | Stale:
     """Step 11: the decision is durable, and open, before the upstream sees anything."""
     gateway, mutation, at = approved.gateway, approved.mutation, approved.gateway.clock()
-    requested, loaded, change = approved.requested, approved.loaded, approved.change
+    loaded, change = approved.loaded, approved.change
     forwarding = Forwarding(
         owner=gateway.ownership.owner,
         deadline=at + gateway.ownership.timeout,
         requirements=outgoing.requirements,
         result=state_digest(change),
     )
-    event = decided(requested, approved.judgement, loaded, change, at=at, random=gateway.random, forwarding=forwarding)
-    guard = open_guard(
-        decision,
-        forwarding,
-        target=mutation.target,
-        operation=mutation.operation.value,
-        base=loaded.metadata_location,
-        table_uuid=table_uuid(loaded, change),
-        snapshots=added_snapshot_ids(mutation.updates),
-    )
-    group = Group(id=decision, then=(event,), guard=(guard,), as_of=approved.judgement.as_of)
+    events = [
+        decided(end.requested, end.judgement, loaded, change, at=at, random=gateway.random, forwarding=forwarding)
+        for end in approved.ends
+    ]
+    guards = [
+        open_guard(
+            decision,
+            forwarding,
+            target=end.requested.mutation.target,
+            operation=end.requested.mutation.operation.value,
+            base=base_of(end.requested.mutation, loaded),
+            table_uuid=table_uuid(loaded, change),
+            snapshots=added_snapshot_ids(mutation.updates),
+        )
+        for end in approved.ends
+    ]
+    group = Group(id=decision, then=tuple(events), guard=tuple(guards), as_of=approved.judgement.as_of)
     # Even if it was recorded: it was not forwarded, and will not be.
     with append_errors(not_appended="the decision could not be recorded: nothing was changed, try again"):
-        return await gateway.append(approved.log_id, group)
+        opened = await gateway.append(approved.log_id, group)
+    if isinstance(opened, Appended) and opened.branch is not Branch.THEN:
+        raise AssertionError("a decision of a new group is opened whatever there is")
+    return opened
 
 
 async def _settle(decision: UUID, approved: Approved, outcome: ForwardOutcome) -> None:
     """Step 13. If the outcome cannot be recorded, the decision stays open for the reconciler."""
-    gateway, key = approved.gateway, approved.mutation.target.key
-    at = gateway.clock()
-    event = settled_by_reply(approved.requested, decision, approved.loaded, approved.change, outcome, at=at)
-    guard = (doubt_guard if outcome.settled is CommitOutcome.UNKNOWN else close_guard)(decision, key)
+    gateway, at = approved.gateway, approved.gateway.clock()
+    settle = doubt_guard if outcome.settled is CommitOutcome.UNKNOWN else close_guard
+    events = [
+        settled_by_reply(end.requested, decision, approved.loaded, approved.change, outcome, at=at)
+        for end in approved.ends
+    ]
+    guards = [settle(decision, end.requested.mutation.target.key) for end in approved.ends]
+    group = Group(id=gateway.new_group_id(), then=tuple(events), guard=tuple(guards))
     try:
-        await gateway.append(approved.log_id, Group(id=gateway.new_group_id(), then=(event,), guard=(guard,)))
+        await gateway.append(approved.log_id, group)
     except LedgerError as error:
         _log.warning("decision %s is %s and stays open: %s", decision, outcome.settled, error)
 

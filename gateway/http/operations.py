@@ -85,14 +85,7 @@ OPERATIONS: Final = (
     _changes("updateTable", "POST", TABLE, "table.commit", "table.create"),
     _changes("dropTable", "DELETE", TABLE, "table.drop"),
     _changes("unregisterTable", "POST", f"{TABLE}/unregister", "table.unregister", kinds=frozenset({BUILTIN})),
-    _changes(
-        "renameTable",
-        "POST",
-        f"{PREFIX}/tables/rename",
-        "table.rename_from",
-        "table.rename_to",
-        kinds=frozenset({BUILTIN}),
-    ),
+    _changes("renameTable", "POST", f"{PREFIX}/tables/rename", "table.rename_from", "table.rename_to"),
     _changes(
         "commitTransaction",
         "POST",

@@ -86,6 +86,8 @@ def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
             return _created(decision, found, known)
         case Operation.TABLE_DROP:
             return _dropped(decision, found, known)
+        case Operation.TABLE_RENAME_FROM | Operation.TABLE_RENAME_TO:
+            return _renamed(operation, decision, found, known)
         case Operation.NAMESPACE_CREATE | Operation.NAMESPACE_UPDATE | Operation.NAMESPACE_DROP:
             return _of_namespace(operation, decision, found, known)
         case _:
@@ -152,6 +154,18 @@ def _dropped(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
     is_gone = found.metadata is None and found.namespace_exists
     is_replaced = found.metadata is not None and _is_another_table(decision, found.metadata)
     return CommitOutcome.ACCEPTED if is_gone or is_replaced else CommitOutcome.UNKNOWN
+
+
+def _renamed(operation: Operation, decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
+    """
+    A rename is recognised, under each of its names, by where the table is now. It may still arrive, and a table may
+    come and go under one name more than once, so nothing proves that it was not made.
+    """
+    is_here = found.metadata is not None and not _is_another_table(decision, found.metadata)
+    is_made = is_here if operation is Operation.TABLE_RENAME_TO else found.namespace_exists and not is_here
+    later = (claim for claim in known.claims if claim.index > known.index)
+    is_explained = any(_same(claim.table_uuid, decision.table_uuid) for claim in later)
+    return CommitOutcome.ACCEPTED if is_made and decision.table_uuid and not is_explained else CommitOutcome.UNKNOWN
 
 
 def _of_namespace(operation: Operation, decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:

@@ -271,13 +271,14 @@ def _settled(decision: OpenDecision, outcome: CommitOutcome, found: Loaded | Non
     Others may have changed the table by then, too, but that file contains the change.
     """
     is_accepted = outcome is CommitOutcome.ACCEPTED and found is not None
+    is_gone = decision.operation == Operation.TABLE_RENAME_FROM
     table_uuid = decision.table_uuid
     if is_accepted and table_uuid is None and found is not None and found.metadata is not None:
         table_uuid = str(found.metadata["table-uuid"])
     return CommitSettled(
         decision=str(decision.decision),
         evidence=OutcomeEvidence.RECONCILED,
-        metadata_location=found.metadata_location if is_accepted and found is not None else None,
+        metadata_location=found.metadata_location if is_accepted and not is_gone and found is not None else None,
         metadata_sha256=None,
         outcome=outcome,
         snapshots=decision.snapshots,

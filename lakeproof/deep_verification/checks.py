@@ -220,8 +220,8 @@ class _Pass:
             (key_id,): {"prefix": prefix, "actor": actor} for key_id, prefix, actor in await self._rows("api_keys")
         }
         opened: Table = {
-            (decision,): dict(zip((*OPENED, "is_unknown"), row, strict=True))
-            for decision, *row in await self._rows("open_decisions")
+            (decision, key): dict(zip((*OPENED, "is_unknown"), (key, *row), strict=True))
+            for decision, key, *row in await self._rows("open_decisions")
         }
         marks: Table = {tuple(key): {"scans": scans} for *key, scans in await self._rows("marks")}
         scanned: Table = {key: {"scans": scans} for key, scans in expected_rows.marks.items()}

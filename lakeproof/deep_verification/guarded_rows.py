@@ -226,15 +226,15 @@ def _decision_open(rows: GuardedRows, parameters: Row, erased: set[str]) -> None
     row = {name: parameters[name] for name in OPENED}
     if FORWARD in erased:
         row |= dict.fromkeys(_FORWARDED, ERASED)
-    rows.open_decisions[parameters["decision"],] = {**row, "is_unknown": False}
+    rows.open_decisions[parameters["decision"], parameters["key"]] = {**row, "is_unknown": False}
 
 
 def _decision_close(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
-    del rows.open_decisions[parameters["decision"],]
+    del rows.open_decisions[parameters["decision"], parameters["key"]]
 
 
 def _decision_doubt(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
-    rows.open_decisions[parameters["decision"],]["is_unknown"] = True
+    rows.open_decisions[parameters["decision"], parameters["key"]]["is_unknown"] = True
 
 
 def _scan_requested(rows: GuardedRows, parameters: Row, _: set[str]) -> None:

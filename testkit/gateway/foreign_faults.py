@@ -24,7 +24,7 @@ import httpx
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
-from testkit.gateway.foreign_tenant import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, ForeignTenant
+from testkit.gateway.foreign_tenant import ALIAS, RENAME, ROOT, TABLES, UNKNOWN_STATUSES, ForeignTenant
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
@@ -275,6 +275,14 @@ async def _lose_answer(far: ForeignTenant, body: dict[str, Any], loss: Loss) -> 
 # Other changes
 
 
+def renamed(source: str, destination: str) -> dict[str, Any]:
+    """The body of a renameTable."""
+    return {
+        "source": {"namespace": ["sales"], "name": source},
+        "destination": {"namespace": ["sales"], "name": destination},
+    }
+
+
 async def check_other_changes(far: ForeignTenant) -> None:
     """Lose the answer to a change of every kind: each is found by what it made."""
     lines, stock = f"{far.name}-lines", f"{far.name}-stock"
@@ -284,16 +292,21 @@ async def check_other_changes(far: ForeignTenant) -> None:
     changes: tuple[tuple[str, str, dict[str, Any] | None], ...] = (
         ("POST", TABLES, created),
         ("POST", f"{TABLES}/{lines}", painted),
+        ("POST", RENAME, renamed(lines, f"{lines}-old")),
+        ("POST", RENAME, renamed(f"{lines}-old", lines)),
         ("DELETE", f"{TABLES}/{lines}", None),
         ("POST", ROOT, made),
         ("POST", f"{ROOT}/{stock}/properties", {"updates": {"owner": "eve"}}),
         ("DELETE", f"{ROOT}/{stock}", None),
     )
     for method, path, body in changes:
-        far.wire.fault = Fault(happens=Loss.ANSWER, path=path.removeprefix(ROOT) or "/namespaces")
+        sent_to = "/tables/rename" if path == RENAME else path.removeprefix(ROOT) or "/namespaces"
+        far.wire.fault = Fault(happens=Loss.ANSWER, path=sent_to)
         lost = await far.gateway.http.request(method, path, json=body)
         assert client_knowledge(lost) is ClientKnowledge.UNKNOWN
-        assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED], path
+        ends = 2 if path == RENAME else 1
+        found = await far.reconcile()
+        assert [each.outcome for each in found] == [CommitOutcome.ACCEPTED] * ends, (path, found)
     stored = await read_stored(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
     uuids = {one.settled.table_uuid for one in stored if one.words == ACCEPTED}
     assert len(uuids) == 1

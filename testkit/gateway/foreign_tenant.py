@@ -31,6 +31,7 @@ from testkit.servers.gateways import Gateway, open_gateway
 ALIAS: Final = "far"
 ROOT: Final = f"/v1/iceberg/{ALIAS}/namespaces"
 TABLES: Final = f"{ROOT}/sales/tables"
+RENAME: Final = f"/v1/iceberg/{ALIAS}/tables/rename"
 UNKNOWN_STATUSES: Final = frozenset({500, 502, 504})
 """Statuses of CommitStateUnknown in the REST specification: clients keep their files."""
 PAST_DEADLINES: Final = timedelta(hours=2)

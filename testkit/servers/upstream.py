@@ -128,6 +128,17 @@ class Upstream:
         del self.tables[namespace, name]
         self.mutations += 1
 
+    def rename_table(self, body: Mapping[str, Any]) -> None:
+        """Give a table another name; ConflictError if that is taken."""
+        source, destination = ((tuple(body[end]["namespace"]), body[end]["name"]) for end in ("source", "destination"))
+        found = self.table(*source)
+        self.namespace_properties(destination[0])
+        if destination in self.tables:
+            raise ConflictError(f"Table already exists: {destination[1]}", kind="AlreadyExistsException")
+        del self.tables[source]
+        self.tables[destination] = found
+        self.mutations += 1
+
     def namespace_properties(self, namespace: tuple[str, ...]) -> dict[str, str]:
         """Return the properties of a namespace; NotFoundError if there is none."""
         if namespace not in self.namespaces:
@@ -167,6 +178,12 @@ def app_of(upstream: Upstream) -> FastAPI:
     namespaces = f"/v1/{upstream.prefix}/namespaces"
     _add_namespaces(app, upstream, namespaces)
     _add_tables(app, upstream, f"{namespaces}/{{namespace}}/tables")
+
+    @app.post(f"/v1/{upstream.prefix}/tables/rename")
+    async def rename_table(request: Request) -> Response:
+        upstream.rename_table(await _body(request))
+        return Response(status_code=204)
+
     return app
 
 

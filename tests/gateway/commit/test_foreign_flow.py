@@ -163,6 +163,81 @@ async def test_an_upstream_that_goes_between_load_and_forward_has_failed(chained
     assert await open_of(chained.near) == []
 
 
+RENAME = f"/v1/iceberg/{BEYOND}/tables/rename"
+
+
+def renaming(to: str) -> dict[str, object]:
+    """The body of a renameTable."""
+    return {
+        "source": {"namespace": ["sales"], "name": "orders"},
+        "destination": {"namespace": ["sales"], "name": to},
+    }
+
+
+async def test_a_rename_opens_both_names_before_the_upstream_sees_anything(chained: Chained) -> None:
+    at_append: list[tuple[list[str], int]] = []
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        at_append.append((await of_orders(chained.far, "lake"), len(await open_of(chained.near))))
+        return await chained.near.services.gateway.append(log_id, group)
+
+    async with chained.near.through(append=append) as client:
+        answer = await client.post(RENAME, json=renaming("invoices"))
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert at_append == [([], 0), (["approved", "accepted"], 2)]
+    assert await open_of(chained.near) == []
+    near = chained.near
+    stored = [one for one in await read_stored(near.services, near.acme.log_id) if one.entry.type.startswith("commit.")]
+    decided, settled = stored[-4:-2], stored[-2:]
+    assert [one.decided.operation for one in decided] == ["table.rename_from", "table.rename_to"]
+    assert [one.words for one in settled] == ["accepted", "accepted"]
+    location = (await chained.http.get(f"{TABLES}/invoices")).json()["metadata-location"]
+    assert [one.settled.metadata_location for one in settled] == [None, location]
+    assert (await chained.http.head(ORDERS)).status_code == 404
+
+
+async def test_a_rename_that_the_upstream_refuses_is_recorded_for_both_names(chained: Chained) -> None:
+    far = chained.far
+    await far.services.gateway.admin.create_policy(
+        far.acme.log_id, OPERATOR, policy_id="fixed", expression="commit.operation != 'table.rename_to'", message="no"
+    )
+    answer = await chained.http.post(RENAME, json=renaming("invoices"))
+    assert answer.status_code == 403
+    assert error_of(answer)["message"].startswith("no")
+    assert (await words(chained.near.services, chained.near.acme.log_id))[-4:] == [*["approved"] * 2, *["refused"] * 2]
+    assert await open_of(chained.near) == []
+    assert (await chained.http.head(ORDERS)).status_code == 204
+
+
+async def test_a_rename_to_a_name_that_is_taken_is_not_forwarded(chained: Chained) -> None:
+    assert (await chained.http.post(TABLES, json={**CREATE, "name": "invoices"})).status_code == 200
+    answer = await chained.http.post(RENAME, json=renaming("invoices"))
+    assert (answer.status_code, error_of(answer)["type"]) == (409, "AlreadyExistsException")
+    assert (await words(chained.near.services, chained.near.acme.log_id))[-1] == "conflicted"
+    assert await of_orders(chained.far, "lake") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{NAMESPACES}/sales/register", {"name": "more", "metadata-location": "s3://b/1.metadata.json"}),
+        (f"{ORDERS}/unregister", {}),
+        (
+            f"/v1/iceberg/{BEYOND}/transactions/commit",
+            {"table-changes": [{"identifier": {"namespace": ["sales"], "name": "orders"}, **properties(a="b")}]},
+        ),
+    ],
+)
+async def test_what_the_gateway_does_not_offer_for_a_foreign_catalog_is_refused(
+    chained: Chained, path: str, body: object
+) -> None:
+    answer = await chained.http.post(path, json=body)
+    assert (answer.status_code, error_of(answer)["type"]) == (406, "UnsupportedOperationException")
+    assert await of_orders(chained.far, "lake") == []
+    async with chained.near.client(await another_key(chained.near)) as eve:
+        assert (await eve.post(path, json=body)).status_code == 403
+
+
 async def test_a_conflict_is_answered_in_the_upstreams_words(chained: Chained) -> None:
     (await chained.http.post(NAMESPACES, json={"namespace": ["full"]})).raise_for_status()
     (await chained.http.post(f"{NAMESPACES}/full/tables", json=CREATE)).raise_for_status()
