@@ -63,6 +63,8 @@ class Mutation:
     those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`. `registered` is where
     the metadata file is that a registered table begins with.
 
+    `purge` asks for the files of a dropped table to be deleted, too.
+
     A rename is two mutations: `target` is the old name of the table, `destination` the new one, of which the mutation
     `other_end` is.
     """
@@ -77,6 +79,7 @@ class Mutation:
     removals: tuple[str, ...] = ()
     registered: str | None = None
     destination: Target | None = None
+    purge: bool = False
     actions: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -138,11 +141,7 @@ def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bo
         case Operation.TABLE_COMMIT:
             return _table_commit(path, parse_body(body))
         case Operation.TABLE_DROP:
-            if purge:
-                raise UnsupportedOperationError(
-                    f"table {path.path}: purge is not offered, data files are not deleted here; drop without purge"
-                )
-            return Mutation(operation=operation, target=path)
+            return Mutation(operation=operation, target=path, purge=purge)
         case Operation.TABLE_REGISTER:
             return _table_register(path, parse_body(body))
         case Operation.TABLE_UNREGISTER:

@@ -39,7 +39,7 @@ from gateway.catalogs.shown_tables import ShownTables
 from gateway.catalogs.table_places import added_places, place_digests, table_places
 from gateway.confusables import are_alike, skeleton_columns
 from gateway.database import Database
-from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
+from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError, UnsupportedOperationError
 from gateway.fresh import FreshReads, Question, TableRow
 from gateway.identifiers import Target
 from gateway.metadata import CorruptMetadataError
@@ -312,9 +312,15 @@ class BuiltinCatalog:
         Raises:
             BadRequestError: if a place is not below the warehouse, or a file that the commit names is not the table's.
             LookAlikeNameError, PlaceTakenError, UnavailableError: as `Catalog.check`.
+            UnsupportedOperationError: if it would delete a table's files.
         """
         if change.metadata is not None:
             self._check_paths(mutation, loaded, change.metadata)
+        if mutation.purge:
+            path = mutation.target.path
+            raise UnsupportedOperationError(
+                f"table {path}: purge is not offered, data files are not deleted here; drop without purge"
+            )
         new = mutation.target if mutation.creates else mutation.destination
         if new is not None and not self._allows_look_alikes and not _is_alike(mutation.target, new):
             await self._check_name(new)

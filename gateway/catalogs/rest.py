@@ -234,7 +234,7 @@ class RestCatalog:
             case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
                 return "POST", await self._table(target)
             case Operation.TABLE_DROP:
-                return "DELETE", await self._table(target)
+                return "DELETE", f"{await self._table(target)}{'?purgeRequested=true' if mutation.purge else ''}"
             case Operation.TABLE_RENAME_FROM:
                 return "POST", f"{(await self._endpoint()).root}/tables/rename"
             case Operation.NAMESPACE_CREATE:

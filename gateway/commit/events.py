@@ -205,7 +205,7 @@ def inputs(requested: Requested, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX)
         "body_size_bytes": len(requested.body),
         "client": requested.client,
         "method": requested.method,
-        "path": requested.path,
+        "path": f"{requested.path}?purgeRequested=true" if requested.mutation.purge else requested.path,
     }
     if len(requested.body) <= size_bytes_max:
         body = requested.body.decode("utf-8", "replace")

@@ -9,6 +9,7 @@ all that happens on the way to the server, one answer of each kind in place of i
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from random import Random
@@ -36,6 +37,7 @@ from testkit.gateway.foreign_faults import (
     check_saying,
 )
 from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
+from testkit.gateway.log_contents import read_stored
 from testkit.servers.faulty_wire import Fault, Loss
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
@@ -125,6 +127,29 @@ async def test_an_engine_keeps_its_files_while_the_outcome_is_unknown(far: Forei
         assert sorted(found) == ([1, 2, 3, 4] if loss is Loss.ANSWER else [1, 2, 4])
     await far.reconcile()
     await far.check()
+
+
+@on_module_loop
+async def test_a_table_that_is_purged_is_gone_with_its_files_and_one_that_is_dropped_leaves_them(
+    far: ForeignTenant,
+) -> None:
+    async with serve_gateway(far.gateway.app) as url:
+        catalog = await asyncio.to_thread(
+            RestCatalog, "test", uri=url, warehouse=ALIAS, token=far.gateway.acme.key.secret
+        )
+        for drop, stays in ((catalog.drop_table, True), (catalog.purge_table, False)):
+            name = ("sales", f"{far.name}-{stays}")
+            table = await asyncio.to_thread(catalog.create_table, name, rows().schema)
+            await asyncio.to_thread(table.append, rows(1, 2))
+            files = await asyncio.to_thread(data_files, table)
+            assert files
+            assert all(file.exists() for file in files)
+            await asyncio.to_thread(drop, name)
+            assert {file.exists() for file in files} == {stays}
+            stored = await read_stored(far.services, far.log_id, key=f"table:{ALIAS}/sales/{far.name}-{stays}")
+            decided, settled = stored[-2:]
+            assert (decided.decided.operation, settled.words) == ("table.drop", "accepted")
+            assert json.loads(decided.parts["inputs"])["path"].endswith("?purgeRequested=true") is not stays
 
 
 def rows(*ids: int) -> pa.Table:

@@ -208,7 +208,7 @@ async def test_namespaces_and_tables_are_what_an_engine_expects(chained: Chained
         assert not catalog.table_exists(("sales", "a/b"))
         with pytest.raises(NoSuchTableError):
             catalog.drop_table(("sales", "a/b"))
-        with pytest.raises(RESTError, match="purge is not offered"):
+        with pytest.raises(RESTError, match="purge is not offered"):  # by the far gateway's built-in catalog
             catalog.purge_table(("sales", "a.b"))
 
     await asyncio.to_thread(engine)
