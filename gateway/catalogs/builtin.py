@@ -46,6 +46,7 @@ from gateway.metadata import CorruptMetadataError
 from gateway.metadata.files import MetadataFiles, Written
 from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files, stored_files
 from gateway.metadata.stored import view_draft
+from gateway.metadata.versions import version_of
 from gateway.mutations import SNAPSHOTS_MAX, Mutation, Operation
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
@@ -64,7 +65,6 @@ SEGMENT_SIZE_BYTES_MAX: Final = 255
 REMEMBERED_MAX: Final = 1_024
 """Locations that are not parsed again, about 1 MB at most."""
 
-_VERSION = re.compile(r"/([0-9]{5,9})-[^/]*\.metadata\.json$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
 
@@ -403,8 +403,8 @@ class BuiltinCatalog:
         if (found := change.found) is not None:
             shown = orjson.dumps(change.metadata)
             return Written(location=found.location, sha256=found.sha256, data=shown, is_found=True)
-        match = _VERSION.search(loaded.metadata_location or "")
-        version = int(match[1]) + 1 if match else 0
+        before = version_of(loaded.metadata_location or "")
+        version = 0 if before is None else before + 1
         folder = self._below(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
         # Spelled like the warehouse, as readers of metadata files expect it.
         location = f"{self._warehouse}/{folder}/{version:05d}-{uuid4()}.metadata.json"

@@ -30,6 +30,7 @@ from gateway.files.local_files import LocalFiles
 from gateway.files.writing import FileWriter, NewFile
 from gateway.metadata.draft import TableMetadata
 from gateway.metadata.kept_answers import KeptAnswers
+from gateway.metadata.versions import is_older, series_of
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
 
@@ -84,6 +85,8 @@ class MetadataFiles:
         self._cached_bytes_max = cached_bytes_max
         self._cache: OrderedDict[_Key, tuple[int, dict[str, Any]]] = OrderedDict()
         self._cached_bytes = 0
+        self._newest: dict[str, _Key] = {}
+        """Of each table's files the one that is cached: nobody loads an older one again."""
         self._ios: dict[str, FileIO] = {}
         self.answers: Final = KeptAnswers()
         self._local = local or LocalFiles()
@@ -189,8 +192,7 @@ class MetadataFiles:
 
     def drop(self, written: Written) -> None:
         """Cache the metadata of a file no longer, if it is cached; it is read again if somebody asks for it."""
-        size_bytes, _ = self._cache.pop((written.location, written.sha256), (0, {}))
-        self._cached_bytes -= size_bytes
+        self._pop((written.location, written.sha256))
 
     async def delete(self, written: Written) -> None:
         """
@@ -216,11 +218,22 @@ class MetadataFiles:
     def _keep(self, key: _Key, size_bytes: int, metadata: dict[str, Any]) -> None:
         if key in self._cache or size_bytes > self._cached_bytes_max:
             return
-        self._cache[key] = (size_bytes, metadata)
+        series = series_of(key[0])
+        if (before := self._newest.get(series)) is not None:
+            if is_older(key[0], before[0]):
+                return  # it was read while the table was changed
+            self._pop(before)
+        self._cache[key], self._newest[series] = (size_bytes, metadata), key
         self._cached_bytes += size_bytes
         while self._cached_bytes > self._cached_bytes_max:
-            _, (dropped_bytes, _) = self._cache.popitem(last=False)
-            self._cached_bytes -= dropped_bytes
+            self._pop(next(iter(self._cache)))
+
+    def _pop(self, key: _Key) -> None:
+        size_bytes, _ = self._cache.pop(key, (0, {}))
+        self._cached_bytes -= size_bytes
+        series = series_of(key[0])
+        if self._newest.get(series) == key:
+            del self._newest[series]
 
 
 def _parse(location: str, data: bytes) -> TableMetadata:

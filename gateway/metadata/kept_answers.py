@@ -3,7 +3,8 @@
 Tables as engines were shown them: the bytes of the answer, kept next to the metadata files they were made of.
 
 What an answer is made of never changes (a metadata file is immutable, and its digest is in the key), so a kept answer
-never becomes wrong. It is only dropped to make room: the least recently used one first.
+never becomes wrong. It is dropped for one of a newer file of the same table, and to make room: the least recently used
+one first.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from gateway.metadata.versions import is_older, series_of
 
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -27,6 +30,10 @@ class AnswerKey(NamedTuple):
     metadata_sha256: str
     snapshots: str
     config: str
+
+    def place(self) -> tuple[str, str, str]:
+        """Return what the answers of one table have in common that replace each other."""
+        return series_of(self.metadata_location), self.snapshots, self.config
 
     def etag(self) -> str:
         """Return the answer's entity tag: the same in every process, and different for every other answer."""
@@ -51,6 +58,7 @@ class KeptAnswers:
         self._kept_bytes_max = kept_bytes_max
         self._kept: OrderedDict[AnswerKey, KeptAnswer] = OrderedDict()
         self._kept_bytes = 0
+        self._newest: dict[tuple[str, str, str], AnswerKey] = {}
 
     def get(self, key: AnswerKey) -> KeptAnswer | None:
         """Return the answer made of `key`, if it is kept."""
@@ -64,14 +72,21 @@ class KeptAnswers:
         dropped = self._kept.pop(key, None)
         if dropped is not None:
             self._kept_bytes -= len(dropped.body)
+            if self._newest.get(place := key.place()) == key:
+                del self._newest[place]
 
     def keep(self, key: AnswerKey, body: bytes) -> KeptAnswer:
-        """Return the answer with its tag, and keep it, unless it alone is over the bound."""
+        """Return the answer with its tag, and keep it, unless a newer one is kept, or it alone is over the bound."""
         answer = KeptAnswer(key.etag(), body)
-        if key not in self._kept and len(body) <= self._kept_bytes_max:
-            self._kept[key] = answer
-            self._kept_bytes += len(body)
-            while self._kept_bytes > self._kept_bytes_max:
-                _, dropped = self._kept.popitem(last=False)
-                self._kept_bytes -= len(dropped.body)
+        if key in self._kept or len(body) > self._kept_bytes_max:
+            return answer
+        place = key.place()
+        if (before := self._newest.get(place)) is not None:
+            if is_older(key.metadata_location, before.metadata_location):
+                return answer
+            self.drop(before)
+        self._kept[key], self._newest[place] = answer, key
+        self._kept_bytes += len(body)
+        while self._kept_bytes > self._kept_bytes_max:
+            self.drop(next(iter(self._kept)))
         return answer

@@ -87,6 +87,22 @@ async def test_no_more_is_remembered_than_fits(warehouse: str) -> None:
     assert (await files.read(large.location, digest=large.sha256))["note"]
 
 
+async def test_of_one_table_only_the_newest_metadata_is_remembered(warehouse: str) -> None:
+    files, metadata = MetadataFiles(), dict(METADATA)
+    first, second = [
+        await write_file(files, f"{warehouse}/{number:05}-x.metadata.json", metadata, within=warehouse)
+        for number in range(2)
+    ]
+    other = await write_file(files, f"{warehouse}/t/00000-x.metadata.json", metadata, within=warehouse)
+    for _ in range(2):  # nor is it remembered when it is read late
+        assert await files.read(first.location, digest=first.sha256) is not metadata
+    assert await files.read(second.location, digest=second.sha256) is metadata
+    assert await files.read(other.location, digest=other.sha256) is metadata
+    await files.delete(second)
+    found = await files.read(first.location, digest=first.sha256)
+    assert await files.read(first.location, digest=first.sha256) is found
+
+
 async def test_what_is_dropped_is_read_again_if_somebody_asks_for_it(warehouse: str) -> None:
     files = MetadataFiles()
     written = await write_file(files, f"{warehouse}/m.json", METADATA, within=warehouse)

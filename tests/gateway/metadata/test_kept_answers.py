@@ -35,6 +35,28 @@ def test_an_answer_that_is_dropped_makes_room() -> None:
     assert [kept.get(key(number)) is not None for number in range(3)] == [False, True, True]
 
 
+def version(number: int, *, table: str = "t", snapshots: str = "all") -> AnswerKey:
+    return AnswerKey(f"s3://b/{table}/metadata/{number:05}-x.metadata.json", f"{number:064}", snapshots, "{}")
+
+
+def test_of_one_table_only_the_newest_answer_is_kept() -> None:
+    kept = KeptAnswers()
+    for each in (version(1), version(1, snapshots="refs"), version(1, table="other"), version(2)):
+        kept.keep(each, b"x")
+    assert kept.get(version(1)) is None
+    assert kept.get(version(2)) is not None
+    assert kept.get(version(1, snapshots="refs")) is not None
+    assert kept.get(version(1, table="other")) is not None
+    assert kept.keep(version(1), b"late").body == b"late"
+    assert kept.get(version(1)) is None, "it was made while the table was changed"
+    kept.drop(version(2))
+    kept.keep(version(1), b"x")
+    assert kept.get(version(1)) is not None, "the newer one was not committed after all"
+    kept.keep(version(100_000), b"x")
+    kept.keep(version(99_999), b"x")
+    assert kept.get(version(100_000)) is not None
+
+
 def test_each_thing_that_an_answer_is_made_of_is_in_its_tag() -> None:
     keys = [
         key(0),
