@@ -24,6 +24,7 @@ HEAP: Final = "-Xmx192m"
 HEAP_WITH_FILES: Final = "-Xmx3g"
 IN_MEMORY: Final = {
     "CATALOG_IO__IMPL": "org.apache.iceberg.inmemory.InMemoryFileIO",
+    "CATALOG_TABLE__DEFAULT_WRITE_METADATA_PREVIOUS__VERSIONS__MAX": "10",
 }
 """Names of the server's options, as its environment spells them."""
 
@@ -43,7 +44,7 @@ def start_iceberg_rest(*, keeps_files_in_memory: bool = False) -> Iterator[Icebe
     Yield an empty catalog server; its warehouse goes with it.
 
     On a local file system it starts a process, `chmod`, for each metadata file. In its own memory it does not; then
-    only the server itself can read its files.
+    only the server itself can read its files, and they are small: the metadata of a new table names the last ten files.
     """
     libraries = jars("iceberg-rest")
     with tempfile.TemporaryDirectory(prefix="lp-iceberg-") as name:
