@@ -12,7 +12,7 @@ A 503 is unknown too, with or without Retry-After: it may come from a proxy that
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from gateway.mutations import Operation
@@ -40,6 +40,15 @@ class Answered:
     body: bytes = b""
     content_type: str = "application/json"
     retry_after: str | None = None
+    _parsed: dict[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the JSON object that the body is, parsed once. Raises FormatError if it is none."""
+        known = self._parsed
+        if known is None:
+            known = parse_object(self.body, what="answer")
+            object.__setattr__(self, "_parsed", known)
+        return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +112,7 @@ def _of_success(operation: Operation, reply: Answered) -> ForwardOutcome:
     """A success must say what the new state is; otherwise nothing in it can be trusted."""
     if operation not in _TABLE_WRITES:
         return ForwardOutcome(settled=CommitOutcome.ACCEPTED, reply=reply)
-    table = parse_table(reply.body)
+    table = parse_table(reply)
     if table is None:
         cause = f"the upstream answered {reply.status}, but with no table"
         return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
@@ -113,12 +122,12 @@ def _of_success(operation: Operation, reply: Answered) -> ForwardOutcome:
     )
 
 
-def parse_table(body: bytes) -> tuple[str, dict[str, Any]] | None:
+def parse_table(answered: Answered) -> tuple[str, dict[str, Any]] | None:
     """
     Return (metadata location, metadata) of a LoadTableResult or CommitTableResponse; None if it is not one.
     """
     try:
-        parsed = parse_object(body, what="table")
+        parsed = answered.parsed()
     except FormatError:
         return None
     location, metadata = parsed.get("metadata-location"), parsed.get("metadata")

@@ -75,7 +75,7 @@ class RestCatalog:
             return await self._load_namespace(target)
         answered = await self._get(await self._table(target))
         if answered is not None:
-            table = parse_table(answered.body)
+            table = parse_table(answered)
             if table is None:
                 raise self.upstream.unavailable(answered)
             # Read only from here on: its requirements, its updates and its policies share what was made of it.
@@ -109,7 +109,7 @@ class RestCatalog:
         answered = await self._get(f"{await self._table(target)}{query}")
         if answered is None:
             return None
-        if parse_table(answered.body) is None:
+        if parse_table(answered) is None:
             raise self.upstream.unavailable(answered)
         return Shown(await off_loop(self.show_answer, len(answered.body), answered))
 
@@ -252,7 +252,7 @@ class RestCatalog:
         if endpoint is None or not answered.body:
             return answered.body
         try:
-            return table_answer(answered.body, endpoint.url)
+            return table_answer(answered.body, endpoint.url, parse=answered.parsed)
         except BadRequestError:
             # A success without a JSON object, for example of a drop: engines read nothing in it.
             return b""

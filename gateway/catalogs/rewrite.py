@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -151,14 +152,16 @@ def _leads_round(name: str, value: object, upstream: UpstreamUrl) -> bool:
     )
 
 
-def table_answer(body: bytes, upstream: UpstreamUrl) -> bytes:
+def table_answer(body: bytes, upstream: UpstreamUrl, *, parse: Callable[[], Mapping[str, Any]] | None = None) -> bytes:
     """
     Return a LoadTableResult or CommitTableResponse as engines see it: the same bytes except for its configuration.
+
+    `parse` returns the object that `body` is, where that is known already.
 
     Raises:
         BadRequestError: if it is not a JSON object.
     """
-    if _is_harmless(body, upstream):
+    if _is_harmless(body, upstream, parse or partial(parse_object, body, what="answer")):
         return body
     try:
         text = body.decode("utf-8")
@@ -172,7 +175,7 @@ def table_answer(body: bytes, upstream: UpstreamUrl) -> bytes:
     return replaced(text, changes).encode() if changes else body
 
 
-def _is_harmless(body: bytes, upstream: UpstreamUrl) -> bool:
+def _is_harmless(body: bytes, upstream: UpstreamUrl, parse: Callable[[], Mapping[str, Any]]) -> bool:
     """
     Return whether nothing has to be removed from an answer; False if only its text can tell. Most answers are harmless.
 
@@ -182,7 +185,7 @@ def _is_harmless(body: bytes, upstream: UpstreamUrl) -> bool:
     if _ESCAPED in body or any(body.count(b'"%b"' % name.encode()) > 1 for name in _REWRITTEN):
         return False
     try:
-        answer = parse_object(body, what="answer")
+        answer = parse()
     except FormatError:
         return False
     found = [(name, answer[name]) for name in _REWRITTEN if name in answer]
