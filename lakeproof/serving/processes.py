@@ -55,13 +55,13 @@ def _cores() -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
     """
-    What the processes of one installation are made of; `listener` is the gateways' socket, and in the folder `private`
-    they have sockets among themselves.
+    What the processes of one installation are made of; `listener` is the gateways' socket, and in the folder `sockets`
+    they have those for each other.
     """
 
     installation: Installation
     listener: socket.socket
-    private: Path
+    sockets: Path
     shared: SharedMetrics
     say: Say
 
@@ -92,7 +92,7 @@ class Processes:
         from lakeproof.serving.duties.gateway import answer_requests
 
         names = gateway_names(self.installation.settings)
-        sockets = [self.private / each for each in names] if len(names) > 1 else []
+        sockets = [self.sockets / each for each in names] if len(names) > 1 else []
         answer = partial(
             answer_requests,
             listener=self.listener,

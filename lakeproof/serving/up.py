@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from lakeproof.anchor_settings import NOT_PUBLISHED, is_published_outside
 from lakeproof.installation import open_installation
@@ -19,6 +18,7 @@ from lakeproof.messages import Say
 from lakeproof.serving.listening import listen, url_of, warn_without_tls
 from lakeproof.serving.processes import Processes, gateway_names, process_names
 from lakeproof.serving.shared_metrics import SharedMetrics
+from lakeproof.serving.socket_folder import socket_folder
 from lakeproof.serving.supervisor import Observer, Supervisor
 from lakeproof.settings import Settings
 
@@ -34,7 +34,7 @@ def run_up(settings: Settings, say: Say) -> None:
     with (
         closing(listen(settings.host, settings.port)) as listener,
         open_installation(settings, say) as installation,
-        TemporaryDirectory(prefix="lakeproof-", ignore_cleanup_errors=True) as private,  # mode 0700
+        socket_folder(Path(settings.home)) as sockets,
     ):
         warn_without_tls(listener, settings.host, say)
         url, unannounced = url_of(listener), set(gateway_names(settings))
@@ -48,7 +48,5 @@ def run_up(settings: Settings, say: Say) -> None:
 
         shared = SharedMetrics(process_names(settings))
         observer = Observer(started=shared.started, ready=announce, ended=shared.ended, stopping=listener.close)
-        processes = Processes(
-            installation=installation, listener=listener, private=Path(private), shared=shared, say=say
-        )
+        processes = Processes(installation=installation, listener=listener, sockets=sockets, shared=shared, say=say)
         Supervisor(processes.plans(), say, observer=observer).run()
