@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from uuid import UUID
+from typing import TypeAlias
 
 from gateway.catalogs.catalog import SwapsPointer
 from gateway.commit.approved import Approved, Changed
@@ -28,6 +28,9 @@ from ledger.format.event import PreparedEvent
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 
+_Prepared: TypeAlias = tuple[Approved, Written | None]
+"""A change, and the file that it needs, if any."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +44,7 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
         UnavailableError: if it could not be recorded, so that nothing was changed.
         CommitStateUnknownError: if the log did not answer.
     """
-    gateway, mutation, loaded, change = approved.gateway, approved.mutation, approved.loaded, approved.change
+    mutation, loaded, change = approved.mutation, approved.loaded, approved.change
     if (mutation.staged or changes_nothing(change, loaded)) and not await turn.before_is_made():
         return None
     if mutation.staged:
@@ -57,16 +60,7 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
         if left is not None:
             turn.pass_on(left)
         await catalog.write(written, change)
-    group_id = gateway.new_group_id()
-    events = _Events(catalog, approved, group_id, written)
-    decisions = events.decided()
-    group = Group(
-        id=group_id,
-        then=(*decisions, *events.settled(CommitOutcome.ACCEPTED)),
-        otherwise=(*decisions, *events.settled(CommitOutcome.CONFLICTED)) if approved.is_last else (),
-        guard=catalog.guards(mutation, loaded, change, written),
-        as_of=approved.judgement.as_of,
-    )
+    group = _group(catalog, [(approved, written)])
     files = [] if written is None else [written]
     if not await turn.before_is_submitted():
         await _discard(catalog, files)
@@ -98,25 +92,10 @@ async def swap_all(catalog: SwapsPointer, parts: Sequence[Approved]) -> Stale | 
     parts = [part for part in parts if not changes_nothing(part.change, part.loaded)]
     if not parts:
         return True
-    group_id = parts[0].gateway.new_group_id()
     prepared = [(part, catalog.prepare_file(part.loaded, part.change)) for part in parts]
     files = [written for _, written in prepared if written is not None]
     await _write_all(catalog, prepared)
-    events = [_Events(catalog, part, group_id, written, share=len(parts)) for part, written in prepared]
-    decisions = [event for each in events for event in each.decided()]
-    accepted = [event for each in events for event in each.settled(CommitOutcome.ACCEPTED)]
-    conflicted = [event for each in events for event in each.settled(CommitOutcome.CONFLICTED)]
-    group = Group(
-        id=group_id,
-        then=(*decisions, *accepted),
-        otherwise=(*decisions, *conflicted) if parts[0].is_last else (),
-        guard=tuple(
-            guard
-            for part, written in prepared
-            for guard in catalog.guards(part.mutation, part.loaded, part.change, written)
-        ),
-        as_of=parts[0].judgement.as_of,
-    )
+    group = _group(catalog, prepared)
     outcome = await _append(catalog, parts[0], group, files)
     is_made = not isinstance(outcome, Stale) and outcome.branch is Branch.THEN
     if not is_made:
@@ -130,7 +109,7 @@ async def swap_all(catalog: SwapsPointer, parts: Sequence[Approved]) -> Stale | 
     return True
 
 
-async def _write_all(catalog: SwapsPointer, prepared: Sequence[tuple[Approved, Written | None]]) -> None:
+async def _write_all(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> None:
     """Write the files of several changes at once; if one cannot be written, those that were are deleted again."""
     files = [(part.change, written) for part, written in prepared if written is not None]
     outcomes = await asyncio.gather(
@@ -141,53 +120,55 @@ async def _write_all(catalog: SwapsPointer, prepared: Sequence[tuple[Approved, W
         raise error
 
 
-class _Events:
+def _group(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> Group:
     """
-    What is recorded of an approved mutation: a decision and an outcome, of a rename for each of its ends. It is one of
-    `share` mutations in its group.
+    Return the group that makes some changes, all or none: a decision and an outcome for each, of a rename for each of
+    its ends. On the last attempt it records that they conflict, if others were first.
     """
+    first = prepared[0][0]
+    group_id, at = first.gateway.new_group_id(), first.gateway.clock()
+    ends = [(part, written, end) for part, written in prepared for end in part.ends]
+    decisions = [
+        decided(
+            end.requested,
+            end.judgement,
+            part.loaded,
+            part.change,
+            at=at,
+            random=part.gateway.random,
+            places=catalog.recorded_places(end.requested.mutation, part.loaded, part.change),
+            share=len(prepared),
+        )
+        for part, _, end in ends
+    ]
 
-    def __init__(
-        self, catalog: SwapsPointer, approved: Approved, group_id: UUID, written: Written | None, *, share: int = 1
-    ) -> None:
-        self._catalog = catalog
-        self._share = share
-        self._approved = approved
-        self._group_id = group_id
-        self._written = written
-        self._at = approved.gateway.clock()
-
-    def decided(self) -> list[PreparedEvent]:
-        approved, loaded, change = self._approved, self._approved.loaded, self._approved.change
-        return [
-            decided(
-                end.requested,
-                end.judgement,
-                loaded,
-                change,
-                at=self._at,
-                random=approved.gateway.random,
-                places=self._catalog.recorded_places(end.requested.mutation, loaded, change),
-                share=self._share,
-            )
-            for end in approved.ends
-        ]
-
-    def settled(self, outcome: CommitOutcome) -> list[PreparedEvent]:
-        is_made, approved = outcome is CommitOutcome.ACCEPTED, self._approved
+    def outcomes(outcome: CommitOutcome) -> list[PreparedEvent]:
+        is_made = outcome is CommitOutcome.ACCEPTED
         return [
             settled(
                 end.requested,
-                self._group_id,
-                approved.loaded,
-                approved.change,
+                group_id,
+                part.loaded,
+                part.change,
                 # Under its old name, a table that is renamed has no metadata any more.
-                self._written if is_made and end.requested.mutation.destination is None else None,
+                written if is_made and end.requested.mutation.destination is None else None,
                 outcome=outcome,
-                at=self._at,
+                at=at,
             )
-            for end in approved.ends
+            for part, written, end in ends
         ]
+
+    return Group(
+        id=group_id,
+        then=(*decisions, *outcomes(CommitOutcome.ACCEPTED)),
+        otherwise=(*decisions, *outcomes(CommitOutcome.CONFLICTED)) if first.is_last else (),
+        guard=tuple(
+            guard
+            for part, written in prepared
+            for guard in catalog.guards(part.mutation, part.loaded, part.change, written)
+        ),
+        as_of=first.judgement.as_of,
+    )
 
 
 async def _append(

@@ -54,8 +54,10 @@ class RestOperation:
         return self.path.replace(PREFIX, "/v1/iceberg/{alias}", 1)
 
 
-def _reads(id_: str, method: str, path: str, *judged_as: str, kinds: frozenset[str] = ALL) -> RestOperation:
-    return RestOperation(id=id_, method=method, path=path, judged_as=judged_as, kinds=kinds)
+def _reads(
+    id_: str, method: str, path: str, *judged_as: str, kinds: frozenset[str] = ALL, takes_key: bool = False
+) -> RestOperation:
+    return RestOperation(id=id_, method=method, path=path, judged_as=judged_as, kinds=kinds, takes_key=takes_key)
 
 
 def _changes(
@@ -98,21 +100,10 @@ OPERATIONS: Final = (
     _reads("loadCredentials", "GET", f"{TABLE}/credentials", "table.load", kinds=NONE),
     _reads("signRequest", "POST", f"{TABLE}/sign", "table.load", kinds=NONE),
     # Scan planning
-    RestOperation(
-        id="planTableScan", method="POST", path=f"{TABLE}/plan", judged_as=("table.load",), kinds=NONE, takes_key=True
-    ),
+    _reads("planTableScan", "POST", f"{TABLE}/plan", "table.load", kinds=NONE, takes_key=True),
     _reads("fetchPlanningResult", "GET", f"{TABLE}/plan/{{plan-id}}", "table.load", kinds=NONE),
-    RestOperation(
-        id="cancelPlanning",
-        method="DELETE",
-        path=f"{TABLE}/plan/{{plan-id}}",
-        judged_as=("table.load",),
-        kinds=NONE,
-        takes_key=True,
-    ),
-    RestOperation(
-        id="fetchScanTasks", method="POST", path=f"{TABLE}/tasks", judged_as=("table.load",), kinds=NONE, takes_key=True
-    ),
+    _reads("cancelPlanning", "DELETE", f"{TABLE}/plan/{{plan-id}}", "table.load", kinds=NONE, takes_key=True),
+    _reads("fetchScanTasks", "POST", f"{TABLE}/tasks", "table.load", kinds=NONE, takes_key=True),
     # Views
     _reads("listViews", "GET", f"{NAMESPACE}/views", "namespace.list", kinds=NONE),
     _changes("createView", "POST", f"{NAMESPACE}/views", "view.create", kinds=NONE, takes_key=False),

@@ -3,8 +3,8 @@
 Tables as engines were shown them: the bytes of the answer, kept next to the metadata files they were made of.
 
 What an answer is made of never changes (a metadata file is immutable, and its digest is in the key), so a kept answer
-never becomes wrong. It is dropped for one of a newer file of the same table, and to make room: the least recently used
-one first.
+never becomes wrong. An answer made of a newer metadata file of the same table replaces it. To make room, the least
+recently used answers are dropped.
 """
 
 from __future__ import annotations

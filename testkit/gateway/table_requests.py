@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about the places of tables: bodies that create a table, move it and add a snapshot."""
+"""Bodies of requests about tables: to create one, also one that was staged, to move it and to add a snapshot."""
 
 from __future__ import annotations
 
@@ -33,3 +33,22 @@ def snapshot(manifest_list: str) -> dict[str, Any]:
         "schema-id": 0,
     }
     return {"requirements": [], "updates": [{"action": "add-snapshot", "snapshot": added}]}
+
+
+def commit_of_staged(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The commit of a staged create, as engines send it."""
+    return {
+        "requirements": [{"type": "assert-create"}],
+        "updates": [
+            {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+            {"action": "upgrade-format-version", "format-version": 2},
+            {"action": "add-schema", "schema": metadata["schemas"][0]},
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "add-spec", "spec": metadata["partition-specs"][0]},
+            {"action": "set-default-spec", "spec-id": -1},
+            {"action": "add-sort-order", "sort-order": metadata["sort-orders"][0]},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+            {"action": "set-location", "location": metadata["location"]},
+            {"action": "set-properties", "updates": metadata["properties"]},
+        ],
+    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable
 from hashlib import sha256
-from typing import Any
 
 import httpx
 import pytest
@@ -30,6 +29,7 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
+from testkit.gateway.table_requests import commit_of_staged
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -179,25 +179,6 @@ async def test_a_staged_create_is_recorded_only_when_it_is_committed(shared_gate
     exists = await shared_gateway.http.post(TABLES, json={**CREATE, "stage-create": True})
     assert error_of(exists)["message"] == "Table already exists: sales.orders"
     assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
-
-
-def commit_of_staged(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The commit of a staged create, as engines send it."""
-    return {
-        "requirements": [{"type": "assert-create"}],
-        "updates": [
-            {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
-            {"action": "upgrade-format-version", "format-version": 2},
-            {"action": "add-schema", "schema": metadata["schemas"][0]},
-            {"action": "set-current-schema", "schema-id": -1},
-            {"action": "add-spec", "spec": metadata["partition-specs"][0]},
-            {"action": "set-default-spec", "spec-id": -1},
-            {"action": "add-sort-order", "sort-order": metadata["sort-orders"][0]},
-            {"action": "set-default-sort-order", "sort-order-id": -1},
-            {"action": "set-location", "location": metadata["location"]},
-            {"action": "set-properties", "updates": metadata["properties"]},
-        ],
-    }
 
 
 async def test_who_may_not_create_may_not_commit_a_staged_create_either(shared_gateway: Gateway) -> None:

@@ -29,6 +29,7 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
+from testkit.gateway.table_requests import snapshot
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,23 +47,10 @@ async def unregistered(sales: Gateway) -> str:
     """Unregister `sales.orders`, with one snapshot in it, and return where its metadata is."""
     location = await location_of_orders(sales)
     folder = location.rpartition("/")[0]
-    body = {"requirements": [], "updates": [added_snapshot(7, f"{folder}/snap-7.avro")]}
-    assert (await sales.http.post(ORDERS, json=body)).status_code == 200
+    assert (await sales.http.post(ORDERS, json=snapshot(f"{folder}/snap-7.avro"))).status_code == 200
     answer = await sales.http.post(f"{ORDERS}/unregister")
     assert answer.status_code == 200
     return str(answer.json()["metadata-location"])
-
-
-def added_snapshot(snapshot_id: int, manifest_list: str) -> dict[str, Any]:
-    snapshot = {
-        "snapshot-id": snapshot_id,
-        "sequence-number": 1,
-        "timestamp-ms": 4_102_444_800_000,
-        "manifest-list": manifest_list,
-        "summary": {"operation": "append"},
-        "schema-id": 0,
-    }
-    return {"action": "add-snapshot", "snapshot": snapshot}
 
 
 def changed(base: str, **members: object) -> str:
@@ -209,7 +197,7 @@ async def test_what_the_metadata_names_must_be_the_tables(sales: Gateway) -> Non
     location = await unregistered(sales)
     metadata = json.loads(path_of(location).read_bytes())
     other = location.replace(sales.acme.tenant.hex, "0" * 32).rpartition("/")[0]
-    snapshot = {**metadata["snapshots"][0], "manifest-list": f"{other}/snap-7.avro"}
+    elsewhere = {**metadata["snapshots"][0], "manifest-list": f"{other}/snap-7.avro"}
     version_1 = {key: value for key, value in metadata["snapshots"][0].items() if key != "manifest-list"}
     statistics = {
         "snapshot-id": 7,
@@ -221,7 +209,7 @@ async def test_what_the_metadata_names_must_be_the_tables(sales: Gateway) -> Non
     for members in (
         {"location": other},
         {"properties": {"write.metadata.path": other}},
-        {"snapshots": [snapshot]},
+        {"snapshots": [elsewhere]},
         {"snapshots": [{**version_1, "manifests": [f"{other}/m.avro"]}]},
         {"statistics": [statistics]},
         {"partition-statistics": [{**statistics}]},
@@ -235,8 +223,8 @@ async def test_what_the_metadata_names_must_be_the_tables(sales: Gateway) -> Non
 
 async def test_a_table_of_more_snapshots_than_an_entry_holds_is_refused(sales: Gateway) -> None:
     location = await unregistered(sales)
-    (snapshot,) = json.loads(path_of(location).read_bytes())["snapshots"]
-    many = [{**snapshot, "snapshot-id": number} for number in range(1, SNAPSHOTS_MAX + 2)]
+    (one,) = json.loads(path_of(location).read_bytes())["snapshots"]
+    many = [{**one, "snapshot-id": number} for number in range(1, SNAPSHOTS_MAX + 2)]
     refused = await sales.http.post(REGISTER, json=registering(changed(location, snapshots=many)))
     assert refused.status_code == 400
     assert "expire some of them first" in error_of(refused)["message"]

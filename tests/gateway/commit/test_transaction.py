@@ -31,6 +31,7 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
+from testkit.gateway.table_requests import commit_of_staged
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -96,22 +97,9 @@ async def test_commits_to_several_tables_are_one_group(two: Gateway) -> None:
 
 async def test_a_transaction_creates_and_changes_tables(two: Gateway) -> None:
     staged = await two.http.post(TABLES, json={**CREATE, "name": "fresh", "stage-create": True})
-    metadata = staged.json()["metadata"]
-    updates = [
-        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
-        {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-schema", "schema": metadata["schemas"][0]},
-        {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": metadata["partition-specs"][0]},
-        {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": metadata["sort-orders"][0]},
-        {"action": "set-default-sort-order", "sort-order-id": -1},
-        {"action": "set-location", "location": metadata["location"]},
-    ]
     creation = {
         "identifier": {"namespace": ["sales"], "name": "fresh"},
-        "requirements": [{"type": "assert-create"}],
-        "updates": updates,
+        **commit_of_staged(staged.json()["metadata"]),
     }
     assert (await two.http.post(COMMIT, json=changes(change("orders", made="fresh"), creation))).status_code == 204
     assert (await two.http.head(f"{TABLES}/fresh")).status_code == 204
