@@ -37,6 +37,14 @@ class Supervised:
                 return found
         raise AssertionError(f"expected {pattern!r}, found {self.lines}")
 
+    def begun(self, *names: str) -> list[str]:
+        """Read lines until all these processes have begun, in whatever order they do; return their pids."""
+        pids: dict[str, str] = {}
+        while set(pids) < set(names):
+            found = self.until(r"(\w+) (\d+) begun")
+            pids[found[1]] = found[2]
+        return [pids[name] for name in names]
+
     def end(self) -> int:
         """Read all lines, and return the exit code."""
         assert self.process.stdout is not None
@@ -68,7 +76,7 @@ def is_alive(pid: str) -> bool:
 
 def test_a_process_that_is_killed_is_started_again_and_the_other_goes_on() -> None:
     with supervised("one:0:serve", "two:0:serve") as up:
-        victim, other = up.until(r"one (\d+) begun")[1], up.until(r"two (\d+) begun")[1]
+        victim, other = up.begun("one", "two")
         for _ in range(3):
             os.kill(int(victim), signal.SIGKILL)
             up.until(r"one has ended \(SIGKILL\); it is started again in 0\.\d+ s")
@@ -165,7 +173,7 @@ def test_a_second_signal_kills_at_once() -> None:
 
 def test_processes_whose_supervisor_is_killed_notice_it() -> None:
     with supervised("one:0:serve", "two:1:serve") as up:
-        pids = [up.until(rf"{name} (\d+) begun")[1] for name in ("one", "two")]
+        pids = up.begun("one", "two")
         up.process.kill()
         up.end()
         assert {f"one {pids[0]} alone", f"two {pids[1]} alone"} <= set(up.lines)
