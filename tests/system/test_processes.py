@@ -351,6 +351,16 @@ def connected_to_both(installed: Installed) -> tuple[Client, Client]:
     return one, two
 
 
+def test_what_follows_the_log_leaves_the_processor_to_requests(installed: Installed) -> None:
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    lower = {
+        name: os.getpriority(os.PRIO_PROCESS, pid) - ours
+        for name, pid in installed.up.processes().items()
+        if not name.startswith("gateway")
+    }
+    assert lower == {"signer": 0, "projections": 5, "streams": 5, "reconciler": 0}
+
+
 def test_metrics_are_those_of_all_gateway_processes_and_outlive_one(installed: Installed) -> None:
     clients = connected_to_both(installed)
     sample = 'lakeproof_gateway_mutations_total{operation="table.commit",status="404"}'
