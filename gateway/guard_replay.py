@@ -2,9 +2,9 @@
 """
 Rebuilds the gateway's guarded rows from the log: derives from entries and payload parts which guards a group ran.
 
-The rows are table pointers, namespaces, places of catalogs, open decisions and API keys. An accepted outcome in the
-group of its decision belongs to the built-in catalog. A decision with a part `forward` was opened; an outcome in a
-group of its own closed it, unless it is unknown. The part `places` says where a table is.
+The rows are pointers of tables and views, namespaces, places of catalogs, open decisions and API keys. An accepted
+outcome in the group of its decision belongs to the built-in catalog. A decision with a part `forward` was opened; an
+outcome in a group of its own closed it, unless it is unknown. The part `places` says where a table or view is.
 
 The log does not contain the hash of a key. If the row of a key was lost, its secret can no longer be checked: the row
 is rebuilt with the hash of a random secret that is thrown away, so the key grants no access and can still be revoked.
@@ -25,7 +25,7 @@ from gateway.commit.open_decisions import FORWARD, close_guard, doubt_guard
 from gateway.confusables import skeleton_columns
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_rows import revoke_guard
-from gateway.mutations import Operation
+from gateway.mutations import CREATES, RENAMES_FROM, RENAMES_TO, Operation
 from ledger.errors import FormatError
 from ledger.format import canonical
 from ledger.format.entry import Entry
@@ -51,9 +51,9 @@ from ledger.store.queries import load_queries
 
 E = TypeVar("E", bound=EventData)
 
-NEW: Final = frozenset({Operation.TABLE_CREATE, Operation.TABLE_REGISTER, Operation.TABLE_RENAME_TO})
-"""After these there is a table of that name, where there was none."""
-GONE: Final = frozenset({Operation.TABLE_DROP, Operation.TABLE_UNREGISTER, Operation.TABLE_RENAME_FROM})
+NEW: Final = CREATES | RENAMES_TO
+"""After these there is a table or view of that name, where there was none."""
+GONE: Final = RENAMES_FROM | {Operation.TABLE_DROP, Operation.TABLE_UNREGISTER, Operation.VIEW_DROP}
 """After these there is none."""
 
 REPLAY_GUARDS: Final = tuple(
@@ -173,7 +173,8 @@ def _changed(replayed: EntryWithParts, decided: CommitDecided, settled: CommitSe
                 return
             if operation in NEW:
                 columns = skeleton_columns(*identifier.namespace, str(identifier.name))
-                yield GuardCall("table.create", names | pointer | columns | {"table_uuid": settled.table_uuid})
+                kind = {"table_uuid": settled.table_uuid, "is_view": operation.is_of_view}
+                yield GuardCall("table.create", names | pointer | columns | kind)
             else:
                 yield GuardCall("table.swap", names | pointer)
             yield _placed(replayed, names, str(settled.metadata_location))

@@ -51,7 +51,8 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """
-    What a request is about: a catalog's alias, a namespace (perhaps empty), and a name (None: the namespace).
+    What a request is about: a catalog's alias, a namespace (perhaps empty), and the name of a table or a view (None:
+    the namespace).
 
     `key` is its event key.
 
@@ -62,6 +63,7 @@ class Target:
     alias: str
     namespace: tuple[str, ...]
     name: str | None = None
+    is_view: bool = False
     key: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,8 +76,10 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """Return "table" or "namespace"."""
-        return "namespace" if self.name is None else "table"
+        """Return "table", "view" or "namespace"."""
+        if self.name is None:
+            return "namespace"
+        return "view" if self.is_view else "table"
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -202,18 +206,20 @@ def parse_name_segment(segment: str, *, field: str = "table") -> str:
     return parse_name(decode_segment(segment, field=field), field=field)
 
 
-def parse_target(alias: str, namespace: str | None, name: str | None) -> Target:
+def parse_target(alias: str, namespace: str | None, name: str | None, *, is_view: bool = False) -> Target:
     """
-    Return what the raw segments of a path name.
+    Return what the raw segments of a path name: `name` is that of a table, or of a view.
 
     Raises:
         BadRequestError: if one is not a name.
     """
     length = len(alias) + len(namespace or "") + len(name or "")
-    return (_kept_target if length <= KEPT_LENGTH_MAX else _kept_target.__wrapped__)(alias, namespace, name)
+    parse = _kept_target if length <= KEPT_LENGTH_MAX else _kept_target.__wrapped__
+    return parse(alias, namespace, name, "view" if is_view else "table")
 
 
 @lru_cache(maxsize=TARGETS_MAX)
-def _kept_target(alias: str, namespace: str | None, name: str | None) -> Target:
+def _kept_target(alias: str, namespace: str | None, name: str | None, kind: str) -> Target:
     levels = () if namespace is None else parse_namespace_segment(namespace)
-    return Target(alias=parse_alias(alias), namespace=levels, name=None if name is None else parse_name_segment(name))
+    parsed = None if name is None else parse_name_segment(name, field=kind)
+    return Target(alias=parse_alias(alias), namespace=levels, name=parsed, is_view=kind == "view")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Mutations, parsed: one type for every change of a table or namespace, whichever route it came by.
+Mutations, parsed: one type for every change of a table, view or namespace, whichever route it came by.
 
 A createTable becomes updates with assert-create, so that a create, the commit of a staged create and a commit are
 treated alike from here on. Unknown updates and requirements are refused by name. Nothing here accesses a catalog.
@@ -25,6 +25,7 @@ from gateway.metadata import (
     parse_requirements,
     parse_updates,
 )
+from gateway.metadata.views import parse_view_requirements, parse_view_updates
 from gateway.policy.access import access_actions
 from gateway.policy.variables import CommitView
 from ledger.errors import FormatError
@@ -49,24 +50,49 @@ class Operation(StrEnum):
     TABLE_UNREGISTER = "table.unregister"
     TABLE_RENAME_FROM = "table.rename_from"
     TABLE_RENAME_TO = "table.rename_to"
+    VIEW_CREATE = "view.create"
+    VIEW_REPLACE = "view.replace"
+    VIEW_DROP = "view.drop"
+    VIEW_REGISTER = "view.register"
+    VIEW_RENAME_FROM = "view.rename_from"
+    VIEW_RENAME_TO = "view.rename_to"
     NAMESPACE_CREATE = "namespace.create"
     NAMESPACE_UPDATE = "namespace.update"
     NAMESPACE_DROP = "namespace.drop"
+
+    @property
+    def is_of_view(self) -> bool:
+        """Return whether it is about a view."""
+        return self.value.startswith("view.")
+
+
+CREATES: Final = frozenset(
+    {
+        Operation.TABLE_CREATE,
+        Operation.TABLE_REGISTER,
+        Operation.VIEW_CREATE,
+        Operation.VIEW_REGISTER,
+        Operation.NAMESPACE_CREATE,
+    }
+)
+"""After these there is something that was not there before, under any name."""
+RENAMES_FROM: Final = frozenset({Operation.TABLE_RENAME_FROM, Operation.VIEW_RENAME_FROM})
+RENAMES_TO: Final = frozenset({Operation.TABLE_RENAME_TO, Operation.VIEW_RENAME_TO})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
     """
-    One mutation of one table or namespace; `actions` are its actions in Nessie's vocabulary, sorted.
+    One mutation of one table, view or namespace; `actions` are its actions in Nessie's vocabulary, sorted.
 
-    `create` is the body of a createTable, `requirements` and `updates` those of a commit, `properties` and `removals`
-    those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`. `registered` is where
-    the metadata file is that a registered table begins with.
+    `create` is the body of a createTable or createView, `requirements` and `updates` those of a commit, `properties`
+    and `removals` those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`.
+    `registered` is where the metadata file is that a registered table or view begins with.
 
     `purge` asks for the files of a dropped table to be deleted, too.
 
-    A rename is two mutations: `target` is the old name of the table, `destination` the new one, of which the mutation
-    `other_end` is.
+    A rename is two mutations: `target` is the old name of the table or view, `destination` the new one, of which the
+    mutation `other_end` is.
     """
 
     operation: Operation
@@ -87,15 +113,16 @@ class Mutation:
 
     @property
     def creates(self) -> bool:
-        """Return whether it creates a table or a namespace."""
-        return self.operation in {Operation.TABLE_CREATE, Operation.TABLE_REGISTER, Operation.NAMESPACE_CREATE}
+        """Return whether it creates a table, a view or a namespace."""
+        return self.operation in CREATES
 
     @property
     def other_end(self) -> Mutation | None:
         """Return the mutation of the new name, if this one renames."""
         if self.destination is None:
             return None
-        return Mutation(operation=Operation.TABLE_RENAME_TO, target=self.destination)
+        operation = Operation.VIEW_RENAME_TO if self.target.is_view else Operation.TABLE_RENAME_TO
+        return Mutation(operation=operation, target=self.destination)
 
     def view(self) -> CommitView:
         """Return the mutation as policies and access rules see it."""
@@ -140,20 +167,22 @@ def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bo
             return _table_create(path, parse_body(body))
         case Operation.TABLE_COMMIT:
             return _table_commit(path, parse_body(body))
-        case Operation.TABLE_DROP:
-            return Mutation(operation=operation, target=path, purge=purge)
-        case Operation.TABLE_REGISTER:
-            return _table_register(path, parse_body(body))
-        case Operation.TABLE_UNREGISTER:
-            return Mutation(operation=operation, target=path)
+        case Operation.TABLE_REGISTER | Operation.VIEW_REGISTER:
+            return _register(operation, path, parse_body(body))
         case Operation.TABLE_RENAME_FROM | Operation.TABLE_RENAME_TO:
-            return _table_rename(path, parse_body(body))
+            return _rename(Operation.TABLE_RENAME_FROM, path, parse_body(body))
+        case Operation.VIEW_RENAME_FROM | Operation.VIEW_RENAME_TO:
+            return _rename(Operation.VIEW_RENAME_FROM, path, parse_body(body))
+        case Operation.VIEW_CREATE:
+            return _view_create(path, parse_body(body))
+        case Operation.VIEW_REPLACE:
+            return _view_replace(path, parse_body(body))
         case Operation.NAMESPACE_CREATE:
             return _namespace_create(path, parse_body(body))
         case Operation.NAMESPACE_UPDATE:
             return _namespace_update(path, parse_body(body))
-        case Operation.NAMESPACE_DROP:
-            return Mutation(operation=operation, target=path)
+        case Operation.TABLE_DROP | Operation.TABLE_UNREGISTER | Operation.VIEW_DROP | Operation.NAMESPACE_DROP:
+            return Mutation(operation=operation, target=path, purge=purge and operation is Operation.TABLE_DROP)
 
 
 def parse_transaction(alias: str, *, body: bytes) -> tuple[tuple[Mutation, bytes], ...]:
@@ -189,9 +218,7 @@ def _table_create(path: Target, body: dict[str, Any]) -> Mutation:
         raise BadRequestError(f"expected true or false, found {staged!r:.80}", field="stage-create")
     if not isinstance(body.get("schema"), dict):
         raise BadRequestError("expected a schema", field="schema")
-    location = body.get("location")
-    if location is not None and (not isinstance(location, str) or not location):
-        raise BadRequestError(f"expected a location, found {location!r:.80}", field="location")
+    _check_location(body.get("location"))
     _properties(body.get("properties"), field="properties")
     return Mutation(
         operation=Operation.TABLE_CREATE,
@@ -222,7 +249,35 @@ def _table_commit(path: Target, body: dict[str, Any]) -> Mutation:
     )
 
 
-def _table_register(path: Target, body: dict[str, Any]) -> Mutation:
+def _view_create(path: Target, body: dict[str, Any]) -> Mutation:
+    name = parse_name(body.get("name"), field="name")
+    check_new_name(name, field="name")
+    for part in ("schema", "view-version"):
+        if not isinstance(body.get(part), dict):
+            raise BadRequestError("expected an object", field=part)
+    _check_location(body.get("location"))
+    _properties(body.get("properties"), field="properties")
+    target = Target(alias=path.alias, namespace=path.namespace, name=name, is_view=True)
+    return Mutation(operation=Operation.VIEW_CREATE, target=target, create=body)
+
+
+def _view_replace(path: Target, body: dict[str, Any]) -> Mutation:
+    if (named := body.get("identifier")) is not None:
+        _check_identifier(path, named)
+    return Mutation(
+        operation=Operation.VIEW_REPLACE,
+        target=path,
+        requirements=tuple(parse_view_requirements(body.get("requirements"))),
+        updates=tuple(parse_view_updates(body.get("updates"))),
+    )
+
+
+def _check_location(location: object) -> None:
+    if location is not None and (not isinstance(location, str) or not location):
+        raise BadRequestError(f"expected a location, found {location!r:.80}", field="location")
+
+
+def _register(operation: Operation, path: Target, body: dict[str, Any]) -> Mutation:
     name = parse_name(body.get("name"), field="name")
     check_new_name(name, field="name")
     location = body.get("metadata-location")
@@ -234,31 +289,34 @@ def _table_register(path: Target, body: dict[str, Any]) -> Mutation:
     overwrite = body.get("overwrite", False)
     if not isinstance(overwrite, bool):
         raise BadRequestError(f"expected true or false, found {overwrite!r:.80}", field="overwrite")
-    target = Target(alias=path.alias, namespace=path.namespace, name=name)
+    target = Target(alias=path.alias, namespace=path.namespace, name=name, is_view=operation.is_of_view)
     if overwrite:
         raise UnsupportedOperationError(
-            f"table {target.path}: overwrite is not offered, the history of a table is not replaced here; drop or "
-            "unregister the table first"
+            f"{target.kind} {target.path}: overwrite is not offered, the history of a {target.kind} is not replaced "
+            "here; take it out of the catalog first"
         )
-    return Mutation(operation=Operation.TABLE_REGISTER, target=target, registered=location)
+    return Mutation(operation=operation, target=target, registered=location)
 
 
-def _table_rename(path: Target, body: dict[str, Any]) -> Mutation:
-    source = _identifier(path.alias, body.get("source"), field="source")
-    destination = _identifier(path.alias, body.get("destination"), field="destination")
+def _rename(operation: Operation, path: Target, body: dict[str, Any]) -> Mutation:
+    source, destination = (
+        _identifier(path.alias, body.get(field), field=field, is_view=operation.is_of_view)
+        for field in ("source", "destination")
+    )
     check_new_name(str(destination.name), field="destination.name")
-    return Mutation(operation=Operation.TABLE_RENAME_FROM, target=source, destination=destination)
+    return Mutation(operation=operation, target=source, destination=destination)
 
 
-def _identifier(alias: str, named: object, *, field: str) -> Target:
+def _identifier(alias: str, named: object, *, field: str, is_view: bool = False) -> Target:
     if not isinstance(named, dict):
         raise BadRequestError("expected an object with namespace and name", field=field)
     namespace = parse_namespace(named.get("namespace"), field=f"{field}.namespace")
-    return Target(alias=alias, namespace=namespace, name=parse_name(named.get("name"), field=f"{field}.name"))
+    name = parse_name(named.get("name"), field=f"{field}.name")
+    return Target(alias=alias, namespace=namespace, name=name, is_view=is_view)
 
 
 def _check_identifier(path: Target, named: object) -> None:
-    """A body that names another table than the path would be judged for one table and applied to the other."""
+    """A body that names another table than the path would be judged for one and applied to the other."""
     if not isinstance(named, dict):
         raise BadRequestError("expected an object", field="identifier")
     namespace = parse_namespace(named.get("namespace"), field="identifier.namespace")

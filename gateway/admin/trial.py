@@ -69,6 +69,25 @@ _TABLE: Final[dict[str, Any]] = {
     "sort-orders": [{"order-id": 0, "fields": []}],
 }
 """A minimal table."""
+_VIEW: Final[dict[str, Any]] = {
+    "format-version": 1,
+    "view-uuid": "00000000-0000-0000-0000-000000000000",
+    "location": "file:///lake/v",
+    "schemas": _TABLE["schemas"],
+    "current-version-id": 1,
+    "versions": [
+        {
+            "version-id": 1,
+            "timestamp-ms": 0,
+            "schema-id": 0,
+            "summary": {},
+            "representations": [{"type": "sql", "sql": "SELECT id FROM t", "dialect": "spark"}],
+            "default-namespace": ["n"],
+        }
+    ],
+    "version-log": [{"version-id": 1, "timestamp-ms": 0}],
+}
+"""A minimal view."""
 
 
 class LockedOutError(UnprocessableError):
@@ -230,6 +249,12 @@ def _inputs(expression: str) -> Iterator[_Input]:
         ("table.unregister", _TABLE, None, []),
         ("table.rename_from", _TABLE, _TABLE, []),
         ("table.rename_to", _TABLE, _TABLE, []),
+        ("view.create", None, _VIEW, []),
+        ("view.replace", _VIEW, {**_VIEW, "properties": {"p": "v"}}, []),
+        ("view.drop", _VIEW, None, []),
+        ("view.register", None, _VIEW, []),
+        ("view.rename_from", _VIEW, _VIEW, []),
+        ("view.rename_to", _VIEW, _VIEW, []),
         ("namespace.create", None, None, []),
         ("namespace.update", None, None, []),
         ("namespace.drop", None, None, []),

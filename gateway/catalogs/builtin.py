@@ -42,12 +42,13 @@ from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError, UnsupportedOperationError
 from gateway.fresh import FreshReads, Question, TableRow
 from gateway.identifiers import Target
-from gateway.metadata import CorruptMetadataError
+from gateway.metadata import CorruptMetadataError, uuid_of
 from gateway.metadata.files import MetadataFiles, Written
 from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files, stored_files
 from gateway.metadata.stored import view_draft
 from gateway.metadata.versions import version_of
-from gateway.mutations import SNAPSHOTS_MAX, Mutation, Operation
+from gateway.metadata.views import check_view_metadata
+from gateway.mutations import RENAMES_FROM, RENAMES_TO, SNAPSHOTS_MAX, Mutation, Operation
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
 
@@ -110,7 +111,7 @@ class BuiltinCatalog:
         """
         Return the state of `target`, its metadata checked against the digest that was committed.
 
-        `row` is the row of a table if it was read already; without it, it is read now.
+        `row` is the row of a table or view if it was read already; without it, it is read now.
 
         Raises:
             UnavailableError: if the database cannot be reached.
@@ -122,6 +123,8 @@ class BuiltinCatalog:
         pointer = found.pointer
         if pointer is None:
             return Loaded(namespace_exists=found.namespace_exists)
+        if pointer.is_view != target.is_view:
+            return Loaded(namespace_exists=True, is_of_other_kind=True)
         metadata = await self._files.read(pointer.metadata_location, digest=pointer.metadata_sha256)
         return Loaded(
             namespace_exists=True,
@@ -149,32 +152,33 @@ class BuiltinCatalog:
             is_empty=is_empty,
         )
 
-    async def show_table(
+    async def show(
         self, target: Target, snapshots: Snapshots, *, row: TableRow | None = None, held: Collection[str] = ()
     ) -> Shown | None:
         """
-        Return the table as engines see it; None if there is none.
+        Return a table or view as engines see it; None if there is none.
 
         Raises:
             UnavailableError: if the database cannot be reached.
             MetadataFileError: if the metadata file is gone or is not the one that was committed.
         """
         pointer = (row or await self._row(target)).pointer
-        if pointer is None:
+        if pointer is None or pointer.is_view != target.is_view:
             return None
         return await self._shown.show(pointer, snapshots, held=held)
 
-    async def has_table(self, target: Target, *, row: TableRow | None = None) -> bool:
+    async def has(self, target: Target, *, row: TableRow | None = None) -> bool:
         """
-        Return whether there is such a table.
+        Return whether there is such a table or view.
 
         Raises:
             UnavailableError: if the database cannot be reached.
         """
-        return (row or await self._row(target)).pointer is not None
+        pointer = (row or await self._row(target)).pointer
+        return pointer is not None and pointer.is_view == target.is_view
 
     def show_change(self, change: Change, location: str | None) -> Shown:
-        """Return a changed table as engines see it; one that was only staged has no `location`."""
+        """Return a changed table or view as engines see it; a table that was only staged has no `location`."""
         return self._shown.show_metadata(change.metadata or {}, location)
 
     def left(self, loaded: Loaded, change: Change, written: Written) -> Loaded:
@@ -208,10 +212,11 @@ class BuiltinCatalog:
         return Configuration()
 
     async def list_tables(
-        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self, namespace: tuple[str, ...], *, views: bool = False, page_token: str | None, page_size: int | None
     ) -> Page | None:
         """
-        Return one page of the namespace's tables in order (all of them if no token was given); None if there is none.
+        Return one page of the namespace's tables or `views` in order (all of them if no token was given); None if there
+        is no such namespace.
 
         Raises:
             BadRequestError: if the token is not one of ours.
@@ -219,7 +224,7 @@ class BuiltinCatalog:
         """
         after, limit, rows = parse_name_token(page_token), rows_of_page(page_token, page_size), list[str]()
         while True:
-            found = await self._tables(namespace, after=after, limit=limit)
+            found = await self._tables(namespace, views=views, after=after, limit=limit)
             if found is None:
                 return None
             rows += found
@@ -229,8 +234,8 @@ class BuiltinCatalog:
             if page_token is not None:
                 return Page(names=rows, next_token=format_name_token(after))
 
-    async def _tables(self, namespace: tuple[str, ...], *, after: str, limit: int) -> list[str] | None:
-        names = {"alias": self._alias, "namespace": list(namespace), "after": after, "limit": limit}
+    async def _tables(self, namespace: tuple[str, ...], *, views: bool, after: str, limit: int) -> list[str] | None:
+        names = {"alias": self._alias, "namespace": list(namespace), "views": views, "after": after, "limit": limit}
         async with self._database.as_role(self._reader) as connection:
             if await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone() is None:
                 return None
@@ -273,9 +278,10 @@ class BuiltinCatalog:
             rows = await (await connection.execute(_QUERIES["list_namespaces"], bounds)).fetchall()
         return [tuple(row[0]) for row in rows]
 
-    async def find_file(self, location: str) -> FoundFile:
+    async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:
         """
-        Return a metadata file below this catalog's warehouse, in which a table of its own is described completely.
+        Return a metadata file below this catalog's warehouse, in which a table or view of its own is described
+        completely.
 
         Raises:
             BadRequestError, UnavailableError: as `Catalog.find_file`.
@@ -284,19 +290,23 @@ class BuiltinCatalog:
         # Spelled like the warehouse: a pointer names each file in one way.
         spelled = f"{self._warehouse}/{below}"
         sha256, metadata = await self._files.find(spelled, within=self._warehouse)
+        kind = "view" if is_view else "table"
         try:
-            draft = view_draft(metadata)
-            UUID(draft.table_uuid or "")
+            if is_view:
+                check_view_metadata(metadata)
+            snapshots = {} if is_view else view_draft(metadata).snapshots
+            UUID(str(metadata.get(f"{kind}-uuid")))
         except (CorruptMetadataError, ValueError) as error:
-            raise BadRequestError(f"expected metadata of a table with a table-uuid: {error}", field=field) from error
-        if (count := len(draft.snapshots)) > SNAPSHOTS_MAX:
+            text = f"expected metadata of a {kind} with a {kind}-uuid: {error}"
+            raise BadRequestError(text, field=field) from error
+        if (count := len(snapshots)) > SNAPSHOTS_MAX:
             text = f"expected at most {SNAPSHOTS_MAX} snapshots, found {count}: expire some of them first"
             raise BadRequestError(text, field=field)
         return FoundFile(location=spelled, sha256=sha256, metadata=metadata)
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
         """
-        Return the requested location, else `<warehouse>/<namespace>.<table>-<uuid>`: one folder per table.
+        Return the requested location, else `<warehouse>/<namespace>.<name>-<uuid>`: one folder per table or view.
 
         Any other than a plain letter becomes `_`: engines disagree on whether a location is percent-encoded.
         """
@@ -351,19 +361,17 @@ class BuiltinCatalog:
             row = await (await connection.execute(_QUERIES["place_taken"], parameters)).fetchone()
         if row is not None and row[0]:
             raise PlaceTakenError(
-                f"expected places of the table's own, found one that overlaps another table's: "
+                f"expected places of its own, found one that overlaps another table's or view's: "
                 f"{', '.join(place.format() for place in added)!r:.300}"
             )
 
     def recorded_places(self, mutation: Mutation, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
         """Return the places that the log records under the name of `mutation`, as `Catalog` says."""
-        match mutation.operation:
-            case Operation.TABLE_RENAME_FROM:
-                return None
-            case Operation.TABLE_RENAME_TO:
-                return table_places(change.metadata)
-            case _:
-                return self.changed_places(loaded, change)
+        if mutation.operation in RENAMES_FROM:
+            return None
+        if mutation.operation in RENAMES_TO:
+            return table_places(change.metadata)
+        return self.changed_places(loaded, change)
 
     def changed_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
         """Return the table's places after the change if they differ from those in its row; None if not."""
@@ -434,7 +442,7 @@ class BuiltinCatalog:
     ) -> tuple[GuardCall, ...]:
         """Return the guard that replaces the state in `loaded` by the one in `change`."""
         names = _names(self._alias, mutation.target)
-        is_new = mutation.creates or mutation.operation is Operation.TABLE_RENAME_TO
+        is_new = mutation.creates or mutation.operation in RENAMES_TO
         columns = skeleton_columns(*mutation.target.levels) if is_new else {}
         free = (GuardCall("name.free", {"alias": self._alias, "looks": columns.get("looks")}),)
         alone = free if is_new and not self._allows_look_alikes else ()
@@ -449,7 +457,8 @@ class BuiltinCatalog:
         pointer = {"metadata_location": written.location, "metadata_sha256": written.sha256}
         place = self._place_guards(names, loaded, change)
         if loaded.metadata_location is None:
-            created = {**names, **columns, **pointer, "table_uuid": change.metadata["table-uuid"]}
+            kind = {"table_uuid": uuid_of(change.metadata), "is_view": mutation.target.is_view}
+            created = {**names, **columns, **pointer, **kind}
             return (*alone, GuardCall("table.create", created), *place)
         return (GuardCall("table.swap", names | pointer), *place)
 

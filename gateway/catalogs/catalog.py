@@ -27,20 +27,22 @@ ANY: Final = "*"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """
-    A target as it is: the `metadata` of a table and its location, or the `properties` of a namespace; None if absent.
+    A target as it is: the `metadata` of a table or view and its location, or the `properties` of a namespace; None if
+    absent. What has the name of a table and is a view, or the other way round, `is_of_other_kind`.
 
     `namespace_exists`: whether the namespace that would hold the target (or is the target) exists. Only for a
     namespace: `parent_exists`, whether its parent exists, and `is_empty`; a foreign catalog checks both itself.
     `places` are the digests of a table's places as its row has them, `metadata_sha256` (hex) is that of its metadata
     file; None if it has no row.
 
-    What a mutation needs besides: `found`, the file that a table is to be registered with; `there`, the new name of one
-    that is to be renamed.
+    What a mutation needs besides: `found`, the file that a table or view is to be registered with; `there`, the new
+    name of one that is to be renamed.
     """
 
     namespace_exists: bool
     parent_exists: bool = True
     is_empty: bool = True
+    is_of_other_kind: bool = False
     metadata: Mapping[str, Any] | None = None
     metadata_location: str | None = None
     metadata_sha256: str | None = None
@@ -52,7 +54,9 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A metadata file that a table is to begin with: where it is, the SHA-256 (hex) of its bytes, and what it says."""
+    """
+    A metadata file that a table or view is to begin with: where it is, the SHA-256 (hex) of its bytes, what it says.
+    """
 
     location: str
     sha256: str
@@ -74,7 +78,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """The location and identity of a new table; None for what the catalog alone decides."""
+    """The location and identity of a new table or view; None for what the catalog alone decides."""
 
     location: str | None
     table_uuid: str | None
@@ -90,8 +94,8 @@ class Snapshots(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Shown:
     """
-    A table as engines see it: LoadTableResult (JSON), None if the engine has it; and its entity tag (None: it has
-    none).
+    A table or view as engines see it: LoadTableResult or LoadViewResult (JSON), None if the engine has it; and its
+    entity tag (None: it has none).
     """
 
     body: bytes | None
@@ -108,10 +112,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """The configuration for engines at `/v1/config`: nothing in it lets them bypass the gateway."""
+    """
+    The configuration for engines at `/v1/config`: nothing in it lets them bypass the gateway.
+
+    `endpoints` are those that a foreign catalog says it has; None if it does not say, or all that its kind offers.
+    """
 
     defaults: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
+    endpoints: Collection[str] | None = None
 
 
 class ChangedBy(Enum):
@@ -126,28 +135,28 @@ class Catalog(Protocol):
 
     async def load(self, target: Target, *, row: TableRow | None = None) -> Loaded:
         """
-        Return the state of `target`; `row` as for `show_table`.
+        Return the state of `target`; `row` as for `show`.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.
         """
 
-    async def show_table(
+    async def show(
         self, target: Target, snapshots: Snapshots, *, row: TableRow | None = None, held: Collection[str] = ()
     ) -> Shown | None:
         """
-        Return the table as engines see it; None if there is none.
+        Return a table or view as engines see it; None if there is none.
 
-        `row` is the table's row if it was read since the request arrived. The engine has the answers with the entity
+        `row` is its row if it was read since the request arrived. The engine has the answers with the entity
         tags in `held`.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.
         """
 
-    async def has_table(self, target: Target, *, row: TableRow | None = None) -> bool:
+    async def has(self, target: Target, *, row: TableRow | None = None) -> bool:
         """
-        Return whether there is such a table; `row` as for `show_table`.
+        Return whether there is such a table or view; `row` as for `show`.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.
@@ -162,10 +171,11 @@ class Catalog(Protocol):
         """
 
     async def list_tables(
-        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self, namespace: tuple[str, ...], *, views: bool = False, page_token: str | None, page_size: int | None
     ) -> Page | None:
         """
-        Return one page of the names of the tables in `namespace`; None if there is no such namespace.
+        Return one page of the names of the tables, or of the `views`, in `namespace`; None if there is no such
+        namespace.
 
         Raises:
             BadRequestError: if the token is not one that this catalog gave.
@@ -183,19 +193,19 @@ class Catalog(Protocol):
             UnavailableError: if the catalog cannot be reached.
         """
 
-    async def find_file(self, location: str) -> FoundFile:
+    async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:
         """
-        Return the metadata file with which a table is to be registered.
+        Return the metadata file with which a table, or a view, is to be registered.
 
         Raises:
-            BadRequestError: if there is no such file, it is no table's metadata, or it is not where a table of this
-                catalog may be.
+            BadRequestError: if there is no such file, it is not such metadata, or it is not where a table or view of
+                this catalog may be.
             UnsupportedOperationError: if tables cannot be registered in this catalog.
             UnavailableError: if it cannot be read now.
         """
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
-        """Return location and identity of a new table; `location` is the one that the request names, if any."""
+        """Return location and identity of a new table or view; `location` is the one that the request names, if any."""
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
@@ -257,7 +267,7 @@ class SwapsPointer(Catalog, Protocol):
 
     def show_change(self, change: Change, location: str | None) -> Shown:
         """
-        Return a changed table as engines see it.
+        Return a changed table or view as engines see it.
 
         `location` is that of its metadata; None for a table that was only staged.
         """

@@ -32,15 +32,19 @@ def pins_of(
     metadata: Mapping[str, Any], updates: Sequence[Update], required: Sequence[Requirement]
 ) -> tuple[Requirement, ...]:
     """
-    Return the requirements that pin `metadata` for a commit of `updates`.
+    Return the requirements that pin `metadata`, of a table or a view, for a commit of `updates`.
 
-    Those that are already among `required`, the commit's own, are left out.
+    All that can be required of a view is its uuid. Those that are already among `required`, the commit's own, are left
+    out.
     """
     known = {_subject(requirement) for requirement in required}
     return tuple(pin for pin in _pins(metadata, updates) if _subject(pin) not in known)
 
 
 def _pins(metadata: Mapping[str, Any], updates: Sequence[Update]) -> Iterator[Requirement]:
+    if isinstance(view_uuid := metadata.get("view-uuid"), str):
+        yield {"type": "assert-view-uuid", "uuid": view_uuid}
+        return
     table_uuid = metadata.get("table-uuid")
     if isinstance(table_uuid, str):
         yield {"type": "assert-table-uuid", "uuid": table_uuid}
@@ -70,15 +74,19 @@ def _subject(requirement: Requirement) -> tuple[str, Any]:
     return requirement["type"], requirement.get("ref")
 
 
-def with_requirements(text: str, added: Sequence[Requirement]) -> str:
+def with_requirements(text: str, added: Sequence[Requirement], *, is_of_view: bool = False) -> str:
     """
-    Return the body of a commit (CommitTableRequest) with `added` after its own requirements, otherwise unchanged.
+    Return the body of a commit (CommitTableRequest, or CommitViewRequest) with `added` after its own requirements,
+    otherwise unchanged.
 
     Raises:
         BadRequestError: if it is not the body of a commit.
     """
     pins = [orjson.dumps(requirement).decode() for requirement in added]
     found = [member for member in members(text) if member.name == "requirements"]
+    if not found and is_of_view and "updates" in text:  # it need not have any
+        head, _, members_of_body = text.partition("{")
+        return f'{head}{{"requirements":[{",".join(pins)}],{members_of_body}'
     if len(found) != 1 or not isinstance(found[0].value, list):
         raise BadRequestError("expected one list", field="requirements")
     own = text[found[0].start : found[0].end]

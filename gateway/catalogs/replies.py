@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeGuard
 
+from gateway.metadata import uuid_of
 from gateway.mutations import Operation
 from ledger.errors import FormatError
 from ledger.format.events import CommitOutcome
@@ -27,7 +28,10 @@ LOCATION_LENGTH_MAX: Final = 4_096
 UUID_LENGTH_MAX: Final = 64
 """Texts of an upstream that go into entries are bounded."""
 
-_TABLE_WRITES: Final = frozenset({Operation.TABLE_CREATE, Operation.TABLE_COMMIT})
+_WRITES: Final = frozenset(
+    {Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.VIEW_CREATE, Operation.VIEW_REPLACE}
+)
+"""Their answer has the new state of the table or view."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CAUSE_LENGTH_MAX: Final = 300
 
@@ -110,28 +114,30 @@ def outcome_of(operation: Operation, reply: Reply) -> ForwardOutcome:
 
 def _of_success(operation: Operation, reply: Answered) -> ForwardOutcome:
     """A success must say what the new state is; otherwise nothing in it can be trusted."""
-    if operation not in _TABLE_WRITES:
+    if operation not in _WRITES:
         return ForwardOutcome(settled=CommitOutcome.ACCEPTED, reply=reply)
-    table = parse_table(reply)
+    table = parse_table(reply, is_view=operation.is_of_view)
     if table is None:
-        cause = f"the upstream answered {reply.status}, but with no table"
+        cause = f"the upstream answered {reply.status}, but with no {'view' if operation.is_of_view else 'table'}"
         return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
     location, metadata = table
     return ForwardOutcome(
-        settled=CommitOutcome.ACCEPTED, reply=reply, metadata_location=location, table_uuid=metadata.get("table-uuid")
+        settled=CommitOutcome.ACCEPTED, reply=reply, metadata_location=location, table_uuid=uuid_of(metadata)
     )
 
 
-def parse_table(answered: Answered) -> tuple[str, dict[str, Any]] | None:
+def parse_table(answered: Answered, *, is_view: bool = False) -> tuple[str, dict[str, Any]] | None:
     """
-    Return (metadata location, metadata) of a LoadTableResult or CommitTableResponse; None if it is not one.
+    Return (metadata location, metadata) of a LoadTableResult or CommitTableResponse, of a view of a LoadViewResult;
+    None if it is not one.
     """
     try:
         parsed = answered.parsed()
     except FormatError:
         return None
     location, metadata = parsed.get("metadata-location"), parsed.get("metadata")
-    if not isinstance(metadata, dict) or not _is_name(metadata.get("table-uuid"), length_max=UUID_LENGTH_MAX):
+    uuid_name = "view-uuid" if is_view else "table-uuid"
+    if not isinstance(metadata, dict) or not _is_name(metadata.get(uuid_name), length_max=UUID_LENGTH_MAX):
         return None
     return (location, metadata) if _is_name(location, length_max=LOCATION_LENGTH_MAX) else None
 

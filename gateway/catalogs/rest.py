@@ -47,6 +47,8 @@ from ledger.format.json_object import parse_object
 
 NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
+_COMMITS: Final = frozenset({Operation.TABLE_COMMIT, Operation.VIEW_REPLACE})
+_WITHOUT_BODY: Final = frozenset({Operation.TABLE_DROP, Operation.VIEW_DROP, Operation.NAMESPACE_DROP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +75,9 @@ class RestCatalog:
         """
         if target.name is None:
             return await self._load_namespace(target)
-        answered = await self._get(await self._table(target))
+        answered = await self._get(await self._named(target))
         if answered is not None:
-            table = parse_table(answered)
+            table = parse_table(answered, is_view=target.is_view)
             if table is None:
                 raise self.upstream.unavailable(answered)
             # Read only from here on: its requirements, its updates and its policies share what was made of it.
@@ -92,7 +94,7 @@ class RestCatalog:
             raise self.upstream.unavailable(answered)
         return Loaded(namespace_exists=True, properties=properties)
 
-    async def show_table(
+    async def show(
         self,
         target: Target,
         snapshots: Snapshots,
@@ -101,32 +103,34 @@ class RestCatalog:
         held: Collection[str] = (),  # noqa: ARG002 - nor entity tags that we gave
     ) -> Shown | None:
         """
-        Return the upstream's own answer, without anything that bypasses the gateway; None if there is no such table.
+        Return the upstream's own answer, without anything that bypasses the gateway; None if there is no such table or
+        view.
 
         Raises as `load`.
         """
-        query = "" if snapshots is Snapshots.ALL else f"?snapshots={snapshots}"
-        answered = await self._get(f"{await self._table(target)}{query}")
+        query = "" if snapshots is Snapshots.ALL or target.is_view else f"?snapshots={snapshots}"
+        answered = await self._get(f"{await self._named(target)}{query}")
         if answered is None:
             return None
-        if parse_table(answered) is None:
+        if parse_table(answered, is_view=target.is_view) is None:
             raise self.upstream.unavailable(answered)
         return Shown(await off_loop(self.show_answer, len(answered.body), answered))
 
-    async def has_table(self, target: Target, *, row: TableRow | None = None) -> bool:
-        """Return whether the upstream shows the table; its own check for existence is not used. Raises as `load`."""
-        return await self.show_table(target, Snapshots.REFS, row=row) is not None
+    async def has(self, target: Target, *, row: TableRow | None = None) -> bool:
+        """Return whether the upstream shows it; its own check for existence is not used. Raises as `load`."""
+        return await self.show(target, Snapshots.REFS, row=row) is not None
 
     async def configuration(self) -> Configuration:
         """Return the upstream's configuration, without anything that bypasses the gateway. Raises as `load`."""
         return (await self._endpoint()).configuration
 
     async def list_tables(
-        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self, namespace: tuple[str, ...], *, views: bool = False, page_token: str | None, page_size: int | None
     ) -> Page | None:
         """Return one page of the upstream's, with its own tokens. Raises as `load`."""
         query = _page_query(page_token, page_size)
-        answered = await self._get(f"{await self._namespace(namespace)}/tables{_query(query)}")
+        kind = "views" if views else "tables"
+        answered = await self._get(f"{await self._namespace(namespace)}/{kind}{_query(query)}")
         if answered is None:
             return None
         names = [_member(one, "name") for one in self._names(answered, "identifiers")]
@@ -150,11 +154,11 @@ class RestCatalog:
             raise self.upstream.unavailable(answered)
         return self._page(answered, names)
 
-    async def find_file(self, location: str) -> FoundFile:  # noqa: ARG002 - wherever it is
+    async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:  # noqa: ARG002 - wherever it is
         """Raise UnsupportedOperationError: what an upstream would register cannot be judged before it has."""
         raise UnsupportedOperationError(
-            f"catalog {self.upstream.alias}: tables can be registered in built-in catalogs only; register it at the "
-            "upstream"
+            f"catalog {self.upstream.alias}: tables and views can be registered in built-in catalogs only; register it "
+            "at the upstream"
         )
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:  # noqa: ARG002 - the upstream's
@@ -202,15 +206,15 @@ class RestCatalog:
         Raises:
             BadRequestError: if parsers could read the body differently.
         """
-        if not body or mutation.operation in {Operation.TABLE_DROP, Operation.NAMESPACE_DROP}:
+        if not body or mutation.operation in _WITHOUT_BODY:
             return Outgoing(mutation=mutation, body=b"", requirements=mutation.requirements)
         text = check_unambiguous(body)
-        if mutation.operation is not Operation.TABLE_COMMIT or loaded.metadata is None:
+        if mutation.operation not in _COMMITS or loaded.metadata is None:
             return Outgoing(mutation=mutation, body=body, requirements=mutation.requirements)
         pins = pins_of(loaded.metadata, mutation.updates, mutation.requirements)
         return Outgoing(
             mutation=mutation,
-            body=with_requirements(text, pins).encode() if pins else body,
+            body=with_requirements(text, pins, is_of_view=mutation.target.is_view).encode() if pins else body,
             requirements=(*mutation.requirements, *pins),
             pins=pins,
         )
@@ -229,14 +233,14 @@ class RestCatalog:
     async def _route(self, mutation: Mutation) -> tuple[str, str]:
         target = mutation.target
         match mutation.operation:
-            case Operation.TABLE_CREATE if mutation.create is not None:
-                return "POST", f"{await self._namespace(target.namespace)}/tables"
-            case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
-                return "POST", await self._table(target)
-            case Operation.TABLE_DROP:
-                return "DELETE", f"{await self._table(target)}{'?purgeRequested=true' if mutation.purge else ''}"
-            case Operation.TABLE_RENAME_FROM:
-                return "POST", f"{(await self._endpoint()).root}/tables/rename"
+            case Operation.TABLE_CREATE | Operation.VIEW_CREATE if mutation.create is not None:
+                return "POST", f"{await self._namespace(target.namespace)}/{target.kind}s"
+            case Operation.TABLE_CREATE | Operation.TABLE_COMMIT | Operation.VIEW_REPLACE:
+                return "POST", await self._named(target)
+            case Operation.TABLE_DROP | Operation.VIEW_DROP:
+                return "DELETE", f"{await self._named(target)}{'?purgeRequested=true' if mutation.purge else ''}"
+            case Operation.TABLE_RENAME_FROM | Operation.VIEW_RENAME_FROM:
+                return "POST", f"{(await self._endpoint()).root}/{target.kind}s/rename"
             case Operation.NAMESPACE_CREATE:
                 return "POST", f"{(await self._endpoint()).root}/namespaces"
             case Operation.NAMESPACE_UPDATE:
@@ -270,8 +274,9 @@ class RestCatalog:
         endpoint = await self._endpoint()
         return f"{endpoint.root}/namespaces/{endpoint.namespace(levels)}"
 
-    async def _table(self, target: Target) -> str:
-        return f"{await self._namespace(target.namespace)}/tables/{quote(target.name or '', safe='')}"
+    async def _named(self, target: Target) -> str:
+        """Return the URL of a table or a view."""
+        return f"{await self._namespace(target.namespace)}/{target.kind}s/{quote(target.name or '', safe='')}"
 
     async def _get(self, url: str) -> Answered | None:
         """Get an object; None if the upstream says, in an error of the protocol, that it does not exist."""

@@ -43,6 +43,8 @@ from projections.errors import SecretMissingError
 SECRET: Final = "secret:"  # noqa: S105 - the word before a secret's name, not one
 URI_OVERRIDES: Final = "uri-overrides"
 """The option with other URLs, separated by commas, that `/v1/config` may redirect to."""
+ENDPOINTS_MAX: Final = 1_000
+"""Endpoints that an upstream may say it has; the specification has 35."""
 REQUESTS_MAX: Final = 16
 """Concurrent requests to one upstream."""
 SEPARATOR_DEFAULT: Final = "%1F"
@@ -158,7 +160,9 @@ class Upstream:
             separator=separator,
             url=url,
             configuration=Configuration(
-                defaults=public_configuration(defaults, url), overrides=public_configuration(overrides, url)
+                defaults=public_configuration(defaults, url),
+                overrides=public_configuration(overrides, url),
+                endpoints=_endpoints(parsed.get("endpoints")),
             ),
         )
 
@@ -268,6 +272,13 @@ def uris_of(options: Mapping[str, str]) -> list[str]:
     Return the URLs in the option `uri-overrides`.
     """
     return [uri for text in options.get(URI_OVERRIDES, "").split(",") if (uri := text.strip().rstrip("/"))]
+
+
+def _endpoints(value: Any) -> frozenset[str] | None:
+    """What an upstream's `/v1/config` says that it has; None if it does not say."""
+    if not isinstance(value, list) or len(value) > ENDPOINTS_MAX:
+        return None
+    return frozenset(text for text in value if isinstance(text, str))
 
 
 def _texts(value: Any) -> dict[str, str]:

@@ -13,10 +13,12 @@ from gateway.catalogs.catalog import Catalog, Change, FoundFile, Loaded
 from gateway.errors import ConflictError, NotFoundError
 from gateway.identifiers import Target
 from gateway.metadata import TableExistsError, apply_updates, check_requirements, create_updates
+from gateway.metadata.views import apply_view_updates, check_view_requirements, create_view_updates
 from gateway.mutations import Mutation, Operation
 
 NO_SUCH_NAMESPACE = "NoSuchNamespaceException"
 NO_SUCH_TABLE = "NoSuchTableException"
+NO_SUCH_VIEW = "NoSuchViewException"
 ALREADY_EXISTS = "AlreadyExistsException"
 NOT_EMPTY = "NamespaceNotEmptyException"
 NOT_YET_KNOWN: Final = "unknown:"
@@ -40,13 +42,20 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
     match mutation.operation:
         case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
             return _table(mutation, loaded, catalog, now_ms=now_ms, random=random)
-        case Operation.TABLE_REGISTER:
+        case Operation.VIEW_CREATE | Operation.VIEW_REPLACE:
+            return _view(mutation, loaded, catalog, now_ms=now_ms, random=random)
+        case Operation.TABLE_REGISTER | Operation.VIEW_REGISTER:
             return _registered(mutation, loaded)
-        case Operation.TABLE_RENAME_FROM | Operation.TABLE_RENAME_TO:
+        case (
+            Operation.TABLE_RENAME_FROM
+            | Operation.TABLE_RENAME_TO
+            | Operation.VIEW_RENAME_FROM
+            | Operation.VIEW_RENAME_TO
+        ):
             return _renamed(mutation, loaded)
-        case Operation.TABLE_DROP | Operation.TABLE_UNREGISTER:
+        case Operation.TABLE_DROP | Operation.TABLE_UNREGISTER | Operation.VIEW_DROP:
             if loaded.metadata is None:
-                raise no_such_table(mutation.target)
+                raise nothing_there(mutation.target)
             return Change()
         case Operation.NAMESPACE_CREATE | Operation.NAMESPACE_UPDATE | Operation.NAMESPACE_DROP:
             return _namespace(mutation, loaded)
@@ -55,22 +64,24 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
 def _registered(mutation: Mutation, loaded: Loaded) -> Change:
     if not loaded.namespace_exists:
         raise no_such_namespace(mutation.target.namespace)
-    if loaded.metadata is not None:
-        raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS)
+    if loaded.metadata is not None or loaded.is_of_other_kind:
+        raise _exists(mutation.target, loaded)
     if (found := loaded.found) is None:
-        raise AssertionError("a table that does not exist is registered with a file")
+        raise AssertionError("what does not exist is registered with a file")
     return Change(metadata=found.metadata, found=found)
 
 
 def _renamed(mutation: Mutation, loaded: Loaded) -> Change:
-    """The table as it is, with the metadata file that it has, under the name that the mutation says."""
+    """The table or view as it is, with the metadata file that it has, under the name that the mutation says."""
     there, destination = loaded.there, mutation.destination or mutation.target
     if loaded.metadata is None:
-        raise no_such_table(mutation.target)
+        raise nothing_there(mutation.target)
     if there is None or not there.namespace_exists:
         raise no_such_namespace(destination.namespace)
-    if there.metadata is not None:
-        raise ConflictError(f"Table already exists: {destination.path}", kind=ALREADY_EXISTS)
+    if there.metadata is not None or there.is_of_other_kind:
+        kind = "View" if destination.is_view is not there.is_of_other_kind else "Table"
+        text = f"Cannot rename {mutation.target.path} to {destination.path}. {kind} already exists"
+        raise ConflictError(text, kind=ALREADY_EXISTS)
     location, sha256 = loaded.metadata_location or "", loaded.metadata_sha256 or ""
     # Nobody changes it: what is kept with it stays.
     metadata = loaded.metadata if isinstance(loaded.metadata, dict) else dict(loaded.metadata)
@@ -105,16 +116,18 @@ def changes_nothing(change: Change, loaded: Loaded) -> bool:
 
 def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:
     if loaded.metadata is None and mutation.operation is not Operation.TABLE_CREATE:
-        raise no_such_table(mutation.target)
+        raise nothing_there(mutation.target)
     if not loaded.namespace_exists:
         raise no_such_namespace(mutation.target.namespace)
+    if loaded.is_of_other_kind:
+        raise _exists(mutation.target, loaded)
     try:
         check_requirements(loaded.metadata, mutation.requirements)
     except TableExistsError as error:
         if mutation.create is None:
             raise
         # The engine sent a create, not a commit with assert-create: it expects a create's answer.
-        raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS) from error
+        raise _exists(mutation.target, loaded) from error
     if mutation.create is not None:
         new_uuid = str(UUID(bytes=random(16), version=4))
         metadata = _created(mutation, mutation.create, catalog, now_ms=now_ms, new_uuid=new_uuid)
@@ -134,13 +147,41 @@ def _created(
     return {**metadata, "location": birth.location or "", "table-uuid": birth.table_uuid or ""}
 
 
-def no_such_table(target: Target) -> NotFoundError:
+def _view(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:
+    if mutation.create is None:
+        if loaded.metadata is None:
+            raise nothing_there(mutation.target)
+        check_view_requirements(loaded.metadata, mutation.requirements)
+        return Change(metadata=apply_view_updates(loaded.metadata, mutation.updates, now_ms=now_ms))
+    if not loaded.namespace_exists:
+        raise no_such_namespace(mutation.target.namespace)
+    if loaded.metadata is not None or loaded.is_of_other_kind:
+        raise _exists(mutation.target, loaded)
+    new_uuid = str(UUID(bytes=random(16), version=4))
+    birth = catalog.birth(mutation.target, location=mutation.create.get("location"), table_uuid=new_uuid)
+    location, view_uuid = birth.location or NOT_YET_KNOWN, birth.table_uuid or new_uuid
+    updates = create_view_updates(mutation.create, view_uuid=view_uuid, location=location)
+    metadata = apply_view_updates(None, updates, now_ms=now_ms)
+    return Change(metadata={**metadata, "location": birth.location or "", "view-uuid": birth.table_uuid or ""})
+
+
+def _exists(target: Target, loaded: Loaded) -> ConflictError:
+    """Return the error for a name that is taken, with the reference implementation's text."""
+    if loaded.is_of_other_kind:
+        other = "Table" if target.is_view else "View"
+        return ConflictError(f"{other} with same name already exists: {target.path}", kind=ALREADY_EXISTS)
+    return ConflictError(f"{target.kind.capitalize()} already exists: {target.path}", kind=ALREADY_EXISTS)
+
+
+def nothing_there(target: Target) -> NotFoundError:
     """
-    Return the error for a table that does not exist, with the reference implementation's text.
+    Return the error for a table or a view that does not exist, with the reference implementation's text.
 
     It is the same whether or not the namespace exists: engines load `db.t.snapshots` as a table of a namespace `db.t`,
     and only after this error look for a metadata table of `db.t`.
     """
+    if target.is_view:
+        return NotFoundError(f"View does not exist: {target.path}", kind=NO_SUCH_VIEW)
     return NotFoundError(f"Table does not exist: {target.path}", kind=NO_SUCH_TABLE)
 
 

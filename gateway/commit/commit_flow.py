@@ -288,10 +288,12 @@ class Flow:
         return Feasible(loaded=loaded, change=planned)
 
     async def _load_more(self, loaded: Loaded) -> Loaded:
-        """What only to register and to rename need: the file of a new table, the new name of one that is there."""
-        mutation, is_there = self.requested.mutation, loaded.metadata is not None
+        """What only to register and to rename need: the file of what is new, the new name of what is there."""
+        mutation = self.requested.mutation
+        is_there = loaded.metadata is not None or loaded.is_of_other_kind
         if mutation.registered is not None and loaded.namespace_exists and not is_there:
-            return replace(loaded, found=await self.catalog.find_file(mutation.registered))
+            found = await self.catalog.find_file(mutation.registered, is_view=mutation.target.is_view)
+            return replace(loaded, found=found)
         if mutation.destination is not None and is_there:
             return replace(loaded, there=await self.catalog.load(mutation.destination))
         return loaded

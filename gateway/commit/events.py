@@ -25,9 +25,9 @@ from gateway.catalogs.table_places import PLACES, format_places
 from gateway.commit.judgement import Judgement
 from gateway.commit.open_decisions import FORWARD, Forwarding
 from gateway.identity import Principal
-from gateway.metadata import added_snapshot_ids
+from gateway.metadata import added_snapshot_ids, uuid_of
 from gateway.metadata.files import Written
-from gateway.mutations import Mutation, Operation
+from gateway.mutations import RENAMES_TO, Mutation
 from ledger.format import canonical
 from ledger.format.event import Event, Part, PreparedEvent, prepare
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
@@ -152,7 +152,7 @@ def settled_by_reply(
     The digest of the metadata file is unknown: the file is the upstream's, and is not read here. The answer to a rename
     does not name the file; it stays the same.
     """
-    renamed = outcome.settled is CommitOutcome.ACCEPTED and requested.mutation.operation is Operation.TABLE_RENAME_TO
+    renamed = outcome.settled is CommitOutcome.ACCEPTED and requested.mutation.operation in RENAMES_TO
     data = CommitSettled(
         decision=str(decision),
         evidence=OutcomeEvidence.ANSWER,
@@ -183,9 +183,9 @@ def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) ->
 
 def base_of(mutation: Mutation, loaded: Loaded) -> str | None:
     """
-    Return where the metadata is that a request is judged against: under its new name, a renamed table has none yet.
+    Return where the metadata is that a request is judged against: what is renamed has none yet under its new name.
     """
-    return None if mutation.operation is Operation.TABLE_RENAME_TO else loaded.metadata_location
+    return None if mutation.operation in RENAMES_TO else loaded.metadata_location
 
 
 def _snapshots(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
@@ -217,7 +217,7 @@ def inputs(requested: Requested, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX)
 
 def table_uuid(loaded: Loaded, change: Change | None) -> str | None:
     """
-    Return the uuid of the table that a request is about; None for a namespace, or while it is not known.
+    Return the uuid of the table or view that a request is about; None for a namespace, or while it is not known.
     """
     metadata = (change.metadata if change else None) or loaded.metadata
-    return (str(metadata.get("table-uuid") or "") or None) if metadata else None
+    return (uuid_of(metadata) or None) if metadata else None

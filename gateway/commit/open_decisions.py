@@ -22,6 +22,7 @@ from gateway.catalogs.catalog import Change
 from gateway.errors import BadRequestError
 from gateway.identifiers import Target
 from gateway.metadata import Requirement
+from gateway.mutations import Operation
 from ledger.format import canonical
 from ledger.format.guards import GuardCall
 from ledger.store.queries import load_queries
@@ -32,8 +33,8 @@ FORWARD: Final = "forward"
 REQUIREMENTS_SIZE_BYTES_MAX: Final = 128 * 1024
 
 _QUERIES = load_queries("gateway", "open_decisions.sql")
-_VOLATILE: Final = ("last-updated-ms", "metadata-log", "snapshot-log", "metadata-file")
-"""Members of metadata that describe how and when it was written, not the table."""
+_VOLATILE: Final = ("last-updated-ms", "metadata-log", "snapshot-log", "metadata-file", "version-log")
+"""Members of metadata that describe how and when it was written, not the table or view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +144,8 @@ def state_digest(change: Change) -> str | None:
     """
     Return the SHA-256 (hex) of the state of a target after a change, to compare with the state found later.
 
-    Only members of the metadata that describe the table count: no times, no logs, nothing null or empty. None for a
-    target that is gone.
+    Only members of the metadata that describe the table or view count: no times, no logs, nothing null or empty. None
+    for a target that is gone.
     """
     state: Mapping[str, Any] | None = change.properties
     if change.metadata is not None:
@@ -178,7 +179,7 @@ def parse_open_decision(row: tuple[Any, ...]) -> OpenDecision:
         decision=decision,
         key=key,
         operation=operation,
-        target=Target(alias=alias, namespace=tuple(namespace), name=name),
+        target=Target(alias=alias, namespace=tuple(namespace), name=name, is_view=Operation(operation).is_of_view),
         base=base,
         table_uuid=table_uuid,
         snapshots=tuple(snapshots),

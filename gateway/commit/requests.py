@@ -19,6 +19,9 @@ CONTENT_LENGTH_DIGITS_MAX: Final = 18
 COMMIT_BODY_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 NAMESPACE_BODY_SIZE_BYTES_MAX: Final = 512 * 1024
 """The record keeps a namespace's properties completely: its row is replayed from there."""
+_WITH_METADATA: Final = frozenset(
+    {Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.VIEW_CREATE, Operation.VIEW_REPLACE}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ class Request:
     @property
     def body_size_bytes_max(self) -> int:
         """Return the cap on this operation's body."""
-        if self.operation in {Operation.TABLE_CREATE, Operation.TABLE_COMMIT}:
+        if self.operation in _WITH_METADATA:
             return COMMIT_BODY_SIZE_BYTES_MAX
         return NAMESPACE_BODY_SIZE_BYTES_MAX
 
@@ -56,10 +59,11 @@ class Request:
         Raises:
             BadRequestError: if a segment is not a name.
         """
-        return parse_target(self.alias_segment, self.namespace_segment, self.name_segment)
+        is_view = self.operation.is_of_view and self.name_segment is not None
+        return parse_target(self.alias_segment, self.namespace_segment, self.name_segment, is_view=is_view)
 
     def table(self) -> Target | None:
-        """Return the table that the path names; None if it names none, or is malformed (`target` says how)."""
+        """Return the table or view that the path names; None if it names none, or is malformed (`target` says how)."""
         if self.name_segment is None:
             return None
         with suppress(BadRequestError):

@@ -72,18 +72,21 @@ class Question:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointer:
     """
-    A table's pointer: location and SHA-256 (hex) of its metadata, and the digests of its places (None: the log has not
-    told them).
+    A table's or view's pointer: location and SHA-256 (hex) of its metadata, and the digests of its places (None: the
+    log has not told them).
     """
 
     metadata_location: str
     metadata_sha256: str
     places: Sequence[bytes] | None
+    is_view: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A table in the database: whether its namespace exists, and its pointer (None: there is no such table)."""
+    """
+    A name in the database, of a table or a view: whether its namespace exists, and its pointer (None: it is free).
+    """
 
     namespace_exists: bool
     pointer: Pointer | None
@@ -190,12 +193,15 @@ def _number(value: BinaryValue) -> int:
     return parse_int(value)
 
 
-def _row(exists: BinaryValue, location: BinaryValue, digest: BinaryValue, places: BinaryValue) -> TableRow:
+def _row(
+    exists: BinaryValue, location: BinaryValue, digest: BinaryValue, places: BinaryValue, is_view: BinaryValue
+) -> TableRow:
     pointer = None
     if location is not None and digest is not None:
         pointer = Pointer(
             metadata_location=location.decode(),
             metadata_sha256=digest.decode(),
             places=None if places is None else parse_bytea_array(places),
+            is_view=is_view == _TRUE,
         )
     return TableRow(namespace_exists=exists == _TRUE, pointer=pointer)

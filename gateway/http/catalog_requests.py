@@ -24,7 +24,7 @@ from gateway.commit.transaction import commit_transaction
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
-from gateway.http.operations import endpoints as offered
+from gateway.http.operations import endpoints_of
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
@@ -48,7 +48,7 @@ async def config(asked: Asked) -> Answer:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
     found = await reads.configuration(asked.gateway, arrived, alias, onward(asked))
-    endpoints = offered(arrived.state.catalogs[alias].kind)
+    endpoints = endpoints_of(arrived.state.catalogs[alias].kind, found.endpoints)
     overrides = {**found.overrides, "prefix": f"iceberg/{alias}"}
     body = {"defaults": dict(found.defaults), "overrides": overrides, "endpoints": endpoints}
     return json_answer(orjson.dumps(body))
@@ -64,7 +64,18 @@ async def load_table(asked: Asked, alias: str, namespace: str, table: str) -> An
         if requested not in _SNAPSHOTS:
             raise BadRequestError(f"expected 'all' or 'refs', found {requested!r:.40}", field="snapshots")
         snapshots = _SNAPSHOTS[requested]
-    shown = await found.show_table(snapshots, held=held_tags(asked.whole_header(b"if-none-match")))
+    return await _shown(asked, found, snapshots)
+
+
+async def load_view(asked: Asked, alias: str, namespace: str, view: str) -> Answer:
+    """
+    Answer with a view's metadata, or 304 if the engine has it.
+    """
+    return await _shown(asked, await reader(asked, "load", alias, namespace, view, is_view=True), _ALL_SNAPSHOTS)
+
+
+async def _shown(asked: Asked, found: reads.Reader, snapshots: Snapshots) -> Answer:
+    shown = await found.show(snapshots, held=held_tags(asked.whole_header(b"if-none-match")))
     if shown.body is None:
         return Answer(304, ((b"etag", (shown.etag or "").encode()),))
     return json_answer(shown.body, shown.etag)
@@ -74,7 +85,7 @@ async def table_exists(asked: Asked, alias: str, namespace: str, table: str) -> 
     """
     Answer 204 if the table exists.
     """
-    await (await reader(asked, "exists", alias, namespace, table)).check_table()
+    await (await reader(asked, "exists", alias, namespace, table)).check_exists()
     return NO_CONTENT
 
 
@@ -87,45 +98,52 @@ async def commit_table(asked: Asked, alias: str, namespace: str, table: str) -> 
 
 def table_answer(changed: Changed) -> Answer:
     """
-    Return the answer to a commit or create: the table as it is loaded from now on, with its entity tag.
+    Return the answer to a commit or create: the table or view as it is loaded from now on, with its entity tag.
     """
     shown = changed.shown or Shown(None)
     return json_answer(shown.body or b"", shown.etag)
 
 
 async def reader(
-    asked: Asked, verb: str, alias: str, namespace: str | None = None, table: str | None = None
+    asked: Asked,
+    verb: str,
+    alias: str,
+    namespace: str | None = None,
+    name: str | None = None,
+    *,
+    is_view: bool = False,
 ) -> reads.Reader:
     """
-    Return the reader of the target that a path names: without a namespace, of the `parent` in the query.
+    Return the reader of the target that a path names, `name` being a table's or a view's: without a namespace, of the
+    `parent` in the query.
 
     Raises:
         GatewayError: as `reads.permit`, or if credentials or names are not valid.
     """
     authenticator, credential = asked.gateway.authenticator, asked.credential()
     try:
-        target = _target(asked, alias, namespace, table)
+        target = _target(asked, alias, namespace, name, is_view=is_view)
     except BadRequestError:
         await authenticator.authenticate(credential)  # first: a stranger learns nothing else
         raise
-    arrived = await authenticator.arrive(credential, None if table is None else target)
+    arrived = await authenticator.arrive(credential, None if name is None else target)
     view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
     return await reads.permit(asked.gateway, arrived, target, verb=verb, request=view, onward=onward(asked))
 
 
-def _target(asked: Asked, alias: str, namespace: str | None, table: str | None) -> Target:
+def _target(asked: Asked, alias: str, namespace: str | None, name: str | None, *, is_view: bool) -> Target:
     if namespace is None:
         return Target(alias=parse_alias(alias), namespace=reads.parse_parent(asked.parameter("parent")))
-    return parse_target(alias, namespace, table)
+    return parse_target(alias, namespace, name, is_view=is_view)
 
 
 async def change(
-    asked: Asked, operation: Operation, alias: str, namespace: str | None = None, table: str | None = None
+    asked: Asked, operation: Operation, alias: str, namespace: str | None = None, name: str | None = None
 ) -> Changed:
     """
     Take a mutation through the commit flow.
     """
-    mutating = _mutating(asked, operation, alias, namespace, table)
+    mutating = _mutating(asked, operation, alias, namespace, name)
     with asked.measures.commit(operation) as done:
         return await commit(mutating, asked.gateway, done)
 
@@ -139,7 +157,7 @@ async def commit_several(asked: Asked, alias: str) -> None:
         await commit_transaction(mutating, asked.gateway, done)
 
 
-def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | None, table: str | None) -> Mutating:
+def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | None, name: str | None) -> Mutating:
     return Mutating(
         operation=operation,
         method=asked.method,
@@ -148,7 +166,7 @@ def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | N
         client=client_of(asked),
         alias_segment=alias,
         namespace_segment=namespace,
-        name_segment=table,
+        name_segment=name,
         purge=(asked.parameter("purgeRequested") or "").lower() == "true",
         content_length=parse_content_length(asked.header(b"content-length")),
         chunks=asked.chunks(),

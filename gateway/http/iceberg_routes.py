@@ -112,8 +112,12 @@ async def update_namespace(request: Request, alias: str, namespace: str) -> Resp
 @serves("listTables")
 async def list_tables(request: Request, alias: str, namespace: str) -> Response:
     """List the tables of a namespace."""
+    return await _listed(request, alias, namespace, views=False)
+
+
+async def _listed(request: Request, alias: str, namespace: str, *, views: bool) -> Response:
     found = await reader(_asked(request), "list", alias, namespace)
-    page = await found.list_tables(**_page(request))
+    page = await found.list_tables(views=views, **_page(request))
     identifiers = [{"namespace": found.target.namespace, "name": name} for name in page.names]
     return _json(_paged({"identifiers": identifiers}, page))
 
@@ -173,6 +177,57 @@ async def rename_table(request: Request, alias: str) -> Response:
 async def commit_several(request: Request, alias: str) -> Response:
     """Commit updates to several tables at once."""
     await catalog_requests.commit_several(_asked(request), alias)
+    return Response(status_code=204)
+
+
+@serves("listViews")
+async def list_views(request: Request, alias: str, namespace: str) -> Response:
+    """List the views of a namespace."""
+    return await _listed(request, alias, namespace, views=True)
+
+
+@serves("createView")
+async def create_view(request: Request, alias: str, namespace: str) -> Response:
+    """Create a view."""
+    return _response(table_answer(await change(_asked(request), Operation.VIEW_CREATE, alias, namespace)))
+
+
+@serves("registerView")
+async def register_view(request: Request, alias: str, namespace: str) -> Response:
+    """Begin a view with a metadata file that is there."""
+    return _response(table_answer(await change(_asked(request), Operation.VIEW_REGISTER, alias, namespace)))
+
+
+@serves("loadView")
+async def load_view(request: Request, alias: str, namespace: str, view: str) -> Response:
+    """Load a view's metadata."""
+    return _response(await catalog_requests.load_view(_asked(request), alias, namespace, view))
+
+
+@serves("viewExists")
+async def view_exists(request: Request, alias: str, namespace: str, view: str) -> Response:
+    """Answer 204 if the view exists."""
+    await (await reader(_asked(request), "exists", alias, namespace, view, is_view=True)).check_exists()
+    return Response(status_code=204)
+
+
+@serves("replaceView")
+async def replace_view(request: Request, alias: str, namespace: str, view: str) -> Response:
+    """Commit updates to a view."""
+    return _response(table_answer(await change(_asked(request), Operation.VIEW_REPLACE, alias, namespace, view)))
+
+
+@serves("dropView")
+async def drop_view(request: Request, alias: str, namespace: str, view: str) -> Response:
+    """Drop a view; its metadata files stay."""
+    await change(_asked(request), Operation.VIEW_DROP, alias, namespace, view)
+    return Response(status_code=204)
+
+
+@serves("renameView")
+async def rename_view(request: Request, alias: str) -> Response:
+    """Give a view another name, perhaps in another namespace."""
+    await change(_asked(request), Operation.VIEW_RENAME_FROM, alias)
     return Response(status_code=204)
 
 

@@ -8,7 +8,7 @@ kind offers. One that no kind offers has no route.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -105,14 +105,14 @@ OPERATIONS: Final = (
     _reads("cancelPlanning", "DELETE", f"{TABLE}/plan/{{plan-id}}", "table.load", kinds=NONE, takes_key=True),
     _reads("fetchScanTasks", "POST", f"{TABLE}/tasks", "table.load", kinds=NONE, takes_key=True),
     # Views
-    _reads("listViews", "GET", f"{NAMESPACE}/views", "namespace.list", kinds=NONE),
-    _changes("createView", "POST", f"{NAMESPACE}/views", "view.create", kinds=NONE, takes_key=False),
-    _changes("registerView", "POST", f"{NAMESPACE}/register-view", "view.register", kinds=NONE),
-    _reads("loadView", "GET", VIEW, "view.load", kinds=NONE),
-    _reads("viewExists", "HEAD", VIEW, "view.exists", kinds=NONE),
-    _changes("replaceView", "POST", VIEW, "view.replace", kinds=NONE),
-    _changes("dropView", "DELETE", VIEW, "view.drop", kinds=NONE),
-    _changes("renameView", "POST", f"{PREFIX}/views/rename", "view.rename_from", "view.rename_to", kinds=NONE),
+    _reads("listViews", "GET", f"{NAMESPACE}/views", "namespace.list"),
+    _changes("createView", "POST", f"{NAMESPACE}/views", "view.create", takes_key=False),
+    _changes("registerView", "POST", f"{NAMESPACE}/register-view", "view.register", kinds=frozenset({BUILTIN})),
+    _reads("loadView", "GET", VIEW, "view.load"),
+    _reads("viewExists", "HEAD", VIEW, "view.exists"),
+    _changes("replaceView", "POST", VIEW, "view.replace"),
+    _changes("dropView", "DELETE", VIEW, "view.drop"),
+    _changes("renameView", "POST", f"{PREFIX}/views/rename", "view.rename_from", "view.rename_to"),
     # Functions
     _reads("listFunctions", "GET", f"{NAMESPACE}/functions", "namespace.list", kinds=NONE),
     _reads("loadFunction", "GET", f"{NAMESPACE}/functions/{{function}}", kinds=NONE),
@@ -121,9 +121,35 @@ OPERATIONS: Final = (
 BY_ID: Final = {operation.id: operation for operation in OPERATIONS}
 
 
+_NEEDS: Final = {
+    BY_ID[checked].endpoint: BY_ID[loaded].endpoint
+    for checked, loaded in (
+        ("namespaceExists", "loadNamespaceMetadata"),
+        ("tableExists", "loadTable"),
+        ("viewExists", "loadView"),
+    )
+}
+"""What a foreign catalog is asked instead, to find out whether something exists."""
+
+
 @cache
 def endpoints(kind: str) -> tuple[str, ...]:
     """
     Return what `/v1/config` advertises for a catalog of this kind, sorted; not itself, which engines have used then.
     """
     return tuple(sorted(each.endpoint for each in OPERATIONS if kind in each.kinds and each.path.startswith(PREFIX)))
+
+
+def endpoints_of(kind: str, upstream: Collection[str] | None) -> Sequence[str]:
+    """
+    Return what `/v1/config` advertises for a catalog, sorted: what its kind offers, if `upstream`, the endpoints that a
+    foreign catalog advertises, has it.
+
+    One that does not say what it has is taken for one without views, as clients take it.
+    """
+    offered = endpoints(kind)
+    if kind == BUILTIN:
+        return offered
+    if upstream is None:
+        return [each for each in offered if "/views" not in each and "register-view" not in each]
+    return [each for each in offered if _NEEDS.get(each, each) in upstream]

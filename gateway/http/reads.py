@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Reads of namespaces and tables: list, load, exists. Access rules judge them; policies do not.
+Reads of namespaces, tables and views: list, load, exists. Access rules judge them; policies do not.
 
 A refused read is counted and recorded within bounds (`commit/refusals.py`). Whether an object exists is answered only
 after access was permitted.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gateway.catalogs.catalog import Catalog, Configuration, Page, Shown, Snapshots
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.registry import no_such_catalog
-from gateway.commit.changes import no_such_namespace, no_such_table
+from gateway.commit.changes import no_such_namespace, nothing_there
 from gateway.commit.gateway import Gateway
 from gateway.errors import BadRequestError
 from gateway.fresh import TableRow
@@ -26,34 +26,34 @@ from gateway.policy.variables import RequestView
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """
-    One caller, permitted to do one thing to one target of one catalog; `row` is the table's row if it was read already.
+    One caller, permitted to do one thing to one target of one catalog; `row` is its row if it was read already.
     """
 
     catalog: Catalog
     target: Target
     row: TableRow | None
 
-    async def show_table(self, snapshots: Snapshots, *, held: Collection[str] = ()) -> Shown:
+    async def show(self, snapshots: Snapshots = Snapshots.ALL, *, held: Collection[str] = ()) -> Shown:
         """
-        Return the table as engines see it; the engine has the answers with the entity tags in `held`.
+        Return the table or view as engines see it; the engine has the answers with the entity tags in `held`.
 
         Raises:
-            NotFoundError: if there is no such table.
+            NotFoundError: if there is none.
         """
-        shown = await self.catalog.show_table(self.target, snapshots, row=self.row, held=held)
+        shown = await self.catalog.show(self.target, snapshots, row=self.row, held=held)
         if shown is None:
-            raise no_such_table(self.target)
+            raise nothing_there(self.target)
         return shown
 
-    async def check_table(self) -> None:
+    async def check_exists(self) -> None:
         """
-        Check that the table exists.
+        Check that the table or view exists.
 
         Raises:
-            NotFoundError: if there is no such table.
+            NotFoundError: if there is none.
         """
-        if not await self.catalog.has_table(self.target, row=self.row):
-            raise no_such_table(self.target)
+        if not await self.catalog.has(self.target, row=self.row):
+            raise nothing_there(self.target)
 
     async def load_namespace(self) -> Mapping[str, str]:
         """
@@ -67,15 +67,17 @@ class Reader:
             raise no_such_namespace(self.target.namespace)
         return loaded.properties
 
-    async def list_tables(self, *, page_token: str | None, page_size: int | None) -> Page:
+    async def list_tables(self, *, views: bool = False, page_token: str | None, page_size: int | None) -> Page:
         """
-        Return one page of the namespace's tables; all of them if no token was given (REST specification, paging).
+        Return one page of the namespace's tables, or of its views; all of them if no token was given (REST
+        specification, paging).
 
         Raises:
             NotFoundError: if there is no such namespace.
             BadRequestError: if the token is not one of the catalog's.
         """
-        page = await self.catalog.list_tables(self.target.namespace, page_token=page_token, page_size=page_size)
+        namespace = self.target.namespace
+        page = await self.catalog.list_tables(namespace, views=views, page_token=page_token, page_size=page_size)
         if page is None:
             raise no_such_namespace(self.target.namespace)
         return page

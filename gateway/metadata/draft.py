@@ -221,9 +221,9 @@ class Draft:
 
 class TableMetadata(dict[str, Any]):
     """
-    Metadata of a table that nobody changes any more. `opened` is its draft once it was opened, to be copied. `derived`
-    is what others have made of it, by their names for that. Neither refers to the metadata itself: what is not used any
-    more is freed at once.
+    Metadata of a table or a view that nobody changes any more. `opened` is a table's draft once it was opened, to be
+    copied. `derived` is what others have made of it, by their names for that. Neither refers to the metadata itself:
+    what is not used any more is freed at once.
     """
 
     __slots__ = ("derived", "opened")
@@ -232,6 +232,11 @@ class TableMetadata(dict[str, Any]):
         super().__init__(members)
         self.opened = opened
         self.derived: dict[str, object] = {}
+
+
+def uuid_of(metadata: Metadata) -> str:
+    """Return the uuid of a table or a view; an empty text if it has none."""
+    return str(metadata.get("table-uuid") or metadata.get("view-uuid") or "")
 
 
 def empty_draft(format_version: int) -> Draft:

@@ -27,5 +27,11 @@ class InvalidUpdateError(BadRequestError):
         super().__init__(message[:_TEXT_CHARS_MAX])
 
 
+class IllegalArgumentError(InvalidUpdateError):
+    """What the reference implementation refuses as an argument of its own functions: clients expect that class."""
+
+    kind = "IllegalArgumentException"
+
+
 class CorruptMetadataError(GatewayError):
     """The metadata a table has now is not table metadata: no request can be judged against it."""

@@ -118,7 +118,9 @@ def _add_sort_order(update: JsonObject, at: str) -> None:
     update["sort-order"] = parse_order(update.get("sort-order"), f"{at}.sort-order")
 
 
-def _choose(member: str) -> Callable[[JsonObject, str], None]:
+def choose(member: str) -> Callable[[JsonObject, str], None]:
+    """Return the parser of an update that chooses a definition by its id, or by -1 the one that was added last."""
+
     def parse(update: JsonObject, at: str) -> None:
         read_int(update, member, at, least=_LAST_ADDED, most=INT32_MAX)
 
@@ -249,13 +251,13 @@ UPDATES: Final[Mapping[str, Callable[[JsonObject, str], None]]] = {
     "add-encryption-key": _add_encryption_key,
     "remove-encryption-key": _remove_encryption_key,
     "add-schema": _add_schema,
-    "set-current-schema": _choose("schema-id"),
+    "set-current-schema": choose("schema-id"),
     "remove-schemas": _ids("schema-ids"),
     "add-spec": _add_spec,
-    "set-default-spec": _choose("spec-id"),
+    "set-default-spec": choose("spec-id"),
     "remove-partition-specs": _ids("spec-ids"),
     "add-sort-order": _add_sort_order,
-    "set-default-sort-order": _choose("sort-order-id"),
+    "set-default-sort-order": choose("sort-order-id"),
     "add-snapshot": _add_snapshot,
     "set-snapshot-ref": _set_snapshot_ref,
     "remove-snapshot-ref": _of_ref,

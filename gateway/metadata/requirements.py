@@ -44,7 +44,7 @@ def parse_requirements(raw: object, at: str = "requirements") -> list[Requiremen
     """
     check_bounds(raw, at)
     items = as_list(raw, at, count_max=REQUIREMENTS_MAX)
-    requirements: list[Requirement] = [_parse_requirement(item, f"{at}[{index}]") for index, item in enumerate(items)]
+    requirements: list[Requirement] = [parse_requirement(item, f"{at}[{index}]") for index, item in enumerate(items)]
     kinds = {requirement["type"] for requirement in requirements}
     if "assert-create" in kinds and len(kinds) > 1:
         others = ", ".join(sorted(kinds - {"assert-create"}))
@@ -52,7 +52,8 @@ def parse_requirements(raw: object, at: str = "requirements") -> list[Requiremen
     return requirements
 
 
-def _parse_requirement(value: object, at: str) -> JsonObject:
+def parse_requirement(value: object, at: str) -> JsonObject:
+    """Return one requirement, of a table or a view, checked. Raises as `parse_requirements`."""
     requirement = dict(as_object(value, at))
     kind = requirement["type"] = read_text(requirement, "type", at).lower()
     match kind:

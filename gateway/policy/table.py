@@ -89,6 +89,7 @@ def _fields_of(metadata: Metadata | None, before: _Fields | None) -> _Fields:
         "properties": _texts(known, "properties"),
         "refs": _refs(known),
         "snapshot": snapshot_of(_current_snapshot(known)),
+        "queries": _queries(known),
     }
     return _Fields(members=members, schema=schema, names=names)
 
@@ -144,13 +145,24 @@ def _current_schema(metadata: Metadata) -> Metadata:
     schemas = _by_id(metadata, "schemas", "schema-id")
     current = _id(metadata, "current-schema-id")
     if "versions" in metadata:
-        version = _one_of(_by_id(metadata, "versions", "version-id"), _id(metadata, "current-version-id"), "versions")
-        current = _id(version, "schema-id")
+        current = _id(_current_version(metadata), "schema-id")
     if schemas and current is not None:
         return _one_of(schemas, current, "current-schema-id")
     if schemas and "schema" not in metadata:
         raise UnreadableMetadataError("current-schema-id: expected one of the schemas, found none")
     return _map(metadata, "schema")
+
+
+def _current_version(metadata: Metadata) -> Metadata:
+    return _one_of(_by_id(metadata, "versions", "version-id"), _id(metadata, "current-version-id"), "versions")
+
+
+def _queries(metadata: Metadata) -> dict[str, Json]:
+    """Return what a view queries: its SQL by dialect, in lower case; a table has none."""
+    if "versions" not in metadata:
+        return {}
+    representations = _maps(_current_version(metadata), "representations")
+    return {_text(each, "dialect").lower(): _text(each, "sql") for each in representations}
 
 
 def _current_partition_fields(metadata: Metadata) -> Sequence[Metadata]:

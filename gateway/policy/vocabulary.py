@@ -29,6 +29,7 @@ _TABLE: Final[Fields] = {
     "properties": None,
     "refs": None,
     "snapshot": {"id": None, "operation": None, "summary": None},
+    "queries": None,
 }
 
 _VARIABLES: Final[Mapping[str, Fields]] = {

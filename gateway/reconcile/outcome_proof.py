@@ -22,8 +22,9 @@ from uuid import UUID
 from gateway.catalogs.catalog import Change, Loaded
 from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.errors import GatewayError, RequirementFailedError
-from gateway.metadata import apply_updates, check_requirements, create_updates
-from gateway.mutations import Operation
+from gateway.metadata import apply_updates, check_requirements, create_updates, uuid_of
+from gateway.metadata.views import apply_view_updates, check_view_metadata, create_view_updates
+from gateway.mutations import RENAMES_TO, Operation
 from ledger.format.events import CommitOutcome, OutcomeEvidence
 
 
@@ -62,9 +63,12 @@ def prove(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """
     if found.metadata is not None:
         try:
-            check_requirements(found.metadata, ())
+            if decision.target.is_view:
+                check_view_metadata(found.metadata)
+            else:
+                check_requirements(found.metadata, ())
         except GatewayError:
-            return CommitOutcome.UNKNOWN  # what was found is not a table's metadata: it proves nothing
+            return CommitOutcome.UNKNOWN  # what was found is no such metadata: it proves nothing
     outcome = _outcome(decision, found, known)
     if outcome is CommitOutcome.ACCEPTED and any(_may_have_made(each, decision) for each in known.in_flight):
         return CommitOutcome.UNKNOWN  # the change may be the result of another decision that is not settled yet
@@ -80,13 +84,18 @@ def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
     match operation:
         case Operation.TABLE_COMMIT if decision.snapshots:
             return _snapshots_added(decision, found, known)
-        case Operation.TABLE_COMMIT:
+        case Operation.TABLE_COMMIT | Operation.VIEW_REPLACE:
             return _changed(decision, found, known)
-        case Operation.TABLE_CREATE:
+        case Operation.TABLE_CREATE | Operation.VIEW_CREATE:
             return _created(decision, found, known)
-        case Operation.TABLE_DROP:
+        case Operation.TABLE_DROP | Operation.VIEW_DROP:
             return _dropped(decision, found, known)
-        case Operation.TABLE_RENAME_FROM | Operation.TABLE_RENAME_TO:
+        case (
+            Operation.TABLE_RENAME_FROM
+            | Operation.TABLE_RENAME_TO
+            | Operation.VIEW_RENAME_FROM
+            | Operation.VIEW_RENAME_TO
+        ):
             return _renamed(operation, decision, found, known)
         case Operation.NAMESPACE_CREATE | Operation.NAMESPACE_UPDATE | Operation.NAMESPACE_DROP:
             return _of_namespace(operation, decision, found, known)
@@ -131,25 +140,26 @@ def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
 
 def _created(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """
-    A create is recognised by the table's uuid if the engine chose it, else by a new table that is as requested.
+    A create is recognised by the uuid if the engine chose it, else by a new table or view that is as requested.
     """
     metadata = found.metadata
     if metadata is None:
         return CommitOutcome.UNKNOWN
-    table_uuid = str(metadata.get("table-uuid", "")).lower()
+    table_uuid = uuid_of(metadata).lower()
     for claim in known.claims:
-        if claim.operation == Operation.TABLE_CREATE and _same(claim.table_uuid, table_uuid):
-            return CommitOutcome.FAILED  # there was no table when that one was made, and there is one now
+        if claim.operation == decision.operation and _same(claim.table_uuid, table_uuid):
+            return CommitOutcome.FAILED  # there was none when that one was made, and there is one now
     if decision.table_uuid:
         return CommitOutcome.ACCEPTED if _same(decision.table_uuid, table_uuid) else CommitOutcome.FAILED
-    return CommitOutcome.ACCEPTED if _is_as_requested(known.requested, metadata) else CommitOutcome.UNKNOWN
+    is_as_requested = _is_view_as_requested if decision.target.is_view else _is_as_requested
+    return CommitOutcome.ACCEPTED if is_as_requested(known.requested, metadata) else CommitOutcome.UNKNOWN
 
 
 def _dropped(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
-    """A drop is recognised by the table's absence. While the table exists, the drop may still arrive."""
+    """A drop is recognised by the absence of the table or view. While it exists, the drop may still arrive."""
     for claim in known.claims:
-        if claim.operation == Operation.TABLE_DROP and _same(claim.table_uuid, decision.table_uuid):
-            return CommitOutcome.FAILED  # that decision found the table: this one had not dropped it, and cannot now
+        if claim.operation == decision.operation and _same(claim.table_uuid, decision.table_uuid):
+            return CommitOutcome.FAILED  # that decision found it: this one had not dropped it, and cannot now
     # Without its namespace, this may be another catalog than before.
     is_gone = found.metadata is None and found.namespace_exists
     is_replaced = found.metadata is not None and _is_another_table(decision, found.metadata)
@@ -162,7 +172,7 @@ def _renamed(operation: Operation, decision: OpenDecision, found: Loaded, known:
     come and go under one name more than once, so nothing proves that it was not made.
     """
     is_here = found.metadata is not None and not _is_another_table(decision, found.metadata)
-    is_made = is_here if operation is Operation.TABLE_RENAME_TO else found.namespace_exists and not is_here
+    is_made = is_here if operation in RENAMES_TO else found.namespace_exists and not is_here
     later = (claim for claim in known.claims if claim.index > known.index)
     is_explained = any(_same(claim.table_uuid, decision.table_uuid) for claim in later)
     return CommitOutcome.ACCEPTED if is_made and decision.table_uuid and not is_explained else CommitOutcome.UNKNOWN
@@ -193,7 +203,7 @@ def _of_namespace(operation: Operation, decision: OpenDecision, found: Loaded, k
 
 def _is_another_table(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool:
     """A decision on a table that was replaced can no longer be accepted, and if it was, its result is gone."""
-    return bool(decision.table_uuid) and not _same(decision.table_uuid, str(metadata.get("table-uuid", "")))
+    return bool(decision.table_uuid) and not _same(decision.table_uuid, uuid_of(metadata))
 
 
 def _is_as_judged(decision: OpenDecision, found: Loaded) -> bool:
@@ -220,6 +230,32 @@ def _is_as_requested(requested: Mapping[str, Any] | None, metadata: Mapping[str,
         and str(made["location"]).rstrip("/") == str(metadata["location"]).rstrip("/")
         and made.get("properties", {}).items() <= metadata.get("properties", {}).items()
     )
+
+
+def _is_view_as_requested(requested: Mapping[str, Any] | None, metadata: Mapping[str, Any]) -> bool:
+    """Whether a view is the one that a createView describes; its catalog may have added properties."""
+    if requested is None:
+        return False
+    try:
+        location = requested.get("location") or metadata["location"]
+        updates = create_view_updates(requested, view_uuid=uuid_of(metadata), location=location)
+        made = apply_view_updates(None, updates, now_ms=0)
+    except (GatewayError, KeyError):
+        return False
+    return (
+        _of_view(made) == _of_view(metadata)
+        and str(made["location"]).rstrip("/") == str(metadata["location"]).rstrip("/")
+        and made["properties"].items() <= metadata.get("properties", {}).items()
+    )
+
+
+def _of_view(metadata: Mapping[str, Any]) -> Any:
+    """Schemas and versions of a view, without what its catalog chooses: time and summary."""
+    versions = [
+        {name: value for name, value in version.items() if name not in {"timestamp-ms", "summary"}}
+        for version in metadata.get("versions") or []
+    ]
+    return _plain([metadata.get("schemas"), versions])
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,8 @@ from gateway.commit.gateway import Gateway
 from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard, read_open
 from gateway.errors import GatewayError, UnavailableError
 from gateway.log_errors import append_errors
-from gateway.mutations import Operation
+from gateway.metadata import uuid_of
+from gateway.mutations import RENAMES_FROM, Operation
 from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_claims, read_decided, read_requested
 from gateway.reconcile.outcome_proof import Claim, Known, prove
 from gateway.reconcile.schedule import HeldKey, Schedule
@@ -50,7 +51,7 @@ KEYS_AT_ONCE_MAX: Final = 8
 """Keys that one process checks at a time."""
 KEYS_MAX: Final = 1_000
 """Keys that `settle_now` checks at most."""
-CREATES: Final = frozenset({Operation.TABLE_CREATE, Operation.NAMESPACE_CREATE})
+CREATES: Final = frozenset({Operation.TABLE_CREATE, Operation.VIEW_CREATE, Operation.NAMESPACE_CREATE})
 """Operations whose result is recognised by the request's body; only for these it is read."""
 
 _log = logging.getLogger(__name__)
@@ -271,10 +272,10 @@ def _settled(decision: OpenDecision, outcome: CommitOutcome, found: Loaded | Non
     Others may have changed the table by then, too, but that file contains the change.
     """
     is_accepted = outcome is CommitOutcome.ACCEPTED and found is not None
-    is_gone = decision.operation == Operation.TABLE_RENAME_FROM
+    is_gone = decision.operation in RENAMES_FROM
     table_uuid = decision.table_uuid
     if is_accepted and table_uuid is None and found is not None and found.metadata is not None:
-        table_uuid = str(found.metadata["table-uuid"])
+        table_uuid = uuid_of(found.metadata)
     return CommitSettled(
         decision=str(decision.decision),
         evidence=OutcomeEvidence.RECONCILED,

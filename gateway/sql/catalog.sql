@@ -20,7 +20,7 @@ SELECT
     )
 
 -- name: name_taken
--- Whether a table or a namespace could be taken for a new name, by their skeletons.
+-- Whether a table, view or namespace could be taken for a new name, by their skeletons.
 SELECT EXISTS (SELECT FROM gateway.tables WHERE alias = %(alias)s AND looks && %(looks)s::bytea[])
     OR EXISTS (SELECT FROM gateway.namespaces WHERE alias = %(alias)s AND looks && %(looks)s::bytea[])
 
@@ -33,9 +33,9 @@ SELECT EXISTS (
 )
 
 -- name: list_tables
--- A page of the tables of one namespace.
+-- A page of the tables, or of the views, of one namespace.
 SELECT name FROM gateway.tables
-WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name > %(after)s
+WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name > %(after)s AND is_view = %(views)s
 ORDER BY name
 LIMIT %(limit)s
 

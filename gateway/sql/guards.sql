@@ -17,7 +17,7 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
   AND properties = %(before)s::jsonb
 
 -- name: namespace_drop
--- Holds if the namespace exists and holds neither tables nor namespaces.
+-- Holds if the namespace exists and holds no tables, views or namespaces.
 DELETE FROM gateway.namespaces AS n
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[]
   AND NOT EXISTS (
@@ -31,12 +31,12 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
   )
 
 -- name: table_create
--- Holds if the namespace exists and the name in it is free.
+-- Holds if the namespace exists and neither a table nor a view has the name in it.
 INSERT INTO gateway.tables (
-    log_id, alias, namespace, name, table_uuid, metadata_location, metadata_sha256, looks, looks_version
+    log_id, alias, namespace, name, is_view, table_uuid, metadata_location, metadata_sha256, looks, looks_version
 )
 SELECT
-    log_id, alias, namespace, %(name)s, %(table_uuid)s::uuid, %(metadata_location)s, %(metadata_sha256)s,
+    log_id, alias, namespace, %(name)s, %(is_view)s, %(table_uuid)s::uuid, %(metadata_location)s, %(metadata_sha256)s,
     %(looks)s::bytea[], %(looks_version)s
 FROM gateway.namespaces
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[]
@@ -56,7 +56,7 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
   AND metadata_location = %(base)s
 
 -- name: name_free
--- Holds if no table and no namespace of the same parent has a confusable name. Used before one is created.
+-- Holds if no table, view or namespace of the same parent has a confusable name. Used before one is created.
 SELECT WHERE NOT EXISTS (
     SELECT FROM gateway.tables
     WHERE log_id = %(log_id)s AND alias = %(alias)s AND looks && %(looks)s::bytea[]

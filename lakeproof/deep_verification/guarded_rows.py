@@ -186,8 +186,8 @@ def _table(parameters: Row) -> Key:
 
 def _table_create(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
     pointer = {name: parameters[name] for name in ("metadata_location", "metadata_sha256")}
-    table_uuid = UUID(str(parameters["table_uuid"]))
-    rows.tables[_table(parameters)] = {**pointer, "table_uuid": table_uuid, "places_told": False}
+    named = {"table_uuid": UUID(str(parameters["table_uuid"])), "is_view": parameters["is_view"]}
+    rows.tables[_table(parameters)] = {**pointer, **named, "places_told": False}
 
 
 def _table_swap(rows: GuardedRows, parameters: Row, _: set[str]) -> None:

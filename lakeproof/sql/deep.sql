@@ -36,8 +36,8 @@ SELECT alias, namespace, properties, looks, looks_version FROM gateway.namespace
 
 -- name: tables
 -- The pointers of the built-in catalogs.
-SELECT alias, namespace, name, metadata_location, metadata_sha256, table_uuid, places, folders, places_told, looks,
-       looks_version
+SELECT alias, namespace, name, is_view, metadata_location, metadata_sha256, table_uuid, places, folders, places_told,
+       looks, looks_version
 FROM gateway.tables WHERE log_id = %(log_id)s
 
 -- name: catalog_places

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,9 +24,19 @@ import httpx
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
-from testkit.gateway.foreign_tenant import ALIAS, RENAME, ROOT, TABLES, UNKNOWN_STATUSES, ForeignTenant
+from testkit.gateway.foreign_tenant import (
+    ALIAS,
+    RENAME,
+    RENAME_VIEW,
+    ROOT,
+    TABLES,
+    UNKNOWN_STATUSES,
+    VIEWS,
+    ForeignTenant,
+)
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import SCHEMA
+from testkit.gateway.view_requests import view_created, view_replaced
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
 from testkit.servers.forked_workers import origin_socket
 from testkit.servers.loopback import serve_gateway
@@ -299,15 +309,37 @@ async def check_other_changes(far: ForeignTenant) -> None:
         ("POST", f"{ROOT}/{stock}/properties", {"updates": {"owner": "eve"}}),
         ("DELETE", f"{ROOT}/{stock}", None),
     )
+    await _lose_answers(far, changes, of=f"table:{ALIAS}/sales/{lines}")
+
+
+async def check_view_changes(far: ForeignTenant) -> None:
+    """Lose the answer to a change of every kind to a view: each is found by what it made."""
+    report = f"{far.name}-report"
+    moved = f"{report}-old"
+    changes: tuple[tuple[str, str, dict[str, Any] | None], ...] = (
+        ("POST", VIEWS, view_created(report)),
+        ("POST", f"{VIEWS}/{report}", view_replaced("SELECT 2")),
+        ("POST", f"{VIEWS}/{report}", view_replaced("SELECT 2", trino="SELECT 3")),
+        ("POST", RENAME_VIEW, renamed(report, moved)),
+        ("POST", RENAME_VIEW, renamed(moved, report)),
+        ("DELETE", f"{VIEWS}/{report}", None),
+    )
+    await _lose_answers(far, changes, of=f"view:{ALIAS}/sales/{report}")
+
+
+async def _lose_answers(
+    far: ForeignTenant, changes: Sequence[tuple[str, str, dict[str, Any] | None]], *, of: str
+) -> None:
+    """Lose the answer to each of some changes; the entries with the key `of` must be about one table or view."""
     for method, path, body in changes:
-        sent_to = "/tables/rename" if path == RENAME else path.removeprefix(ROOT) or "/namespaces"
-        far.wire.fault = Fault(happens=Loss.ANSWER, path=sent_to)
+        is_rename = path.endswith("/rename")
+        sent_to = path.removeprefix(ROOT.removesuffix("/namespaces")) if is_rename else path.removeprefix(ROOT)
+        far.wire.fault = Fault(happens=Loss.ANSWER, path=sent_to or "/namespaces")
         lost = await far.gateway.http.request(method, path, json=body)
-        assert client_knowledge(lost) is ClientKnowledge.UNKNOWN
-        ends = 2 if path == RENAME else 1
+        assert client_knowledge(lost) is ClientKnowledge.UNKNOWN, lost.text
         found = await far.reconcile()
-        assert [each.outcome for each in found] == [CommitOutcome.ACCEPTED] * ends, (path, found)
-    stored = await read_stored(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
+        assert [each.outcome for each in found] == [CommitOutcome.ACCEPTED] * (1 + is_rename), (path, found)
+    stored = await read_stored(far.services, far.log_id, key=of)
     uuids = {one.settled.table_uuid for one in stored if one.words == ACCEPTED}
     assert len(uuids) == 1
     assert uuids != {None}

@@ -32,6 +32,8 @@ ALIAS: Final = "far"
 ROOT: Final = f"/v1/iceberg/{ALIAS}/namespaces"
 TABLES: Final = f"{ROOT}/sales/tables"
 RENAME: Final = f"/v1/iceberg/{ALIAS}/tables/rename"
+VIEWS: Final = f"{ROOT}/sales/views"
+RENAME_VIEW: Final = f"/v1/iceberg/{ALIAS}/views/rename"
 UNKNOWN_STATUSES: Final = frozenset({500, 502, 504})
 """Statuses of CommitStateUnknown in the REST specification: clients keep their files."""
 PAST_DEADLINES: Final = timedelta(hours=2)

@@ -88,7 +88,7 @@ async def words(services: Services, log_id: int, *, after: int = 0, key: str | N
 
 @dataclass(slots=True, kw_only=True)
 class Rows:
-    """The guarded rows of one log: properties by namespace, (uuid, location, digest) by table."""
+    """The guarded rows of one log: properties by namespace, (uuid, location, digest) by table or view."""
 
     namespaces: dict[tuple[str, tuple[str, ...]], dict[str, str]] = field(default_factory=dict)
     tables: dict[tuple[str, tuple[str, ...], str], tuple[UUID, str, str]] = field(default_factory=dict)
@@ -123,16 +123,25 @@ def _apply(rows: Rows, decision: StoredEntry, settled: CommitSettled) -> None:
             rows.namespaces[where] = kept | (body.get("updates") or {})
         case "namespace.drop":
             del rows.namespaces[where]
-        case "table.drop" | "table.unregister" | "table.rename_from":
+        case "table.drop" | "table.unregister" | "table.rename_from" | "view.drop" | "view.rename_from":
             assert identifier.name is not None
             del rows.tables[*where, identifier.name]
-        case "table.create" | "table.register" | "table.rename_to" | "table.commit":
+        case (
+            "table.create"
+            | "table.register"
+            | "table.rename_to"
+            | "table.commit"
+            | "view.create"
+            | "view.register"
+            | "view.rename_to"
+            | "view.replace"
+        ):
             assert identifier.name is not None
             assert settled.table_uuid is not None
             assert settled.metadata_location is not None
             assert settled.metadata_sha256 is not None
             table = (*where, identifier.name)
-            assert (table in rows.tables) == (decided.operation == "table.commit")
+            assert (table in rows.tables) == (decided.operation in {"table.commit", "view.replace"})
             assert decided.base == (rows.tables[table][1] if table in rows.tables else None)
             rows.tables[table] = (UUID(settled.table_uuid), settled.metadata_location, settled.metadata_sha256)
         case other:

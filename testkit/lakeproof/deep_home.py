@@ -199,6 +199,7 @@ _BESIDE: Final = (
     ("UPDATE gateway.tables SET table_uuid = gen_random_uuid() WHERE name = 'orders'", TABLE),
     ("UPDATE gateway.tables SET metadata_sha256 = repeat('0', 64) WHERE name = 'orders'", TABLE),
     ("UPDATE gateway.tables SET places = '{{}}', folders = '{{}}' WHERE name = 'orders'", TABLE),
+    ("UPDATE gateway.tables SET is_view = true WHERE name = 'orders'", TABLE),
     ("UPDATE gateway.tables SET looks = '{{}}' WHERE name = 'orders'", TABLE),
     ("UPDATE gateway.tables SET name = 'gone' WHERE name = 'orders'", "gateway.tables table:lake/sales/gone"),
     ("DELETE FROM gateway.tables WHERE name = 'orders'", TABLE),

@@ -16,6 +16,7 @@ from testkit.servers.java import find_java
 from testkit.servers.maven import jars
 
 TABLES: Final = "org.apache.iceberg.rest.RESTCompatibilityKitCatalogTests"
+VIEWS: Final = "org.apache.iceberg.rest.RESTCompatibilityKitViewCatalogTests"
 RUNNER: Final = "org.junit.platform.console.ConsoleLauncher"
 OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 TIMEOUT_S: Final = 300

@@ -56,6 +56,7 @@ def start_iceberg_rest(*, keeps_files_in_memory: bool = False) -> Iterator[Icebe
             "CATALOG_URI": f"jdbc:sqlite:{directory}/catalog.db",
             "CATALOG_WAREHOUSE": warehouse,
             "CATALOG_REST_PORT": str(port),
+            "CATALOG_JDBC_SCHEMA__VERSION": "V1",  # the first one with views
         }
         if keeps_files_in_memory:
             environment |= IN_MEMORY

@@ -356,8 +356,11 @@ def derivations() -> frozenset[tuple[str, str]]:
 def key_kinds() -> frozenset[str]:
     """Return the kinds of keys that events have."""
     aggregates = {cls.TYPE.partition(".")[0] for cls in EVENTS.values()} & CONTROL_FAMILIES
-    table = Target(alias="lake", namespace=("sales",), name="orders")
-    found = {*aggregates, table.kind, Target(alias="lake", namespace=("sales",)).kind}
+    targets = [
+        Target(alias="lake", namespace=("sales",), name=name, is_view=is_view)
+        for name, is_view in (("orders", False), ("report", True), (None, False))
+    ]
+    found = {*aggregates, *(target.kind for target in targets)}
     for package in (*PACKAGES, "lakeproof"):
         for _, tree in _sources(package, naming="format_key"):
             found |= {

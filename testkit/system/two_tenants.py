@@ -33,6 +33,7 @@ from streams.processing.runner import HandlerRunner
 from streams.sinks.webhook import WEBHOOK
 from testkit.gateway.application_events import save_note
 from testkit.gateway.sales import properties
+from testkit.gateway.view_requests import view_created
 from testkit.projections.story import Story
 from testkit.servers.gateways import Gateway
 from testkit.streams.answering import happened
@@ -133,6 +134,10 @@ async def live_over_http(tenant: Tenant) -> None:
             json={"name": tenant.table, "schema": schema(tenant), "properties": {"comment": secret}},
         ),
         await http.post(tenant.orders, json=properties(more=secret)),
+        await http.post(
+            f"/v1/iceberg/{tenant.alias}/namespaces/{tenant.namespace}/views",
+            json=view_created(f"{name}-report", f"SELECT {secret}", schema=schema(tenant)),
+        ),
         await http.post(
             "/v1/policies",
             json={"id": tenant.policy, "expression": "!('no' in result.properties)", "message": f"{secret} says no"},

@@ -28,6 +28,7 @@ from fastapi.routing import APIRoute
 from gateway.identity.api_keys import mint_key
 from ledger.signing.key_directory import create_key_directory
 from testkit.gateway.sales import SCHEMA, properties
+from testkit.gateway.view_requests import view_created, view_replaced
 from testkit.servers.gateways import Gateway, sign
 from testkit.system.two_tenants import Tenant, new_tenant, nobody_projects, run_event, size_of, tenant_client
 
@@ -80,6 +81,7 @@ class Named:
             "alias": [f"{self.name}-vault", f"{self.name}-far"],
             "namespace": [f"{self.name}-sales"],
             "table": [f"{self.name}-orders"],
+            "view": [f"{self.name}-report"],
             "policy_id": [f"{self.name}-policy"],
             "rule_id": [f"{self.name}-rule"],
             "key_id": self.key_ids,
@@ -131,11 +133,24 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
         {"table-changes": [{"identifier": identifier, **properties(a="b")}]}
         for identifier in [{"namespace": [f"{named.name}-sales"], "name": f"{named.name}-orders"}]
     ],
-    ("POST", "/v1/iceberg/{alias}/tables/rename"): lambda named: [
-        {
-            "source": {"namespace": [f"{named.name}-sales"], "name": f"{named.name}-orders"},
-            "destination": {"namespace": [f"{named.name}-sales"], "name": f"{named.name}-moved"},
-        }
+    **{
+        ("POST", f"/v1/iceberg/{{alias}}/{kind}/rename"): lambda named: [
+            {
+                "source": {"namespace": [f"{named.name}-sales"], "name": f"{named.name}-orders"},
+                "destination": {"namespace": [f"{named.name}-sales"], "name": f"{named.name}-moved"},
+            }
+        ]
+        for kind in ("tables", "views")
+    },
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/views"): lambda named: [
+        view_created(f"{named.name}-report"),
+    ],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/register-view"): lambda named: [
+        {"name": f"{named.name}-report", "metadata-location": f"s3://{named.name}/1.metadata.json"},
+    ],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/views/{view}"): lambda _: [
+        properties(a="b"),
+        view_replaced("SELECT 1"),
     ],
     ("POST", "/v1/policies"): lambda named: [
         {"id": f"{named.name}-policy", "expression": "true", "message": "mine"},

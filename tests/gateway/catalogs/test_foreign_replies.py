@@ -17,7 +17,8 @@ from ledger.format.events import CommitOutcome
 TABLE = orjson.dumps({"metadata-location": "s3://b/m.json", "metadata": {"table-uuid": "u"}, "config": {}})
 ERROR = orjson.dumps({"error": {"message": "no", "type": "CommitFailedException", "code": 409}})
 TABLE_WRITES = (Operation.TABLE_CREATE, Operation.TABLE_COMMIT)
-OTHERS = tuple(set(Operation) - set(TABLE_WRITES))
+VIEW_WRITES = (Operation.VIEW_CREATE, Operation.VIEW_REPLACE)
+OTHERS = tuple(set(Operation) - {*TABLE_WRITES, *VIEW_WRITES})
 
 
 def test_a_table_in_a_success_is_accepted_with_where_it_is() -> None:
@@ -49,6 +50,16 @@ def test_a_table_in_a_success_is_accepted_with_where_it_is() -> None:
 def test_a_success_without_a_table_is_unknown(body: bytes) -> None:
     for operation in TABLE_WRITES:
         assert outcome_of(operation, Answered(status=200, body=body)).settled is CommitOutcome.UNKNOWN
+
+
+def test_a_success_says_what_it_has_made_a_table_or_a_view() -> None:
+    for writes, others, uuid in ((TABLE_WRITES, VIEW_WRITES, "table-uuid"), (VIEW_WRITES, TABLE_WRITES, "view-uuid")):
+        body = orjson.dumps({"metadata-location": "s3://b/m.json", "metadata": {uuid: "u"}})
+        for operation in writes:
+            outcome = outcome_of(operation, Answered(status=200, body=body))
+            assert (outcome.settled, outcome.table_uuid) == (CommitOutcome.ACCEPTED, "u")
+        for operation in others:
+            assert outcome_of(operation, Answered(status=200, body=body)).settled is CommitOutcome.UNKNOWN
 
 
 def test_other_mutations_need_no_body_to_succeed() -> None:

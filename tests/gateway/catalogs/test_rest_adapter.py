@@ -41,7 +41,7 @@ from gateway.errors import (
     UpstreamNotAllowedError,
 )
 from gateway.identifiers import Target
-from gateway.mutations import Mutation, Operation, parse_mutation
+from gateway.mutations import RENAMES_TO, Mutation, Operation, parse_mutation
 from projections.errors import SecretMissingError
 from testkit.gateway.sales import CREATE, properties
 from testkit.servers.loopback import LOOPBACK, serve
@@ -50,6 +50,7 @@ from testkit.servers.script import Script, error
 TENANT = UUID(int=7)
 ORDERS = Target(alias="beyond", namespace=("sales", "eu"), name="o/r")
 SALES = Target(alias="beyond", namespace=("sales", "eu"))
+REPORT = Target(alias="beyond", namespace=("sales", "eu"), name="report", is_view=True)
 METADATA = {"table-uuid": "u", "current-schema-id": 0, "refs": {}}
 TABLE = {"metadata-location": "s3://b/m.json", "metadata": METADATA, "config": {"uri": "x", "s3.region": "r"}}
 TABLE_PATH = "/v1/ws%7Cmain/namespaces/sales%1Feu/tables/o%2Fr"
@@ -182,7 +183,7 @@ async def test_what_is_there_and_what_is_not() -> None:
     async with scripted(script) as catalog:
         assert await catalog.load(ORDERS) == Loaded(namespace_exists=True)
         assert await catalog.load(SALES) == Loaded(namespace_exists=True, properties={})
-        assert await catalog.show_table(ORDERS, Snapshots.ALL) is None
+        assert await catalog.show(ORDERS, Snapshots.ALL) is None
         script.answers[NAMESPACE_PATH] = error("NoSuchNamespaceException", 404)
         assert await catalog.load(ORDERS) == Loaded(namespace_exists=False)
         assert await catalog.load(SALES) == Loaded(namespace_exists=False)
@@ -203,7 +204,7 @@ async def test_what_is_there_and_what_is_not() -> None:
 async def test_what_is_no_answer_of_the_protocol_is_unavailable(answer: tuple[int, bytes]) -> None:
     script = Script(answers={TABLE_PATH: answer})
     async with scripted(script) as catalog:
-        for ask in (catalog.load(ORDERS), catalog.show_table(ORDERS, Snapshots.ALL)):
+        for ask in (catalog.load(ORDERS), catalog.show(ORDERS, Snapshots.ALL)):
             with pytest.raises(UnavailableError):
                 await ask
     assert script.paths() == ["/v1/config", TABLE_PATH] * 2, "it is found out anew how to ask"
@@ -256,8 +257,8 @@ async def test_an_engine_is_shown_the_upstreams_bytes() -> None:
     script = Script(answers={TABLE_PATH: (200, kept), f"{TABLE_PATH}?snapshots=refs": (200, orjson.dumps(TABLE))})
     async with scripted(script) as catalog:
         vending = replace(catalog, onward=Onward(delegation=VENDED))
-        assert await vending.show_table(ORDERS, Snapshots.ALL) == Shown(kept)
-        shown = await catalog.show_table(ORDERS, Snapshots.REFS)
+        assert await vending.show(ORDERS, Snapshots.ALL) == Shown(kept)
+        shown = await catalog.show(ORDERS, Snapshots.REFS)
         assert shown is not None
         assert orjson.loads(shown.body or b"")["config"] == {"s3.region": "r"}
     assert [each.get(DELEGATION_HEADER.lower()) for each in script.received_headers] == [VENDED, VENDED, None]
@@ -308,6 +309,7 @@ async def test_each_mutation_goes_where_the_specification_has_it_as_the_engine_w
     body = b'{ "x" : 1.50 }'
     create = Outgoing(mutation=Mutation(operation=Operation.TABLE_CREATE, target=ORDERS, create={}), body=body)
     purge = Outgoing(mutation=Mutation(operation=Operation.TABLE_DROP, target=ORDERS, purge=True), body=b"")
+    view = Outgoing(mutation=Mutation(operation=Operation.VIEW_CREATE, target=REPORT, create={}), body=body)
     expected = [
         (create, "POST", f"{NAMESPACE_PATH}/tables", body),
         (outgoing(Operation.TABLE_CREATE, ORDERS, body), "POST", TABLE_PATH, body),
@@ -315,11 +317,15 @@ async def test_each_mutation_goes_where_the_specification_has_it_as_the_engine_w
         (outgoing(Operation.TABLE_DROP, ORDERS, b""), "DELETE", TABLE_PATH, b""),
         (purge, "DELETE", f"{TABLE_PATH}?purgeRequested=true", b""),
         (outgoing(Operation.TABLE_RENAME_FROM, ORDERS, body), "POST", "/v1/ws%7Cmain/tables/rename", body),
+        (view, "POST", f"{NAMESPACE_PATH}/views", body),
+        (outgoing(Operation.VIEW_REPLACE, REPORT, body), "POST", f"{NAMESPACE_PATH}/views/report", body),
+        (outgoing(Operation.VIEW_DROP, REPORT, b""), "DELETE", f"{NAMESPACE_PATH}/views/report", b""),
+        (outgoing(Operation.VIEW_RENAME_FROM, REPORT, body), "POST", "/v1/ws%7Cmain/views/rename", body),
         (outgoing(Operation.NAMESPACE_CREATE, SALES, body), "POST", "/v1/ws%7Cmain/namespaces", body),
         (outgoing(Operation.NAMESPACE_UPDATE, SALES, body), "POST", f"{NAMESPACE_PATH}/properties", body),
         (outgoing(Operation.NAMESPACE_DROP, SALES, b""), "DELETE", NAMESPACE_PATH, b""),
     ]
-    never = {Operation.TABLE_RENAME_TO, Operation.TABLE_REGISTER, Operation.TABLE_UNREGISTER}
+    never = {*RENAMES_TO, Operation.TABLE_REGISTER, Operation.VIEW_REGISTER, Operation.TABLE_UNREGISTER}
     assert {one[0].mutation.operation for one in expected} == set(Operation) - never
     async with scripted(script) as catalog:
         for out, *_ in expected:

@@ -306,7 +306,7 @@ async def test_nothing_else_that_an_upstream_says_leads_anywhere(scripted: Scrip
         f"{root}/sales/tables/orders": (200, orjson.dumps(table)),
     }
     catalog = scripted.catalog
-    shown = await catalog.show_table(ORDERS, Snapshots.ALL)
+    shown = await catalog.show(ORDERS, Snapshots.ALL)
     assert shown is not None
     assert shown.body is not None
     kept = orjson.loads(shown.body)

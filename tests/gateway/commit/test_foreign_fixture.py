@@ -35,9 +35,11 @@ from testkit.gateway.foreign_faults import (
     check_mixture,
     check_other_changes,
     check_saying,
+    check_view_changes,
 )
-from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
+from testkit.gateway.foreign_tenant import ALIAS, ROOT, VIEWS, ForeignTenant, open_far
 from testkit.gateway.log_contents import read_stored
+from testkit.gateway.view_requests import view_created, view_replaced
 from testkit.servers.faulty_wire import Fault, Loss
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
@@ -91,6 +93,40 @@ async def test_a_process_that_is_killed_leaves_record_and_table_in_agreement(far
 @on_module_loop
 async def test_a_change_of_every_kind_is_found_if_its_answer_is_lost(far: ForeignTenant) -> None:
     await check_other_changes(far)
+
+
+@on_module_loop
+async def test_a_change_of_every_kind_to_a_view_is_found_if_its_answer_is_lost(far: ForeignTenant) -> None:
+    await check_view_changes(far)
+
+
+@on_module_loop
+async def test_a_view_is_seen_as_the_upstream_has_it(far: ForeignTenant) -> None:
+    name = f"{far.name}-report"
+    made = await far.gateway.http.post(VIEWS, json=view_created(name))
+    assert made.status_code == 200, made.text
+    direct = await far.direct.get(far.upstream_path.replace("/tables/", "/views/") + "-report")
+    through = await far.gateway.http.get(f"{VIEWS}/{name}")
+    assert through.json()["metadata"] == direct.json()["metadata"] == made.json()["metadata"]
+    assert (await far.gateway.http.head(f"{VIEWS}/{name}")).status_code == 204
+    assert name in {each["name"] for each in (await far.gateway.http.get(VIEWS)).json()["identifiers"]}
+    assert (await far.gateway.http.get(f"{VIEWS}/{far.name}")).status_code == 404
+    taken = await far.gateway.http.post(VIEWS, json=view_created(far.name))
+    assert (taken.status_code, taken.json()["error"]["type"]) == (409, "AlreadyExistsException")
+    other = "00000000-0000-4000-8000-000000000000"
+    refused = await far.gateway.http.post(f"{VIEWS}/{name}", json=view_replaced("SELECT 2", view_uuid=other))
+    assert refused.status_code == 409
+    # Whoever names no uuid commits to the view that was judged, and to no other.
+    assert (await far.gateway.http.post(f"{VIEWS}/{name}", json={"updates": []})).status_code == 200
+    sent = next(json.loads(seen.data.partition(b"\r\n\r\n")[2]) for seen in reversed(far.wire.seen) if seen.is_mutation)
+    assert sent["requirements"] == [{"type": "assert-view-uuid", "uuid": made.json()["metadata"]["view-uuid"]}]
+    registered = await far.gateway.http.post(
+        f"{ROOT}/sales/register-view", json={"name": "x", "metadata-location": made.json()["metadata-location"]}
+    )
+    assert registered.status_code == 406
+    config = (await far.gateway.http.get("/v1/config", params={"warehouse": ALIAS})).json()
+    assert "POST /v1/{prefix}/namespaces/{namespace}/views" in config["endpoints"]
+    assert "POST /v1/{prefix}/namespaces/{namespace}/register-view" not in config["endpoints"]
 
 
 @on_module_loop

@@ -150,7 +150,7 @@ async def test_a_body_of_another_shape_is_refused(sales: Gateway, body: object) 
 async def test_to_overwrite_is_not_offered(sales: Gateway) -> None:
     answer = await sales.http.post(REGISTER, json=registering(await location_of_orders(sales), overwrite=True))
     assert (answer.status_code, error_of(answer)["type"]) == (406, "UnsupportedOperationException")
-    assert "unregister the table first" in error_of(answer)["message"]
+    assert "take it out of the catalog first" in error_of(answer)["message"]
 
 
 async def test_a_file_elsewhere_is_not_read(sales: Gateway, tmp_path: Path) -> None:

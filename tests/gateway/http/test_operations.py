@@ -5,6 +5,7 @@ The table of operations: it is the specification's list, what is advertised is w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from schemathesis.openapi import from_path
 
 from gateway.catalogs.registry import BUILTIN, KINDS, REST
 from gateway.http.iceberg_routes import router
-from gateway.http.operations import BY_ID, OPERATIONS, RestOperation, endpoints
+from gateway.http.operations import BY_ID, OPERATIONS, RestOperation, endpoints, endpoints_of
 from gateway.mutations import Operation
 from gateway.policy.access import access_actions
 from gateway.policy.variables import CommitView
@@ -29,14 +30,6 @@ NOT_OFFERED = {
     "fetchPlanningResult",
     "cancelPlanning",
     "fetchScanTasks",
-    "listViews",
-    "createView",
-    "registerView",
-    "loadView",
-    "viewExists",
-    "replaceView",
-    "dropView",
-    "renameView",
     "listFunctions",
     "loadFunction",
 }
@@ -75,10 +68,41 @@ def test_each_kind_is_advertised_what_it_offers() -> None:
         BY_ID["registerTable"].endpoint,
         BY_ID["unregisterTable"].endpoint,
         BY_ID["commitTransaction"].endpoint,
+        BY_ID["registerView"].endpoint,
     }
     for kind in KINDS:
         assert "GET /v1/config" not in endpoints(kind)
-        assert BY_ID["renameView"].endpoint not in endpoints(kind)
+
+
+VIEWS = {BY_ID[each].endpoint for each in ("listViews", "createView", "loadView", "replaceView", "dropView")} | {
+    BY_ID["renameView"].endpoint,
+    BY_ID["viewExists"].endpoint,
+}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "missing_here"),
+    [
+        (None, VIEWS),
+        (endpoints(REST), set()),
+        (set(endpoints(REST)) - {BY_ID["renameTable"].endpoint}, {BY_ID["renameTable"].endpoint}),
+        (set(endpoints(REST)) - {BY_ID["viewExists"].endpoint}, set()),
+        (
+            set(endpoints(REST)) - {BY_ID["loadView"].endpoint},
+            {BY_ID["loadView"].endpoint, BY_ID["viewExists"].endpoint},
+        ),
+        ([], set(endpoints(REST))),
+    ],
+)
+def test_a_foreign_catalog_is_advertised_with_what_its_upstream_has(
+    upstream: Collection[str] | None, missing_here: set[str]
+) -> None:
+    assert set(endpoints(REST)) - set(endpoints_of(REST, upstream)) == missing_here
+    assert set(endpoints_of(REST, upstream)) <= set(endpoints(REST))
+
+
+def test_the_built_in_catalog_is_advertised_with_all_it_has() -> None:
+    assert tuple(endpoints_of(BUILTIN, None)) == endpoints(BUILTIN)
 
 
 @pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.judged_as], ids=lambda each: each.id)

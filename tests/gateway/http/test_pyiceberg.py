@@ -22,18 +22,22 @@ from pyiceberg.exceptions import (
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NoSuchViewError,
     RESTError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
     UnauthorizedError,
+    ViewAlreadyExistsError,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.view.metadata import ViewVersion
 
 from gateway.admin.application import OPERATOR
 from testkit.gateway.log_contents import check_agreement, path_of, read_stored, words
 from testkit.gateway.sales import another_guest, another_key
+from testkit.gateway.view_requests import QUERY, version
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -242,6 +246,41 @@ async def test_a_renamed_table_has_its_rows_and_takes_more(served: Served) -> No
             catalog.rename_table(ORDERS, ORDERS)
         with pytest.raises(NoSuchTableError):
             catalog.rename_table(("sales", "nothing"), ("sales", "more"))
+
+    await asyncio.to_thread(work)
+    await check_agreement(served.gateway.services, served.gateway.acme.log_id)
+
+
+async def test_a_view_is_created_listed_loaded_dropped_and_registered_again(served: Served) -> None:
+    name = ("sales", "report")
+    view_version = ViewVersion.model_validate(version(QUERY))
+
+    def work() -> None:
+        catalog = served.connect()
+        schema = make_orders(catalog).schema()
+        made = catalog.create_view(name, schema, view_version)
+        assert catalog.list_views("sales") == [name]
+        assert catalog.list_tables("sales") == [ORDERS]
+        assert catalog.view_exists(name)
+        assert not catalog.table_exists(name)
+        loaded = catalog.load_view(name)
+        assert loaded == made
+        representation = loaded.sql_for("spark")
+        assert representation is not None
+        assert representation.sql == QUERY
+        with pytest.raises(ViewAlreadyExistsError):
+            catalog.create_view(name, schema, view_version)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.create_table(name, schema)
+        location = f"{made.location()}/metadata"
+        (file,) = path_of(location).iterdir()
+        catalog.drop_view(name)
+        with pytest.raises(NoSuchViewError):
+            catalog.load_view(name)
+        with pytest.raises(NoSuchViewError):
+            catalog.drop_view(name)
+        registered = catalog.register_view(name, f"{location}/{file.name}")
+        assert registered.metadata == made.metadata
 
     await asyncio.to_thread(work)
     await check_agreement(served.gateway.services, served.gateway.acme.log_id)

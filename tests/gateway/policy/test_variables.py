@@ -154,6 +154,7 @@ def test_a_table_is_shown_by_its_current_schema_spec_order_and_snapshot() -> Non
             "operation": "append",
             "summary": {"operation": "append", "added-records": "3"},
         },
+        "queries": {},
     }
 
 
@@ -202,6 +203,7 @@ def test_a_table_that_does_not_exist_has_every_field_with_its_zero() -> None:
         "properties": {},
         "refs": {},
         "snapshot": {"id": "", "operation": "", "summary": {}},
+        "queries": {},
     }
 
 
@@ -229,10 +231,21 @@ def test_a_view_is_shown_by_the_schema_of_its_current_version() -> None:
             "format-version": 1,
             "location": "s3://b/v",
             "current-version-id": 2,
-            "versions": [{"version-id": 1, "schema-id": 0}, {"version-id": 2, "schema-id": 1}],
+            "versions": [
+                {"version-id": 1, "schema-id": 0, "representations": [{"sql": "SELECT 0", "dialect": "hive"}]},
+                {
+                    "version-id": 2,
+                    "schema-id": 1,
+                    "representations": [
+                        {"type": "sql", "sql": "SELECT 1", "dialect": "Spark"},
+                        {"type": "sql", "sql": "SELECT 2", "dialect": "trino"},
+                    ],
+                },
+            ],
             "schemas": METADATA["schemas"],
         }
     )
+    assert shown["queries"] == {"spark": "SELECT 1", "trino": "SELECT 2"}
     assert shown["uuid"] == "fa6506c3-7681-40c8-86dc-e36561f83385"
     assert [column["name"] for column in shown["columns"]] == ["id", "tenant_id", "tags", "place"]
 
