@@ -40,10 +40,10 @@ from gateway.catalogs.table_places import added_places, place_digests, table_pla
 from gateway.confusables import are_alike, skeleton_columns
 from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError, UnsupportedOperationError
-from gateway.fresh import FreshReads, Question, TableRow
+from gateway.fresh import FreshReads, Pointer, Question, TableRow
 from gateway.identifiers import Target
 from gateway.metadata import CorruptMetadataError, uuid_of
-from gateway.metadata.files import MetadataFiles, Written
+from gateway.metadata.files import MetadataFileError, MetadataFiles, Written
 from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files, stored_files
 from gateway.metadata.stored import view_draft
 from gateway.metadata.versions import version_of
@@ -166,6 +166,22 @@ class BuiltinCatalog:
         if pointer is None or pointer.is_view != target.is_view:
             return None
         return await self._shown.show(pointer, snapshots, held=held)
+
+    async def show_made(self, target: Target, location: str, *, metadata_sha256: str | None) -> Shown | None:
+        """
+        Return a table or view as a commit left it; as it is now if an engine has deleted that metadata file since.
+
+        Raises:
+            UnavailableError: if it cannot be read now.
+            MetadataFileError: as `show`.
+        """
+        pointer = Pointer(
+            metadata_location=location, metadata_sha256=str(metadata_sha256), places=None, is_view=target.is_view
+        )
+        try:
+            return await self._shown.show(pointer, Snapshots.ALL, held=())
+        except MetadataFileError:
+            return await self.show(target, Snapshots.ALL)
 
     async def has(self, target: Target, *, row: TableRow | None = None) -> bool:
         """

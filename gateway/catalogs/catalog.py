@@ -162,6 +162,16 @@ class Catalog(Protocol):
             UnavailableError: if the catalog cannot be reached.
         """
 
+    async def show_made(self, target: Target, location: str, *, metadata_sha256: str | None) -> Shown | None:
+        """
+        Return a table or view as engines see it after a commit that was made some time ago.
+
+        The commit wrote the metadata file at `location`; None if there is no such table or view any more.
+
+        Raises:
+            UnavailableError: if the catalog cannot be reached.
+        """
+
     async def configuration(self) -> Configuration:
         """
         Return the catalog's configuration for engines.

@@ -116,6 +116,16 @@ class RestCatalog:
             raise self.upstream.unavailable(answered)
         return Shown(await off_loop(self.show_answer, len(answered.body), answered))
 
+    async def show_made(
+        self,
+        target: Target,
+        location: str,  # noqa: ARG002 - its file is the upstream's
+        *,
+        metadata_sha256: str | None,  # noqa: ARG002 - unknown
+    ) -> Shown | None:
+        """Return the table or view as the upstream has it now. Raises as `load`."""
+        return await self.show(target, Snapshots.ALL)
+
     async def has(self, target: Target, *, row: TableRow | None = None) -> bool:
         """Return whether the upstream shows it; its own check for existence is not used. Raises as `load`."""
         return await self.show(target, Snapshots.REFS, row=row) is not None

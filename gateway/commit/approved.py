@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.catalogs.catalog import Change, Loaded, Shown
+from gateway.commit.decision_ids import DecisionIds
 from gateway.commit.events import Requested
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import Judgement
@@ -51,7 +52,7 @@ class Approved:
     An approved request, the state it was judged against (`loaded`), and what it would make of that (`change`).
 
     A commit that loses a race is judged again by the flow; on the last attempt (`is_last`) it conflicts. `ends` are
-    what was judged: the request, and of a rename also its other end.
+    what was judged: the request, and of a rename also its other end. `ids` are those of its decisions.
     """
 
     gateway: Gateway
@@ -59,6 +60,7 @@ class Approved:
     ends: Sequence[Judged]
     loaded: Loaded
     change: Change
+    ids: DecisionIds
     is_last: bool
     done: Done
 

@@ -7,6 +7,7 @@ How every catalog mutation passes through the gateway, step by step. This is the
      3  principal    the actor and roles that the credentials stand for, still in force
      4  body         read up to its cap; the request's keyed hash
      5  parse        into one typed mutation; unknown updates and requirements are refused by name
+     6  repeats      a request that was made before under its Idempotency-Key is answered from the log (`repeats.py`)
      7  catalog      the adapter behind the alias, as the tenant's control plane has it
      8  load         the target as it is, what the mutation would make of it, and whether names and places are its own
      9  control      policies and access rules, brought up to the log's newest control entry
@@ -16,7 +17,7 @@ How every catalog mutation passes through the gateway, step by step. This is the
     13  settle       the outcome is recorded
     14  answer       what the engine receives
 
-Step 6 is reserved for idempotency keys: no key lifetime is advertised, so engines send none.
+Step 6 comes last: only what cannot be made is looked for in the log.
 
 From step 8 on, the mutations of one target take turns in this process (`target_queues.py`): each is judged on what the
 one before it makes. Only other processes are raced. A mutation that loses such a race takes another turn, and is loaded
@@ -47,11 +48,13 @@ from gateway.catalogs.catalog import Change, ChangedBy, Loaded
 from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Approved, Changed, Judged
 from gateway.commit.changes import change
+from gateway.commit.decision_ids import DecisionIds
 from gateway.commit.events import Requested, decided
 from gateway.commit.forwarding import forward
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import JudgedRequest, Judgement
 from gateway.commit.metrics import Done, MutationStage
+from gateway.commit.repeats import Repeats, made_before
 from gateway.commit.request_hash import request_hash
 from gateway.commit.requests import Request, read_body
 from gateway.commit.swapping import swap
@@ -103,8 +106,14 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     requested = read.requested(request, mutation, read.body)
     catalog = await find_catalog(gateway, read, requested)
     done(MutationStage.CATALOG)
-    flow = Flow(gateway=gateway, read=read, requested=requested, catalog=catalog, done=done)
-    changed = await flow.run(row=read.arrived.table if mutation.target == read.path else None)
+    ids = read.decision_ids(request, gateway)
+    flow = Flow(gateway=gateway, read=read, requested=requested, catalog=catalog, ids=ids, done=done)
+    run = partial(flow.run, row=read.arrived.table if mutation.target == read.path else None)
+    if ids.is_repeatable:
+        repeats = read.repeats(gateway, ids)
+        changed = await repeats.make_once(run, partial(made_before, catalog, mutation))
+    else:
+        changed = await run()
     done(MutationStage.ANSWER)
     return changed
 
@@ -124,6 +133,15 @@ class ReadRequest:
     def log_id(self) -> int:
         """Return the log of the caller's tenant."""
         return self.arrived.principal.log_id
+
+    def decision_ids(self, request: Request, gateway: Gateway) -> DecisionIds:
+        """Return the ids of the request's decisions."""
+        actor = self.arrived.principal.actor
+        return DecisionIds(gateway.new_group_id, actor=actor, key=request.idempotency_key)
+
+    def repeats(self, gateway: Gateway, ids: DecisionIds) -> Repeats:
+        """Return what answers the request if it was made before."""
+        return Repeats(gateway=gateway, principal=self.arrived.principal, request_hash=self.request_hash, ids=ids)
 
     def requested(self, request: Request, mutation: Mutation, body: bytes) -> Requested:
         """Return what the request is about, or (of a transaction) a part of that; `body` is the part's."""
@@ -210,6 +228,7 @@ class Flow:
     read: ReadRequest
     requested: Requested
     catalog: Adapter
+    ids: DecisionIds
     done: Done
     unjudged: JudgedRequest = field(init=False)
 
@@ -344,6 +363,7 @@ class Flow:
             ends=ends,
             loaded=plan.loaded,
             change=plan.change,
+            ids=self.ids,
             is_last=is_last,
             done=self.done,
         )
@@ -361,18 +381,20 @@ class Flow:
         gateway, judgement = self.gateway, end.judgement
         is_undecidable = judgement.decision is CommitDecision.UNDECIDABLE
         event = decided(end.requested, judgement, loaded, None, at=gateway.clock(), random=gateway.random)
-        group_id = self._id_of_undecidable(judgement) if is_undecidable else gateway.new_group_id()
+        group_id = self._id_of_undecidable(judgement) if is_undecidable else self.ids.next()
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:
             with append_errors(not_appended="the decision could not be recorded: nothing was changed, try again"):
                 outcome = await gateway.append(self.read.log_id, group)
         except GroupMismatchError:
-            if not is_undecidable:
+            if not is_undecidable and not self.ids.is_repeatable:
                 raise
-            # The log has the same request, undecided for the same cause; only the parts of its entry differ.
+            # The log has the same request, undecided for the same cause, with other parts; or decided before.
             raise error from None
         if isinstance(outcome, Stale):
             return outcome
+        if not is_undecidable:
+            self.ids.taken += 1
         self.done(MutationStage.DECIDE)
         raise error
 

@@ -51,10 +51,11 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
     if approved.mutation.staged:
         # The upstream writes nothing either: the change is decided when the staged create is committed.
         return await _stage(catalog, approved, outgoing)
-    decision = approved.gateway.new_group_id()
+    decision = approved.ids.next()
     opened = await _open(decision, approved, outgoing)
     if isinstance(opened, Stale):
         return opened
+    approved.ids.taken += 1
     approved.done(MutationStage.DECIDE)
     outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing))
     approved.done(MutationStage.CHANGE)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from gateway.catalogs.onward import Onward
 from gateway.errors import BadRequestError, TooLargeError
@@ -30,6 +31,7 @@ class Request:
     A request for one mutation. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.
 
     `authorization` is the credential as the client sent it, `content_length` what the client declared (None: nothing).
+    With an `idempotency_key` it may be sent again.
     """
 
     operation: Operation
@@ -41,6 +43,7 @@ class Request:
     namespace_segment: str | None
     name_segment: str | None
     purge: bool
+    idempotency_key: UUID | None
     content_length: int | None
     chunks: AsyncIterator[bytes]
     onward: Onward

@@ -126,7 +126,7 @@ def _group(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> Group:
     its ends. On the last attempt it records that they conflict, if others were first.
     """
     first = prepared[0][0]
-    group_id, at = first.gateway.new_group_id(), first.gateway.clock()
+    group_id, at = first.ids.next(), first.gateway.clock()
     ends = [(part, written, end) for part, written in prepared for end in part.ends]
     decisions = [
         decided(

@@ -37,7 +37,7 @@ from gateway.commit.target_queues import Turn
 from gateway.control.plane import ControlState
 from gateway.errors import RequirementFailedError, UnavailableError, UnsupportedOperationError
 from gateway.mutations import parse_transaction
-from ledger.format.events import CommitDecision
+from ledger.format.events import CommitDecided, CommitDecision, CommitSettled
 from ledger.format.sequence import Stale
 
 TRANSACTION_ATTEMPTS_MAX: Final = 10
@@ -62,9 +62,18 @@ async def commit_transaction(request: Request, gateway: Gateway, done: Done) -> 
             f"catalog {read.path.alias}: transactions are offered for built-in catalogs only; commit to each table"
         )
     done(MutationStage.CATALOG)
-    flows = [Flow(gateway=gateway, read=read, requested=part, catalog=catalog, done=done) for part in parts]
-    await _Transaction(gateway, catalog, flows).run()
+    ids = read.decision_ids(request, gateway)
+    flows = [Flow(gateway=gateway, read=read, requested=part, catalog=catalog, ids=ids, done=done) for part in parts]
+    transaction = _Transaction(gateway, catalog, flows)
+    if ids.is_repeatable:
+        await read.repeats(gateway, ids).make_once(transaction.run, _made_before)
+    else:
+        await transaction.run()
     done(MutationStage.ANSWER)
+
+
+async def _made_before(_decided: CommitDecided, _settled: CommitSettled) -> None:
+    """One of its outcomes tells of all: they are made together, and answered without content."""
 
 
 class _Transaction:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from typing import Final
+from uuid import UUID
 
 import orjson
 
@@ -18,18 +19,21 @@ from gateway.catalogs.catalog import ANY, Shown, Snapshots
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward, parse_delegation, parse_hops
 from gateway.commit.approved import Changed
 from gateway.commit.commit_flow import commit
+from gateway.commit.decision_ids import parse_idempotency_key
 from gateway.commit.requests import Request as Mutating
 from gateway.commit.requests import parse_content_length
 from gateway.commit.transaction import commit_transaction
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
-from gateway.http.operations import endpoints_of
+from gateway.http.operations import TAKE_KEY, endpoints_of
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
 
 CLIENT_LENGTH_MAX: Final = 200
+IDEMPOTENCY_KEY_LIFETIME: Final = "PT24H"
+"""How long engines may send a request again under one key (ISO 8601); the log keeps what it has of it for good."""
 
 _HOPS: Final = HOPS_HEADER.lower().encode()
 _DELEGATION: Final = DELEGATION_HEADER.lower().encode()
@@ -50,7 +54,12 @@ async def config(asked: Asked) -> Answer:
     found = await reads.configuration(asked.gateway, arrived, alias, onward(asked))
     endpoints = endpoints_of(arrived.state.catalogs[alias].kind, found.endpoints)
     overrides = {**found.overrides, "prefix": f"iceberg/{alias}"}
-    body = {"defaults": dict(found.defaults), "overrides": overrides, "endpoints": endpoints}
+    body = {
+        "defaults": dict(found.defaults),
+        "overrides": overrides,
+        "endpoints": endpoints,
+        "idempotency-key-lifetime": IDEMPOTENCY_KEY_LIFETIME,
+    }
     return json_answer(orjson.dumps(body))
 
 
@@ -168,10 +177,17 @@ def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | N
         namespace_segment=namespace,
         name_segment=name,
         purge=(asked.parameter("purgeRequested") or "").lower() == "true",
+        idempotency_key=_idempotency_key(asked, operation),
         content_length=parse_content_length(asked.header(b"content-length")),
         chunks=asked.chunks(),
         onward=onward(asked),
     )
+
+
+def _idempotency_key(asked: Asked, operation: Operation) -> UUID | None:
+    """The key of a request that may be sent again; the header means nothing where the specification has none."""
+    key = asked.header(b"idempotency-key")
+    return None if key is None or operation.value not in TAKE_KEY else parse_idempotency_key(key)
 
 
 def onward(asked: Asked) -> Onward:

@@ -119,6 +119,10 @@ OPERATIONS: Final = (
 )
 
 BY_ID: Final = {operation.id: operation for operation in OPERATIONS}
+TAKE_KEY: Final = frozenset(
+    name for operation in OPERATIONS if operation.changes and operation.takes_key for name in operation.judged_as
+)
+"""The names of mutations that the specification has the header Idempotency-Key for."""
 
 
 _NEEDS: Final = {

@@ -62,8 +62,8 @@ WHERE log_id = %(log_id)s AND index = %(index)s AND name = 'inputs'
   AND NOT EXISTS (SELECT FROM ledger.erased_subjects AS e WHERE e.log_id = p.log_id AND e.subject = p.subject)
 
 -- name: open_by_log
--- How many decisions are open in each log, and the first of them: ids begin with the time.
-SELECT l.origin, count(*), min(o.decision::text)
+-- How many decisions are open in each log, and when the first of them should have been settled.
+SELECT l.origin, count(*), min(o.deadline)
 FROM gateway.open_decisions AS o JOIN ledger.logs AS l USING (log_id)
 GROUP BY l.origin
 ORDER BY l.origin

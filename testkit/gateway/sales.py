@@ -5,12 +5,14 @@ The table `sales.orders` of catalog `lake`, as most tests of the gateway use it:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
 
 from gateway.admin.application import OPERATOR
+from ledger.format.event import random_group_id
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.log_contents import live_rows, path_of
 from testkit.servers.gateways import Gateway
@@ -35,6 +37,11 @@ async def create_orders(http: httpx.AsyncClient) -> None:
 def properties(requirements: Sequence[Mapping[str, Any]] = (), /, **texts: str) -> dict[str, Any]:
     """A commit that sets properties of a table."""
     return {"requirements": list(requirements), "updates": [{"action": "set-properties", "updates": texts}]}
+
+
+def new_key() -> dict[str, str]:
+    """A header Idempotency-Key with a key of its own: a UUIDv7."""
+    return {"Idempotency-Key": str(random_group_id(now_ms=1_790_000_000_000, random=os.urandom(10)))}
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:

@@ -37,10 +37,11 @@ from testkit.gateway.foreign_faults import (
     check_saying,
     check_view_changes,
 )
-from testkit.gateway.foreign_tenant import ALIAS, ROOT, VIEWS, ForeignTenant, open_far
+from testkit.gateway.foreign_tenant import ALIAS, ROOT, UNKNOWN_STATUSES, VIEWS, ForeignTenant, open_far
 from testkit.gateway.log_contents import read_stored
+from testkit.gateway.sales import new_key, properties
 from testkit.gateway.view_requests import view_created, view_replaced
-from testkit.servers.faulty_wire import Fault, Loss
+from testkit.servers.faulty_wire import Fault, Loss, Replaced
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
 
@@ -98,6 +99,40 @@ async def test_a_change_of_every_kind_is_found_if_its_answer_is_lost(far: Foreig
 @on_module_loop
 async def test_a_change_of_every_kind_to_a_view_is_found_if_its_answer_is_lost(far: ForeignTenant) -> None:
     await check_view_changes(far)
+
+
+@on_module_loop
+async def test_a_request_whose_answer_was_lost_is_sent_again_until_its_outcome_is_known(far: ForeignTenant) -> None:
+    headers, body = new_key(), properties(color="red")
+    far.wire.fault = Fault(happens=Loss.ANSWER, path=far.path)
+    lost = await far.gateway.http.post(far.orders, json=body, headers=headers)
+    assert lost.status_code in UNKNOWN_STATUSES
+    sent = sum(seen.is_mutation for seen in far.wire.seen)
+    waiting = await far.gateway.http.post(far.orders, json=body, headers=headers)
+    assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
+    assert "is not known yet" in waiting.text
+    await far.reconcile()
+    found = await far.gateway.http.post(far.orders, json=body, headers=headers)
+    assert found.status_code == 200, found.text
+    assert found.json()["metadata"] == (await far.table())["metadata"]
+    assert sum(seen.is_mutation for seen in far.wire.seen) == sent, "it was made once"
+    assert await far.words() == ["approved", "unknown", "accepted"]
+
+
+@on_module_loop
+async def test_a_request_that_was_certainly_not_made_is_made_when_it_is_sent_again(far: ForeignTenant) -> None:
+    headers, body = new_key(), properties(color="red")
+    others = properties([{"type": "assert-table-uuid", "uuid": "00000000-0000-4000-8000-000000000000"}], color="red")
+    for known in (409, 409):
+        assert (await far.gateway.http.post(far.orders, json=others, headers=headers)).status_code == known
+    headers = new_key()
+    refused = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}"
+    far.wire.fault = Fault(happens=Replaced(answer=refused, carried_out=False), path=far.path)
+    assert (await far.gateway.http.post(far.orders, json=body, headers=headers)).status_code == 400
+    for _ in range(2):
+        assert (await far.gateway.http.post(far.orders, json=body, headers=headers)).status_code == 200
+    assert await far.words() == ["conflicted", "approved", "refused", "approved", "accepted"]
+    assert not far.unrecorded
 
 
 @on_module_loop

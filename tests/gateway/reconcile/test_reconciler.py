@@ -290,7 +290,7 @@ async def test_open_decisions_are_counted_and_timed(far: ForeignTenant) -> None:
         for line in metrics.splitlines()
         if line.startswith("lakeproof_open_decision_age_seconds") and far.gateway.acme.origin in line
     ]
-    assert 7_200 <= age_s < 7_300
+    assert 7_100 <= age_s < 7_200
 
 
 async def _metrics(far: ForeignTenant) -> str:

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Step 6: requests that are sent again under one Idempotency-Key are made once, and answered alike.
+
+The record is the log itself. What a request with a key has decided is a group whose id follows from caller and key
+(`decision_ids.py`), and of the built-in catalog that group is the change, too. So nothing is looked up before a request
+is made. One that has been made before meets its own group, or the change that it has made itself, and cannot be made;
+only then it is answered from the log: whichever process asks, and also if the first answer was never given.
+
+What is answered again: success, the refusal of a policy or rule, and a conflict. What is tried again: whatever changed
+nothing and recorded no decision, and what a foreign catalog has certainly not done. While a foreign catalog's outcome
+is not known, the answer is 503; the reconciler finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from uuid import UUID
+
+from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.registry import Adapter
+from gateway.commit.approved import Changed
+from gateway.commit.changes import ALREADY_EXISTS, NOT_EMPTY, nothing_there
+from gateway.commit.decision_ids import DecisionIds
+from gateway.commit.gateway import Gateway
+from gateway.errors import (
+    ConflictError,
+    ForbiddenError,
+    GatewayError,
+    RequirementFailedError,
+    UnavailableError,
+    UnprocessableError,
+)
+from gateway.identity import Principal
+from gateway.mutations import RENAMES_TO, Mutation, Operation
+from ledger.errors import GroupMismatchError
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled, from_data
+from ledger.format.sealing import StoredPart
+from ledger.store.queries import load_queries
+from ledger.store.session import Connection
+
+T = TypeVar("T")
+
+_QUERIES: Final = load_queries("gateway", "repeats.sql")
+OUTCOMES_MAX: Final = 10_000
+"""Outcomes on a table since a request that are looked through for its own."""
+_IS_THERE: Final = frozenset(
+    {Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.TABLE_REGISTER}
+    | {Operation.VIEW_CREATE, Operation.VIEW_REPLACE, Operation.VIEW_REGISTER}
+)
+"""After these there is a table or view to show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What the log has of a request: its last decision, the message with it, and its outcome (None: none yet)."""
+
+    decided: CommitDecided
+    message: str
+    settled: CommitSettled | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """One request with a key: who sends it, and its keyed hash."""
+
+    gateway: Gateway
+    principal: Principal
+    request_hash: str
+    ids: DecisionIds
+
+    async def make_once(
+        self, attempt: Callable[[], Awaitable[T]], made: Callable[[CommitDecided, CommitSettled], Awaitable[T]]
+    ) -> T:
+        """
+        Attempt the request, and return its result; `made` returns that of one that was made before.
+
+        Raises:
+            UnprocessableError: if the key was used with another request.
+            GatewayError: as `attempt`; or what the request was answered before.
+            UnavailableError: if it is not known yet what became of it.
+        """
+        while True:
+            taken = self.ids.taken
+            try:
+                return await attempt()
+            except (GatewayError, GroupMismatchError) as error:
+                if isinstance(error, GatewayError) and (self.ids.taken > taken or error.status >= 500):
+                    raise  # it is this attempt's own, or the next one may do better
+                recorded = await self._read()
+                if recorded is None:
+                    raise
+                if (settled := self._final(recorded)) is not None:
+                    return await made(recorded.decided, settled)
+
+    def _final(self, recorded: Recorded) -> CommitSettled | None:
+        """Return the outcome of a request that was made; None if it may be made now. Raises what it was answered."""
+        decided, settled = recorded.decided, recorded.settled
+        if decided.request != self.request_hash:
+            raise UnprocessableError("the Idempotency-Key was used with another request: each request has its own")
+        if decided.decision is CommitDecision.REJECTED:
+            raise ForbiddenError(recorded.message)
+        if decided.decision is CommitDecision.CONFLICTED:
+            raise _conflict(decided, recorded.message)
+        match None if settled is None else settled.outcome:
+            case CommitOutcome.ACCEPTED:
+                return settled
+            case CommitOutcome.CONFLICTED:
+                raise _conflict(decided, f"{'.'.join(decided.identifier.namespace)}: another commit was first")
+            case CommitOutcome.REFUSED | CommitOutcome.FAILED:
+                return None  # it was certainly not made
+            case _:
+                raise UnavailableError(
+                    "what became of the request with this Idempotency-Key is not known yet: try again"
+                )
+
+    async def _read(self) -> Recorded | None:
+        """Return the last decision under the key; the next one will come behind it."""
+        gateway, log_id, ids = self.gateway, self.principal.log_id, self.ids.all()
+        async with gateway.database.as_role(gateway.roles.tenant(self.principal.tenant)) as connection:
+            where = {"log_id": log_id, "group_ids": ids}
+            rows = await (await connection.execute(_QUERIES["decisions"], where)).fetchall()
+            found = {group_id: parse_entry(bytes(entry)) for group_id, entry in rows}
+            if not found:
+                return None
+            self.ids.taken = max(ids.index(group_id) for group_id in found) + 1
+            entry = found[ids[self.ids.taken - 1]]
+            message = await self._message(connection, entry)
+            outcome = await _outcome(connection, log_id, entry)
+        return Recorded(decided=from_data(CommitDecided, entry.data), message=message, settled=outcome)
+
+    async def _message(self, connection: Connection, entry: Entry) -> str:
+        where = {"log_id": self.principal.log_id, "index": entry.index}
+        row = await (await connection.execute(_QUERIES["message"], where)).fetchone()
+        if row is None:
+            return "the request was refused before"
+        part = self.gateway.opener.open(StoredPart(entry.index, "message", row[0], row[1], bytes(row[2])))
+        return "the request was refused before" if part is None else part.payload.decode("utf-8", "replace")
+
+
+async def _outcome(connection: Connection, log_id: int, entry: Entry) -> CommitSettled | None:
+    where = {"log_id": log_id, "key": entry.key, "index": entry.index, "limit": OUTCOMES_MAX}
+    rows = await (await connection.execute(_QUERIES["outcomes"], where)).fetchall()
+    for (data,) in rows:
+        settled = from_data(CommitSettled, parse_entry(bytes(data)).data)
+        if UUID(settled.decision) == entry.group_id:
+            return settled
+    return None
+
+
+def _conflict(decided: CommitDecided, message: str) -> GatewayError:
+    operation = Operation(decided.operation)
+    if operation is Operation.NAMESPACE_DROP:
+        return ConflictError(message, kind=NOT_EMPTY)
+    if operation in _EXISTING:
+        return ConflictError(message, kind=ALREADY_EXISTS)
+    return RequirementFailedError(message)
+
+
+_EXISTING: Final = RENAMES_TO | {
+    Operation.TABLE_REGISTER,
+    Operation.TABLE_RENAME_FROM,
+    Operation.VIEW_CREATE,
+    Operation.VIEW_REGISTER,
+    Operation.VIEW_RENAME_FROM,
+    Operation.NAMESPACE_CREATE,
+}
+"""Their conflicts are names that are taken; that of a table's create depends on how it was asked for."""
+
+
+async def made_before(catalog: Adapter, mutation: Mutation, decided: CommitDecided, settled: CommitSettled) -> Changed:
+    """
+    Return the result of a mutation that was made before.
+
+    Raises:
+        NotFoundError: if a foreign catalog does not have the table or view any more.
+    """
+    loaded, change, shown = Loaded(namespace_exists=True), Change(), None
+    if mutation.operation in _IS_THERE:
+        shown = await catalog.show_made(
+            mutation.target, str(settled.metadata_location), metadata_sha256=settled.metadata_sha256
+        )
+        if shown is None:
+            raise nothing_there(mutation.target)
+    elif mutation.operation is Operation.NAMESPACE_CREATE:
+        change = Change(properties=dict(mutation.properties or {}))
+    elif mutation.operation is Operation.NAMESPACE_UPDATE:
+        # Those that are removed were there: what else was named is not known any more.
+        loaded = Loaded(namespace_exists=True, properties=dict.fromkeys(mutation.removals, ""))
+    elif mutation.operation is Operation.TABLE_UNREGISTER and decided.base is not None:
+        last = await catalog.find_file(decided.base)
+        loaded = Loaded(namespace_exists=True, metadata=last.metadata, metadata_location=last.location)
+    return Changed(mutation=mutation, loaded=loaded, change=change, shown=shown)
