@@ -25,6 +25,7 @@ from gateway.admin.holding import Holding
 from gateway.admin.key_issue import IssuedKey, KeyIssue
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
+from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
@@ -222,6 +223,7 @@ class Admin:
         Raises as `create_policy` (`kind` must be a known adapter), and:
             LookAlikeNameError: if the alias is confusable with another one in force.
             PlaceTakenError: if its option `location` overlaps a place of another tenant.
+            ForbiddenError: if a built-in catalog is to have a location, and `by` is not the operator.
         """
         limits.check_id(alias, field="alias")
         if kind not in self._catalog_kinds:
@@ -231,6 +233,8 @@ class Admin:
         limits.check_room(in_force, "catalogs")
         limits.check_unlike(alias, in_force, field="alias")
         location = checked.get(LOCATION)
+        if location is not None and kind == BUILTIN:
+            self._holding.check_own(location, by)
         event = CatalogCreated(id=alias, version=1, kind=kind, options=checked)
         if location is None:
             await self._edits.create(log_id, by, event)

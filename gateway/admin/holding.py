@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.admin.edits import Editor, Edits
+from gateway.admin.edits import OPERATOR, Editor, Edits
 from gateway.catalogs.catalog_places import GRANTED, LOCATION, below, claim_guards, place_parameters, release_guards
 from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.control.plane import ControlState
 from gateway.database import outage_as_unavailable
-from gateway.errors import BadRequestError, ConflictError, PlaceTakenError
+from gateway.errors import BadRequestError, ConflictError, ForbiddenError, PlaceTakenError
 from ledger.format.event import format_key
 from ledger.format.events import PlaceGranted, PlaceReleased
 from ledger.store.log_store import LendConnection
@@ -32,6 +32,24 @@ class Holding:
         self._lend = lend
         self._edits = edits
         self._warehouse = parse_place(warehouse, field="warehouse")
+
+    def check_own(self, location: str, by: Editor) -> None:
+        """
+        Check that a built-in catalog may have tables at `location`, where this installation writes their metadata.
+
+        Raises:
+            ForbiddenError: if `by` is not the operator, who alone says where this installation writes.
+            BadRequestError: if it is in another kind of storage than the warehouse, or overlaps it.
+        """
+        if by != OPERATOR:
+            raise ForbiddenError("only the operator gives a built-in catalog a location: lakeproof catalogs add")
+        place, warehouse = parse_place(location, field=f"options.{LOCATION}"), self._warehouse
+        if place.scheme != warehouse.scheme or place.overlaps(warehouse) or not place.segments:
+            raise BadRequestError(
+                f"expected a folder outside the warehouse {warehouse.format()}, in the same kind of storage, "
+                f"found {location!r:.200}",
+                field=f"options.{LOCATION}",
+            )
 
     async def check_free(self, log_id: int, location: str) -> None:
         """

@@ -42,7 +42,7 @@ KNOWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {LINEAGE_CYCLES: (OnCycle
 """The settings of a tenant, each with its values; the first is the default."""
 
 KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    BUILTIN: frozenset({LOOK_ALIKES}),
+    BUILTIN: frozenset({LOOK_ALIKES, "location"}),
     REST: frozenset(
         {
             "uri",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal
 from uuid import UUID, uuid4
@@ -72,8 +73,9 @@ _AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
 
 class BuiltinCatalog:
     """
-    One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under. Rows of
-    tables are read by `fresh`, all else over `database`.
+    One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under, and
+    `location` another folder for those that are asked to be there. Rows of tables are read by `fresh`, all else over
+    `database`.
 
     `table_config` is what engines are given with each table about its storage, without credentials. Confusable names
     are refused unless the catalog `allows_look_alikes`.
@@ -88,6 +90,7 @@ class BuiltinCatalog:
         tenant: UUID,
         reader: str,
         warehouse: str,
+        location: str | None = None,
         database: Database,
         fresh: FreshReads,
         files: MetadataFiles,
@@ -98,13 +101,13 @@ class BuiltinCatalog:
         self._tenant = tenant
         self._reader = reader
         self._warehouse = warehouse.rstrip("/")
-        self._root = parse_place(self._warehouse, field="warehouse")
+        self._roots = [_Root.of(text) for text in (warehouse, location) if text is not None]
         self._allows_look_alikes = allows_look_alikes
         self._database = database
         self._fresh = fresh
         self._files = files
         self._shown = ShownTables(files, table_config)
-        self._below = lru_cache(maxsize=REMEMBERED_MAX)(self._parse_below)
+        self._find = lru_cache(maxsize=REMEMBERED_MAX)(self._find_below)
         """Of one table, each commit asks for the same locations."""
 
     async def load(self, target: Target, *, row: TableRow | None = None) -> Loaded:
@@ -296,16 +299,14 @@ class BuiltinCatalog:
 
     async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:
         """
-        Return a metadata file below this catalog's warehouse, in which a table or view of its own is described
+        Return a metadata file in one of this catalog's folders, in which a table or view of its own is described
         completely.
 
         Raises:
             BadRequestError, UnavailableError: as `Catalog.find_file`.
         """
-        below, field = self._below(location, field=REGISTERED), REGISTERED
-        # Spelled like the warehouse: a pointer names each file in one way.
-        spelled = f"{self._warehouse}/{below}"
-        sha256, metadata = await self._files.find(spelled, within=self._warehouse)
+        (root, spelled), field = self._find(location, field=REGISTERED), REGISTERED
+        sha256, metadata = await self._files.find(spelled, within=root)
         kind = "view" if is_view else "table"
         try:
             if is_view:
@@ -331,12 +332,12 @@ class BuiltinCatalog:
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
-        Check that a table's places are below this catalog's warehouse and no other table's, and its name is not taken.
+        Check that a table's places are in this catalog's folders and no other table's, and its name is not taken.
 
         The gateway itself writes to the table's metadata folder, so that is checked whether or not it is new.
 
         Raises:
-            BadRequestError: if a place is not below the warehouse, or a file that the commit names is not the table's.
+            BadRequestError: if a place is in none of its folders, or a file that the commit names is not the table's.
             LookAlikeNameError, PlaceTakenError, UnavailableError: as `Catalog.check`.
             UnsupportedOperationError: if it would delete a table's files.
         """
@@ -355,8 +356,8 @@ class BuiltinCatalog:
 
     def _check_paths(self, mutation: Mutation, loaded: Loaded, metadata: Mapping[str, Any]) -> None:
         for field, text in changed_paths(metadata, loaded.metadata):
-            self._below(text, field=field)
-        self._below(_metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
+            self._find(text, field=field)
+        self._find(_metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
         files = list(named_files(mutation.updates) if mutation.registered is None else stored_files(metadata))
         own = [*table_places(metadata), *table_places(loaded.metadata)] if files else []
         for field, text in files:
@@ -396,31 +397,32 @@ class BuiltinCatalog:
         places = table_places(change.metadata)
         return None if loaded.places == place_digests(places)["places"] else places
 
-    def _parse_below(self, location: str, *, field: str) -> str:
+    def _find_below(self, location: str, *, field: str) -> tuple[str, str]:
         """
-        Return the path of `location` below this catalog's warehouse, however the warehouse is spelled in it.
+        Return the folder of this catalog that holds `location`, and `location` spelled like it.
+
+        A pointer names each file in one way, however a request spells it.
 
         Raises:
-            BadRequestError: if it is not a plain location below the warehouse.
+            BadRequestError: if it is not a plain location below one of the catalog's folders.
         """
-        place, path, below = parse_place(location, field=field), location_path(location, field=field), ""
-        if (place.scheme, place.authority) == (self._root.scheme, self._root.authority):
-            root = f"{location_path(self._warehouse, field='warehouse')}/"
-            below = path.removeprefix(root).removesuffix("/") if path.startswith(root) else ""
-        if not all(map(_is_plain, below.split("/"))) or len(below) > LOCATION_LENGTH_MAX:
-            raise BadRequestError(
-                f"expected a plain location below {self._warehouse}/ (no '..', no empty folder, no %, ?, # or \\), "
-                f"found {location!r:.200}",
-                field=field,
-            )
-        return below
+        place, path = parse_place(location, field=field), location_path(location, field=field)
+        for root in self._roots:
+            if (below := root.below(place, path)) is not None:
+                return root.text, f"{root.text}/{below}"
+        folders = " or ".join(f"{root.text}/" for root in self._roots)
+        raise BadRequestError(
+            f"expected a plain location below {folders} (no '..', no empty folder, no %, ?, # or \\), "
+            f"found {location!r:.200}",
+            field=field,
+        )
 
     def prepare_file(self, loaded: Loaded, change: Change) -> Written | None:
         """
         Return the next metadata file, named after the one before it; of a table that is registered, the one it has.
 
         Raises:
-            BadRequestError: if it would be too large, or outside the warehouse.
+            BadRequestError: if it would be too large, or in none of the catalog's folders.
         """
         if change.metadata is None:
             return None
@@ -429,10 +431,8 @@ class BuiltinCatalog:
             return Written(location=found.location, sha256=found.sha256, data=shown, is_found=True)
         before = version_of(loaded.metadata_location or "")
         version = 0 if before is None else before + 1
-        folder = self._below(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
-        # Spelled like the warehouse, as readers of metadata files expect it.
-        location = f"{self._warehouse}/{folder}/{version:05d}-{uuid4()}.metadata.json"
-        return self._files.prepare_file(location, change.metadata)
+        _, folder = self._find(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
+        return self._files.prepare_file(f"{folder}/{version:05d}-{uuid4()}.metadata.json", change.metadata)
 
     async def write(self, new: Written, change: Change) -> None:
         """
@@ -442,7 +442,8 @@ class BuiltinCatalog:
             BadRequestError: if a symbolic link leads out of the warehouse.
             UnavailableError: if it cannot be written.
         """
-        await self._files.write(new, change.metadata or {}, within=self._warehouse)
+        root, _ = self._find(new.location, field="location")
+        await self._files.write(new, change.metadata or {}, within=root)
 
     async def discard(self, written: Written) -> None:
         """
@@ -495,6 +496,28 @@ class BuiltinCatalog:
                 return GuardCall("namespace.update", names | {"properties": properties, "before": before})
             case _:
                 return GuardCall("namespace.drop", names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """A folder of a catalog: as it is spelled, without a slash at its end, its path, and its place."""
+
+    text: str
+    path: str
+    place: StoragePlace
+
+    @classmethod
+    def of(cls, text: str) -> _Root:
+        text = text.rstrip("/")
+        return cls(text, location_path(text, field="warehouse"), parse_place(text, field="warehouse"))
+
+    def below(self, place: StoragePlace, path: str) -> str | None:
+        """Return the rest of a `path` below this folder; None if it is not there, or not plain."""
+        if (place.scheme, place.authority) != (self.place.scheme, self.place.authority):
+            return None
+        root = f"{self.path}/"
+        below = path.removeprefix(root).removesuffix("/") if path.startswith(root) else ""
+        return below if all(map(_is_plain, below.split("/"))) and len(below) <= LOCATION_LENGTH_MAX else None
 
 
 def _metadata_folder(metadata: Mapping[str, Any]) -> str:

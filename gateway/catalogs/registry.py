@@ -14,6 +14,7 @@ from uuid import UUID
 
 from gateway.catalogs.builtin import BuiltinCatalog
 from gateway.catalogs.catalog import Forwards, SwapsPointer
+from gateway.catalogs.catalog_places import LOCATION
 from gateway.catalogs.onward import Onward, format_hop
 from gateway.catalogs.rest import RestCatalog
 from gateway.catalogs.upstreams import Upstream, Upstreams
@@ -110,6 +111,7 @@ class CatalogRegistry:
             reader=self.roles.tenant(tenant),
             # From the tenant and the alias alone, not from options: two tenants never share a folder.
             warehouse=f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}",
+            location=options.get(LOCATION),
             database=self.database,
             fresh=self.fresh,
             files=self.files,

@@ -241,4 +241,4 @@ def _meant(signers: Sequence[Catalog], catalogs: Iterable[Catalog], metadata_loc
     If the location is in none of them: the signer's alias, or the first of several.
     """
     folders = {each.id: at for each in catalogs if each.kind == KIND and (at := each.options.get("location"))}
-    return nearest_catalog(folders, metadata_location) or signers[0].id
+    return nearest_catalog(folders.items(), metadata_location) or signers[0].id

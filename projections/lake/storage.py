@@ -6,7 +6,7 @@ Properties have PyIceberg's names (`s3.endpoint`, `s3.region`, …), so the same
 and in another process. A missing file is final; storage that does not answer is tried again, so errors say which it is.
 
 Locations come from tenants: from what they commit, and from manifests that they wrote. So a storage opens nothing
-outside the folder `within`. A storage that a tenant's options describe never uses this installation's credentials or
+outside the folders `within`. A storage that a tenant's options describe never uses this installation's credentials or
 files, and connects only to its own endpoint, and only if the operator's rules allow it (`projections/egress`).
 
 Arrow is imported when a file is opened: with NumPy it takes a tenth of a command's start, and most commands open none.
@@ -15,7 +15,7 @@ Arrow is imported when a file is opened: with NumPy it takes a tenth of a comman
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -77,12 +77,12 @@ class SecretStore(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
     """
-    How the files of one catalog are opened: none outside the folder `within` (None: any), and by connections that
+    How the files of one catalog are opened: none outside the folders `within` (None: any), and by connections that
     `egress` allows (None: the operator has named the endpoint himself). Printed, it shows no secret.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    within: str | None = None
+    within: tuple[str, ...] | None = None
     egress: EgressRules | None = None
 
     @classmethod
@@ -107,14 +107,14 @@ class Storage:
         own.setdefault("s3.region", REGION_DEFAULT)
         location = options.get("location", "")
         within = location if location.partition("://")[0] in S3_SCHEMES else NOWHERE
-        return cls(properties=own, within=within, egress=egress)
+        return cls(properties=own, within=(within,), egress=egress)
 
     def filesystem(self, location: str) -> tuple[FileSystem, str]:
         """
         Return the file system that holds `location`, and the path on it.
 
         Raises:
-            FileUnreadableError: if the location is of no kind that is known here, or outside the folder `within`, or
+            FileUnreadableError: if the location is of no kind that is known here, or outside the folders `within`, or
                 its endpoint is not one that `egress` allows.
             StorageUnavailableError: if its endpoint has no address now.
         """
@@ -201,17 +201,18 @@ def split_location(location: str) -> tuple[str, str]:
     raise FileUnreadableError(f"{location}: expected a location that begins with file: or s3:")
 
 
-def nearest_catalog(folders: Mapping[str, str], location: str) -> str | None:
+def nearest_catalog(folders: Iterable[tuple[str, str]], location: str) -> str | None:
     """
-    Return the alias whose folder is the longest that holds `location`, at a path boundary; None if none does.
+    Return the alias (of alias and folder) whose folder is the longest that holds `location`, at a path boundary; None
+    if none does.
 
     Folders of catalogs may be nested. The most specific one decides, so a table belongs to the same catalog whether S3,
     a callback or an observation reported the file. If several aliases have the same folder, the first one wins.
     """
     kind, path = _split_or_none(location) or ("", "")
     found: tuple[int, str] | None = None
-    for alias in sorted(folders):
-        folder = _split_or_none(folders[alias])
+    for alias, text in sorted(folders):
+        folder = _split_or_none(text)
         if folder is None or folder[0] != kind or not path.startswith(f"{folder[1].rstrip('/')}/"):
             continue
         length = len(folder[1].rstrip("/"))
@@ -246,13 +247,19 @@ def _split_or_none(location: str) -> tuple[str, str] | None:
         return None
 
 
-def _check_within(location: str, path: str, scheme: str, within: str) -> None:
+def _check_within(location: str, path: str, scheme: str, within: Sequence[str]) -> None:
+    if not any(_is_within(path, scheme, folder) for folder in within):
+        raise FileUnreadableError(
+            f"{location}: expected a file below {' or '.join(within)}, where this catalog's files are"
+        )
+
+
+def _is_within(path: str, scheme: str, within: str) -> bool:
     kind, folder = split_location(within)
     if scheme == "file":
         # A link that leads out of the folder is outside: the path is judged as the system will follow it.
         path, folder = str(Path(path).resolve()), str(Path(folder).resolve())
-    if kind != scheme or not path.startswith(f"{folder.rstrip('/')}/") or ".." in path.split("/"):
-        raise FileUnreadableError(f"{location}: expected a file below {within}, where this catalog's files are")
+    return kind == scheme and path.startswith(f"{folder.rstrip('/')}/") and ".." not in path.split("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,8 +113,19 @@ def storage_of(
     if tenant is None:
         raise ProjectionError(f"catalog {row.alias} of {row.log.origin}: expected a tenant's log, found one without")
     if row.kind == BUILTIN:
-        return Storage(properties=dict(ours), within=f"{warehouse.rstrip('/')}/{tenant.hex}/{row.alias}")
+        return Storage(properties=dict(ours), within=folders_of(row, warehouse=warehouse))
     return Storage.of_foreign_catalog(row.options, tenant=tenant, secrets=secrets, egress=egress)
+
+
+def folders_of(row: CatalogRow, *, warehouse: str) -> tuple[str, ...]:
+    """
+    Return where a catalog's files are: of one of ours, its folder in the `warehouse`, and its option `location`.
+    """
+    location = row.options.get("location")
+    others = () if location is None else (location,)
+    if row.kind != BUILTIN or row.log.tenant is None:
+        return others
+    return (f"{warehouse.rstrip('/')}/{row.log.tenant.hex}/{row.alias}", *others)
 
 
 def _where(transaction: Transaction) -> Mapping[str, object]:

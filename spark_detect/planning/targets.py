@@ -29,7 +29,7 @@ from ledger.format.events import (
 from ledger.store.read import Log
 from projections.entries import LogEntry
 from projections.lake.storage import nearest_catalog
-from projections.relational.catalogs import BUILTIN, CatalogRow
+from projections.relational.catalogs import CatalogRow, folders_of
 from projections.relational.table_names import identifier_of
 
 METADATA_SUFFIXES: Final = (".metadata.json", ".metadata.json.gz")
@@ -147,7 +147,7 @@ def catalog_of(
         created.id: CatalogRow(log=log, alias=created.id, kind=created.kind, options=dict(created.options))
         for created in catalogs.values()
     }
-    folders = {alias: root for alias, row in rows.items() if (root := _root(row, warehouse)) is not None}
+    folders = [(alias, folder) for alias, row in rows.items() for folder in folders_of(row, warehouse=warehouse)]
     alias = nearest_catalog(folders, location)
     return None if alias is None else rows[alias]
 
@@ -163,12 +163,6 @@ def without_twins(targets: Iterable[ScanTarget]) -> list[ScanTarget]:
         for target in everything
         if target.snapshots or target.request is not None or target.metadata_location not in named
     ]
-
-
-def _root(row: CatalogRow, warehouse: str) -> str | None:
-    if row.kind == BUILTIN and row.log.tenant is not None:
-        return f"{warehouse.rstrip('/')}/{row.log.tenant.hex}/{row.alias}"
-    return row.options.get("location")
 
 
 def _table(entry: Entry) -> tuple[str | None, Identifier | None]:

@@ -10,14 +10,14 @@ tenant's catalogs the longest folder wins, of whatever kind, as in `projections.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from ledger.store.read import Log
 from projections.errors import FileUnreadableError
 from projections.lake.storage import split_location
-from projections.relational.catalogs import BUILTIN, CatalogRow
+from projections.relational.catalogs import BUILTIN, CatalogRow, folders_of
 from streams.errors import PoisonError
 
 S3: Final = "s3"
@@ -46,7 +46,7 @@ class CatalogLocations:
         """
         Return the places of catalogs; those whose files are not in object storage have none.
         """
-        return cls(place for row in rows if (place := _place(row, warehouse)))
+        return cls(place for row in rows for place in _places(row, warehouse))
 
     def find(self, location: str) -> CatalogLocation:
         """
@@ -67,13 +67,13 @@ class CatalogLocations:
         return claims[0]
 
 
-def _place(row: CatalogRow, warehouse: str) -> CatalogLocation | None:
+def _places(row: CatalogRow, warehouse: str) -> Iterator[CatalogLocation]:
     if row.log.tenant is None:
-        return None
-    is_builtin = row.kind == BUILTIN
-    folder = f"{warehouse.rstrip('/')}/{row.log.tenant.hex}/{row.alias}" if is_builtin else row.options.get("location")
-    path = None if folder is None else _path(folder)
-    return None if path is None else CatalogLocation(path=path, log=row.log, alias=row.alias, is_builtin=is_builtin)
+        return
+    for position, folder in enumerate(folders_of(row, warehouse=warehouse)):
+        if (path := _path(folder)) is not None:
+            is_builtin = row.kind == BUILTIN and position == 0
+            yield CatalogLocation(path=path, log=row.log, alias=row.alias, is_builtin=is_builtin)
 
 
 def _path(location: str) -> str | None:

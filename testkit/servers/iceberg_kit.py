@@ -22,9 +22,11 @@ OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-X
 TIMEOUT_S: Final = 300
 
 
-def run_kit(of: str, *, url: str, warehouse: str, key: str) -> Mapping[str, str]:
+def run_kit(of: str, *, url: str, warehouse: str, key: str, folder: Path | None = None) -> Mapping[str, str]:
     """
     Run one class of tests against a catalog, which must be empty; return the outcome of each test by its name.
+
+    Some tests name locations in a temporary folder, which is in `folder`.
 
     An outcome is "passed", "skipped", or the first line of what failed.
     """
@@ -37,7 +39,7 @@ def run_kit(of: str, *, url: str, warehouse: str, key: str) -> Mapping[str, str]
         "warehouse": warehouse,
         "token": key,
     }
-    with tempfile.TemporaryDirectory(prefix="lp-kit-") as name:
+    with tempfile.TemporaryDirectory(prefix="lp-kit-", dir=folder) as name:
         done = subprocess.run(
             [
                 *(find_java(), *OPTIONS, f"-Djava.io.tmpdir={name}"),

@@ -469,7 +469,9 @@ def test_each_kind_of_catalog_takes_its_own_options() -> None:
         BadRequestError, match=r"^options.look-alike-names: expected allowed or refused, found 'perhaps'"
     ):
         limits.check_catalog_options("builtin", {"look-alike-names": "perhaps"}, LOOPBACK)
-    with pytest.raises(BadRequestError, match=r"^options.uri: a catalog of kind builtin takes one of look-alike-names"):
+    with pytest.raises(
+        BadRequestError, match=r"^options.uri: a catalog of kind builtin takes one of location, look-alike-names"
+    ):
         limits.check_catalog_options("builtin", UPSTREAM, LOOPBACK)
     assert limits.KNOWN_OPTIONS.keys() == KINDS.keys()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Locations of tables: in their alias's folder of the warehouse, whatever a client requests.
+Locations of tables: in their alias's folder of the warehouse, or in the one that the operator has given to their
+catalog, whatever a client requests.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from gateway.admin.application import OPERATOR
+from gateway.errors import BadRequestError
 from testkit.gateway.log_contents import check_agreement, live_rows, path_of
 from testkit.gateway.sales import ORDERS, SCHEMA, TABLES, error_of, properties
 from testkit.servers.gateways import Gateway
@@ -61,3 +65,69 @@ async def test_a_link_that_leads_out_of_the_warehouse_is_not_followed(sales: Gat
     assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException")
     assert list(elsewhere.iterdir()) == []
     assert ("lake", ("sales",), "t") not in (await live_rows(sales.services, sales.acme.log_id)).tables
+
+
+SPREAD = "/v1/iceberg/spread/namespaces"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def given(sales: Gateway, tmp_path: Path) -> Path:
+    """A folder that a catalog, `spread`, may have its tables in, too."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    await sales.services.gateway.admin.create_catalog(
+        sales.acme.log_id, OPERATOR, alias="spread", kind="builtin", options={"location": f"file://{folder}"}
+    )
+    assert (await sales.http.post(SPREAD, json={"namespace": ["sales"]})).status_code == 200
+    return folder
+
+
+async def test_a_catalog_with_a_location_has_tables_there_and_in_the_warehouse(sales: Gateway, given: Path) -> None:
+    tables = f"{SPREAD}/sales/tables"
+    for spelled in (f"file:{given}/a", f"file://{given}/b", f"{given}/c", f"file://localhost{given}/d"):
+        name = spelled[-1]
+        answer = await sales.http.post(tables, json={"name": name, "schema": SCHEMA, "location": spelled})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["metadata"]["location"] == spelled
+        # Whoever spells it, a pointer names each file in one way.
+        assert answer.json()["metadata-location"].startswith(f"file://{given}/{name}/metadata/00000-")
+        assert path_of(answer.json()["metadata-location"]).exists()
+        assert (await sales.http.post(f"{tables}/{name}", json=properties(a="b"))).status_code == 200
+        assert (await sales.http.get(f"{tables}/{name}")).json()["metadata"]["properties"]["a"] == "b"
+    home = await sales.http.post(tables, json={"name": "home", "schema": SCHEMA})
+    warehouse = f"{sales.services.gateway.catalogs.warehouse}/{sales.acme.tenant.hex}/spread"
+    assert home.json()["metadata"]["location"].startswith(f"{warehouse}/")
+    taken = await sales.http.post(tables, json={"name": "e", "schema": SCHEMA, "location": f"{given}/a/inside"})
+    assert error_of(taken)["type"] == "PlaceTakenException"
+    for location in (f"{given}", f"{given}/", f"{given}2/t", f"{given}/../t", f"{given.parent}/t", "file:///etc/t"):
+        answer = await sales.http.post(tables, json={"name": "e", "schema": SCHEMA, "location": location})
+        assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), location
+    elsewhere = await sales.http.post(TABLES, json={"name": "t", "schema": SCHEMA, "location": f"{given}/t"})
+    assert elsewhere.status_code == 400, "another catalog has no tables there"
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
+async def test_a_link_that_leads_out_of_the_given_folder_is_not_followed(sales: Gateway, given: Path) -> None:
+    outside = given.parent / "outside"
+    outside.mkdir()
+    (given / "link").symlink_to(outside)
+    body = {"name": "t", "schema": SCHEMA, "location": f"{given}/link/t"}
+    assert (await sales.http.post(f"{SPREAD}/sales/tables", json=body)).status_code == 400
+    assert list(outside.iterdir()) == []
+
+
+async def test_only_the_operator_gives_a_catalog_a_location(sales: Gateway, tmp_path: Path) -> None:
+    body = {"alias": "mine", "kind": "builtin", "options": {"location": f"file://{tmp_path}"}}
+    answer = await sales.http.post("/v1/catalogs", json=body)
+    assert (answer.status_code, error_of(answer)["type"]) == (403, "ForbiddenException")
+    assert "only the operator" in error_of(answer)["message"]
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/lake", "file:///", "{warehouse}", "{warehouse}/sub", "{above}"])
+async def test_a_location_is_apart_from_the_warehouse_and_of_its_kind(sales: Gateway, location: str) -> None:
+    warehouse = sales.services.gateway.catalogs.warehouse
+    location = location.format(warehouse=warehouse, above=warehouse.rpartition("/")[0])
+    with pytest.raises(BadRequestError, match="expected a folder outside the warehouse"):
+        await sales.services.gateway.admin.create_catalog(
+            sales.acme.log_id, OPERATOR, alias="mine", kind="builtin", options={"location": location}
+        )

@@ -215,7 +215,7 @@ def test_a_location_that_an_upstream_names_is_read_below_the_catalogs_own_alone(
 
 def test_the_operators_own_storage_is_reached_without_a_detour(cloud: Cloud) -> None:
     cloud.client("s3").put_object(Bucket=cloud.bucket, Key="own/one.json", Body=b"{}")
-    storage = Storage(properties=cloud.engine_properties(), within=f"s3://{cloud.bucket}/own")
+    storage = Storage(properties=cloud.engine_properties(), within=(f"s3://{cloud.bucket}/own",))
     assert storage.egress is None
     assert storage.read_bytes(f"s3://{cloud.bucket}/own/one.json", size_bytes_max=2) == b"{}"
 

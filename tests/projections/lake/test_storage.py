@@ -72,7 +72,7 @@ def test_options_name_secrets_and_storage_resolves_them(tmp_path: Path) -> None:
         "s3.secret-access-key": "secret:store",
     }
     storage = Storage.of_foreign_catalog(options, tenant=ACME, secrets=secrets, egress=PUBLIC)
-    assert storage.within == "s3://theirs/lake"
+    assert storage.within == ("s3://theirs/lake",)
     assert storage.properties == {
         "s3.endpoint": "https://store.example",
         "s3.access-key-id": "theirs",
@@ -113,14 +113,14 @@ def test_our_credentials_are_never_used_for_a_catalog_that_is_elsewhere(tmp_path
     ],
 )
 def test_nothing_outside_a_catalogs_folder_is_opened(location: str) -> None:
-    storage = Storage(within="file:///lake/acme/lake")
+    storage = Storage(within=("file:///lake/acme/lake",))
     with pytest.raises(FileUnreadableError, match="expected a file below file:///lake/acme/lake"):
         storage.filesystem(location)
 
 
 @pytest.mark.parametrize("location", ["s3://lake/evil/x", "s3://lake/acme/../evil/x", "s3://lake/acme", "/lake/acme/x"])
 def test_nothing_outside_a_catalogs_prefix_is_opened(location: str) -> None:
-    storage = Storage(properties=FALLBACK, within="s3://lake/acme/")
+    storage = Storage(properties=FALLBACK, within=("s3://lake/acme/",))
     with pytest.raises(FileUnreadableError, match="expected a file below s3://lake/acme/"):
         storage.filesystem(location)
     assert storage.filesystem("s3a://lake/acme/t/x")[1] == "lake/acme/t/x"
@@ -131,7 +131,7 @@ def test_a_link_that_leads_out_of_the_folder_is_outside(tmp_path: Path) -> None:
     (tmp_path / "evil" / "x").write_bytes(b"theirs")
     (tmp_path / "acme").mkdir()
     (tmp_path / "acme" / "link").symlink_to(tmp_path / "evil")
-    storage = Storage(within=f"file://{tmp_path}/acme")
+    storage = Storage(within=(f"file://{tmp_path}/acme",))
     with pytest.raises(FileUnreadableError, match="expected a file below"):
         storage.read_bytes(f"file://{tmp_path}/acme/link/x", size_bytes_max=10)
 

@@ -87,7 +87,10 @@ def test_a_built_in_catalog_is_opened_with_our_properties_in_its_own_folder(tmp_
     found = storage_of(
         row("builtin", {}), warehouse="s3://ours/w/", ours=ours, secrets=SecretDirectory(tmp_path), egress=LOOPBACK
     )
-    assert (found.properties, found.within, found.egress) == (ours, f"s3://ours/w/{ACME.hex}/lake", None)
+    assert (found.properties, found.within, found.egress) == (ours, (f"s3://ours/w/{ACME.hex}/lake",), None)
+    given = row("builtin", {"location": "s3://ours/more"})
+    found = storage_of(given, warehouse="s3://ours/w", ours=ours, secrets=SecretDirectory(tmp_path), egress=LOOPBACK)
+    assert found.within == (f"s3://ours/w/{ACME.hex}/lake", "s3://ours/more")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_a_catalog_elsewhere_is_never_opened_with_our_properties_or_on_our_disk(
         row("rest", options), warehouse="s3://ours/w", ours=ours, secrets=SecretDirectory(tmp_path), egress=LOOPBACK
     )
     assert found.properties == {"s3.anonymous": "true", "s3.region": "us-east-1"}
-    assert found.within == within
+    assert found.within == (within,)
 
 
 def test_a_log_without_a_tenant_has_no_catalogs(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ async def reads() -> AsyncIterator[MetadataReaderPool]:
 def storage_at(endpoint: str) -> Storage:
     """Return a storage that gives up later than whoever reads from it."""
     properties = {"s3.endpoint": endpoint, "s3.region": "us-east-1", "s3.anonymous": "true", "s3.request-timeout": "60"}
-    return Storage(properties=properties, within="s3://lake/wh")
+    return Storage(properties=properties, within=("s3://lake/wh",))
 
 
 def storage_of(cloud: Cloud) -> Storage:
@@ -65,7 +65,7 @@ def storage_of(cloud: Cloud) -> Storage:
         "s3.access-key-id": cloud.access_key_id,
         "s3.secret-access-key": cloud.secret_access_key,
     }
-    return Storage(properties=properties, within=f"s3://{cloud.bucket}")
+    return Storage(properties=properties, within=(f"s3://{cloud.bucket}",))
 
 
 async def check_serves(reads: MetadataReaderPool | SharedReads, cloud: Cloud) -> None:
