@@ -41,6 +41,7 @@ from ledger.format.events import (
     KeyCreatedV1,
     KeyRevoked,
     LineageReceived,
+    MetricsReported,
     PlaceGranted,
     PlaceReleased,
     from_data,
@@ -117,7 +118,7 @@ def subject_of(entry: Entry, part: str) -> str | None:
     """
     Return the actor whom a payload part is about, as the gateway set it on append; None if it is about nobody.
     """
-    if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE}:
+    if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE, MetricsReported.TYPE}:
         return None if part in {FORWARD, PLACES} else entry.actor
     return entry.actor if is_control(entry.type) and part == PRINCIPAL else None
 

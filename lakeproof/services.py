@@ -30,6 +30,7 @@ from gateway.catalogs.upstreams import Upstreams
 from gateway.commit.gateway import Gateway, Intake, Ownership
 from gateway.commit.judgement import Judge
 from gateway.commit.large_requests import LargeRequests
+from gateway.commit.metrics_reports import MetricsReports
 from gateway.commit.refusals import Refusals
 from gateway.commit.request_hash import RequestKeys
 from gateway.control.plane import ControlPlane
@@ -227,6 +228,7 @@ async def open_services(
             ),
             receipts=receipts,
             webhook_secrets=secrets if settings.polaris_webhook == 1 else None,
+            metrics_reports=MetricsReports(append, clock=now, random=random),
         )
         yield Services(
             installation=installation,

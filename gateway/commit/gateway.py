@@ -18,6 +18,7 @@ from gateway.catalogs.registry import Adapter, CatalogRegistry
 from gateway.catalogs.upstreams import Secrets
 from gateway.commit.judgement import Judge, Judgement
 from gateway.commit.large_requests import LargeRequests
+from gateway.commit.metrics_reports import MetricsReports
 from gateway.commit.races import Races
 from gateway.commit.refusals import Refusals
 from gateway.commit.request_hash import RequestKeys
@@ -69,7 +70,8 @@ class Gateway:
     What it appends: `append`, with ids and times from `random` and `clock`; `opener` opens sealed payload parts.
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
     What only commits need: `intake`, `ownership`, `queues` and `races`. What only routes need: `admin`, `receipts` and
-    `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken).
+    `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken), and
+    `metrics_reports`.
     """
 
     append: Append
@@ -88,6 +90,7 @@ class Gateway:
     admin: Admin
     receipts: Receipts
     webhook_secrets: Secrets | None
+    metrics_reports: MetricsReports
     queues: TargetQueues = field(default_factory=TargetQueues)
     races: Races = field(default_factory=Races)
 

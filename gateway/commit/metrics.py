@@ -129,6 +129,12 @@ class Measures:
             ["outcome"],
             registry=self.registry,
         )
+        self._metrics_reports = Counter(
+            "lakeproof_gateway_metrics_reports_total",
+            "Engines' reports of scans and commits: kept in the log, or dropped beyond the limit.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
 
     @contextmanager
@@ -157,6 +163,10 @@ class Measures:
     def upstream(self, method: str, outcome: str) -> None:
         """Count a request to a foreign catalog: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""
         self._upstream.labels(method=method, outcome=outcome).inc()
+
+    def metrics_report(self, *, is_kept: bool) -> None:
+        """Count a report of an engine."""
+        self._metrics_reports.labels(outcome="kept" if is_kept else "dropped").inc()
 
     def passed_on(self, outcome: str) -> None:
         """Count a commit that was to be passed on to another process: `answered`, `unanswered` or `not_sent`."""

@@ -15,12 +15,14 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from gateway.catalogs.catalog import Page
+from gateway.commit.metrics_reports import REPORT_SIZE_BYTES_MAX
 from gateway.errors import UpstreamAnswerError
 from gateway.http import catalog_requests, reads
 from gateway.http.asked import Answer, Asked
 from gateway.http.catalog_requests import change, reader, table_answer
 from gateway.http.error_answers import upstream_answer
 from gateway.http.operations import BY_ID
+from gateway.http.request import body_of
 from gateway.mutations import Operation
 
 
@@ -164,6 +166,18 @@ async def unregister_table(request: Request, alias: str, namespace: str, table: 
     """Take a table out of the catalog; its files stay, and the answer says where its last metadata is."""
     last = (await change(_asked(request), Operation.TABLE_UNREGISTER, alias, namespace, table)).loaded
     return _json({"metadata-location": last.metadata_location, "metadata": last.metadata})
+
+
+@serves("reportMetrics")
+async def report_metrics(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Keep what an engine reports of a scan or commit; of one caller a bounded number, and the others are counted."""
+    asked = _asked(request)
+    found = await reader(asked, "load", alias, namespace, table)
+    await found.check_exists()
+    body = await body_of(request, size_bytes_max=REPORT_SIZE_BYTES_MAX)
+    is_kept = await asked.gateway.metrics_reports.keep(found.caller, found.target, body)
+    asked.measures.metrics_report(is_kept=is_kept)
+    return Response(status_code=204)
 
 
 @serves("renameTable")

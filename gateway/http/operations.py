@@ -96,7 +96,7 @@ OPERATIONS: Final = (
         "table.create",
         kinds=frozenset({BUILTIN}),
     ),
-    _reads("reportMetrics", "POST", f"{TABLE}/metrics", "table.load", kinds=NONE),
+    _reads("reportMetrics", "POST", f"{TABLE}/metrics", "table.load"),
     _reads("loadCredentials", "GET", f"{TABLE}/credentials", "table.load", kinds=NONE),
     _reads("signRequest", "POST", f"{TABLE}/sign", "table.load", kinds=NONE),
     # Scan planning

@@ -19,16 +19,17 @@ from gateway.commit.gateway import Gateway
 from gateway.errors import BadRequestError
 from gateway.fresh import TableRow
 from gateway.identifiers import Target, parse_namespace
-from gateway.identity import Arrived
+from gateway.identity import Arrived, Principal
 from gateway.policy.variables import RequestView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """
-    One caller, permitted to do one thing to one target of one catalog; `row` is its row if it was read already.
+    One `caller`, permitted to do one thing to one target of one catalog; `row` is its row if it was read already.
     """
 
+    caller: Principal
     catalog: Catalog
     target: Target
     row: TableRow | None
@@ -114,7 +115,7 @@ async def permit(
     await gateway.check_permitted(principal, judgement, operation=operation, target=target)
     # Only now: callers who are permitted nothing in the catalog must not learn whether it exists.
     catalog = gateway.catalog(principal.tenant, state, target.alias, onward)
-    return Reader(catalog=catalog, target=target, row=arrived.table)
+    return Reader(caller=principal, catalog=catalog, target=target, row=arrived.table)
 
 
 async def configuration(gateway: Gateway, arrived: Arrived, alias: str, onward: Onward) -> Configuration:

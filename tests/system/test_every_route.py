@@ -129,6 +129,9 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
         {"name": f"{named.name}-orders", "metadata-location": f"s3://{named.name}/1.metadata.json"},
     ],
     ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}/unregister"): lambda _: [None],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}/metrics"): lambda _: [
+        {"report-type": "scan-report", "table-name": "t", "snapshot-id": 1, "metrics": {}},
+    ],
     ("POST", "/v1/iceberg/{alias}/transactions/commit"): lambda named: [
         {"table-changes": [{"identifier": identifier, **properties(a="b")}]}
         for identifier in [{"namespace": [f"{named.name}-sales"], "name": f"{named.name}-orders"}]

@@ -85,6 +85,7 @@ from ledger.format.events.operations import (
     SignerRetired,
     SignerRotated,
 )
+from ledger.format.events.reports import MetricsReported, ReportKind
 from ledger.format.events.triggers import (
     CommitObserved,
     IdentitySource,
@@ -106,6 +107,7 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         LineageCycleFound,
         TriggerReceived,
         TableIdentified,
+        MetricsReported,
         ScanRequested,
         ScanCompletedV1,
         ScanCompleted,
@@ -181,6 +183,7 @@ __all__ = [
     "LineageReceivedV1",
     "LogContinued",
     "LogsAnchored",
+    "MetricsReported",
     "MigrationApplied",
     "OnCycle",
     "OriginatorKind",
@@ -194,6 +197,7 @@ __all__ = [
     "PolicyRetired",
     "ProjectionAttested",
     "Reason",
+    "ReportKind",
     "ScanCompleted",
     "ScanCompletedV1",
     "ScanFailed",

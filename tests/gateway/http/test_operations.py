@@ -23,7 +23,6 @@ SPECIFICATION = PROJECT.parent / "shared" / "spec" / "iceberg-rest-catalog-open-
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 NOT_OFFERED = {
     "getToken",
-    "reportMetrics",
     "loadCredentials",
     "signRequest",
     "planTableScan",
