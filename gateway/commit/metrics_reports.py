@@ -9,12 +9,11 @@ each process; the others are counted (`lakeproof_gateway_metrics_reports_total`)
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
+from gateway.commit.recorded_callers import RecordedCallers
 from gateway.errors import BadRequestError
 from gateway.identifiers import Target
 from gateway.identity import Principal
@@ -28,19 +27,9 @@ from ledger.format.sequence import Appended, Group, Stale
 REPORT_SIZE_BYTES_MAX: Final = 64 * 1024
 KEPT_MAX: Final = 60
 """Reports of one caller in one interval."""
-INTERVAL: Final = timedelta(seconds=60)
-REMEMBERED_MAX: Final = 10_000
 PART: Final = "report"
 _KINDS: Final = {"scan-report": ReportKind.SCAN, "commit-report": ReportKind.COMMIT}
 _OPERATION_LENGTH_MAX: Final = 64
-
-
-@dataclass(slots=True)
-class _Caller:
-    """How many reports of one caller were kept in the interval that began at `since`."""
-
-    since: datetime
-    kept: int = 0
 
 
 class MetricsReports:
@@ -56,7 +45,7 @@ class MetricsReports:
         self._append = append
         self._clock = clock
         self._random = random
-        self._callers: OrderedDict[tuple[int, str], _Caller] = OrderedDict()
+        self._callers = RecordedCallers()
 
     async def keep(self, caller: Principal, target: Target, body: bytes) -> bool:
         """
@@ -67,8 +56,10 @@ class MetricsReports:
             UnavailableError: if the log does not answer.
         """
         data, now = _parse(target, body), self._clock()
-        if not self._has_room(caller, now):
+        recorded = self._callers.of(caller.log_id, caller.actor, now=now)
+        if recorded.recorded >= KEPT_MAX:
             return False
+        recorded.recorded += 1
         event = prepare(
             Event(
                 type=data.TYPE,
@@ -84,17 +75,6 @@ class MetricsReports:
         with append_errors(not_appended="the report could not be kept: try again"):
             await self._append(caller.log_id, Group(id=group_id, then=(event,)))
         return True
-
-    def _has_room(self, principal: Principal, now: datetime) -> bool:
-        key = principal.log_id, principal.actor
-        caller = self._callers.setdefault(key, _Caller(since=now))
-        self._callers.move_to_end(key)
-        if now - caller.since >= INTERVAL:
-            caller.since, caller.kept = now, 0
-        if len(self._callers) > REMEMBERED_MAX:
-            self._callers.popitem(last=False)
-        caller.kept += 1
-        return caller.kept <= KEPT_MAX
 
 
 def _parse(target: Target, body: bytes) -> MetricsReported:

@@ -14,10 +14,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from gateway.commit.recorded_callers import INTERVAL, REMEMBERED_MAX, RecordedCallers
 from gateway.identifiers import Target
 from gateway.identity import Principal
 from ledger.errors import LedgerError
@@ -25,10 +26,8 @@ from ledger.format.event import SYSTEM_ACTOR, Event, format_key, prepare, random
 from ledger.format.events import AccessRefused, CallerRefused, Reason, to_data
 from ledger.format.sequence import Group
 
-INTERVAL: Final = timedelta(seconds=60)
 RECORDED_MAX: Final = 100
 """Refusals of one caller recorded in one interval."""
-REMEMBERED_MAX: Final = 10_000
 
 _KEY: Final = format_key("gateway", ("access",))
 """The key of refusals without a target."""
@@ -63,14 +62,6 @@ class _Count:
     since: int = 0
 
 
-@dataclass(slots=True)
-class _Caller:
-    """How many refusals of one caller were recorded in the interval that began at `since`."""
-
-    since: datetime
-    recorded: int = 0
-
-
 class Refusals:
     """
     Counts refusals and records them at intervals. One per process; `_counts` and `_callers` belong to the event loop.
@@ -89,7 +80,7 @@ class Refusals:
         self._clock = clock
         self._random = random
         self._counts: OrderedDict[_Refusal, _Count] = OrderedDict()
-        self._callers: OrderedDict[tuple[int, str], _Caller] = OrderedDict()
+        self._callers = RecordedCallers()
 
     async def unauthenticated(self, operation: str) -> None:
         """Count a request without known credentials; it belongs to no tenant, so the system log has it."""
@@ -112,7 +103,7 @@ class Refusals:
 
     async def _refused(self, refusal: _Refusal) -> None:
         now = self._clock()
-        caller = self._caller(refusal, now)
+        caller = self._callers.of(refusal.log_id, refusal.actor, now=now)
         known = self._counts.get(refusal)
         if caller.recorded >= RECORDED_MAX and (known is None or _is_due(known, now)) and refusal != refusal.together():
             self._forget(refusal)
@@ -142,16 +133,6 @@ class Refusals:
         count = self._counts.pop(refusal, None)
         if count is not None and count.since and refusal != refusal.together():
             self._counts.setdefault(refusal.together(), _Count()).since += count.since
-
-    def _caller(self, refusal: _Refusal, now: datetime) -> _Caller:
-        name = (refusal.log_id, refusal.actor)
-        caller = self._callers.setdefault(name, _Caller(since=now))
-        self._callers.move_to_end(name)
-        if now - caller.since >= INTERVAL:
-            caller.since, caller.recorded = now, 0
-        if len(self._callers) > REMEMBERED_MAX:
-            self._callers.popitem(last=False)
-        return caller
 
     async def _record(self, refusal: _Refusal, times: int, now: datetime) -> None:
         target = refusal.target

@@ -12,8 +12,9 @@ from uuid import UUID
 
 import pytest
 
-from gateway.commit import refusals
-from gateway.commit.refusals import INTERVAL, RECORDED_MAX, Refusals
+from gateway.commit import recorded_callers, refusals
+from gateway.commit.recorded_callers import INTERVAL, REMEMBERED_MAX
+from gateway.commit.refusals import RECORDED_MAX, Refusals
 from gateway.identifiers import Target
 from gateway.identity import Principal, PrincipalSource
 from ledger.errors import LogUnavailableError
@@ -151,8 +152,9 @@ async def test_a_flood_of_different_refusals_is_counted_together(world: World) -
 @pytest.fixture
 def remembered_max(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many are remembered: a twentieth of what a gateway does, and more than it records."""
-    fewer = refusals.REMEMBERED_MAX // 20
+    fewer = REMEMBERED_MAX // 20
     monkeypatch.setattr(refusals, "REMEMBERED_MAX", fewer)
+    monkeypatch.setattr(recorded_callers, "REMEMBERED_MAX", fewer)
     assert fewer > RECORDED_MAX
     return fewer
 
@@ -173,7 +175,7 @@ async def test_memory_is_bounded_however_many_callers_are_refused(world: World, 
     for number in range(remembered_max + 100):
         actor = f"{number:032x}"
         await world.refusals.not_permitted(caller(actor), "policy.configure", None, None)
-    assert len(world.refusals._counts) == len(world.refusals._callers) == remembered_max
+    assert len(world.refusals._counts) == len(world.refusals._callers._callers) == remembered_max
 
 
 async def test_what_is_about_nothing_in_particular_is_recorded_once_a_minute_too(world: World) -> None:
