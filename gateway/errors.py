@@ -156,6 +156,13 @@ class UnavailableError(GatewayError):
     retry_after_s: ClassVar[int] = 1
 
 
+class TooManyRequestsError(UnavailableError):
+    """The tenant, or the caller, has sent too many requests in the last second; nothing was looked at."""
+
+    status = 429
+    kind = "TooManyRequestsException"
+
+
 class UpstreamNotAllowedError(UnavailableError):
     """The upstream's address is one that the gateway may not connect to: nothing was sent. Says what to configure."""
 
