@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The secrets that catalog options name as `secret:<id>`: one file of mode 0600 each, in a folder per tenant, never
-logged.
+logged. Each is one line of printable text, or PEM (RFC 7468): certificates, and keys.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from projections.errors import SecretMissingError
 
 REFERENCE: Final = "secret:"
 SECRET_SIZE_BYTES_MAX: Final = 16 * 1024
+PEM: Final = "-----BEGIN "
+"""What a secret of several lines contains: any other is a mistake, such as a whole file of settings."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -80,6 +82,7 @@ def _text(value: bytes, *, where: str) -> str:
         text = value.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise SecretMissingError(f"{where}: expected UTF-8, found other bytes") from error
-    if not text or len(value) > SECRET_SIZE_BYTES_MAX or not text.isprintable():
-        raise SecretMissingError(f"{where}: expected 1 to {SECRET_SIZE_BYTES_MAX} bytes of printable text")
+    lines = text.replace("\r\n", "\n").split("\n") if PEM in text else [text]
+    if not text or len(value) > SECRET_SIZE_BYTES_MAX or not all(line.isprintable() for line in lines):
+        raise SecretMissingError(f"{where}: expected 1 to {SECRET_SIZE_BYTES_MAX} bytes of printable text, or PEM")
     return text

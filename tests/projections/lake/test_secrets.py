@@ -67,7 +67,17 @@ def test_what_is_no_id_never_becomes_a_path(tmp_path: Path, secret: str) -> None
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("value", ["", "\n", "a\nb", "a" * 16_385, "\ud800"])
+PEM = "subject=gateway\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("value", [PEM, PEM.replace("\n", "\r\n"), f"{PEM}\n\n{PEM}"])
+def test_pem_is_a_secret_of_several_lines(tmp_path: Path, value: str) -> None:
+    secrets = SecretDirectory(tmp_path)
+    secrets.write(ACME, "certificate", f"{value}\n")
+    assert secrets.read(ACME, "certificate") == value
+
+
+@pytest.mark.parametrize("value", ["", "\n", "a\nb", "a" * 16_385, "\ud800", f"{PEM}\x00", f"{PEM}\u2028{PEM}"])
 def test_what_is_no_secret_is_not_stored(tmp_path: Path, value: str) -> None:
     with pytest.raises(SecretMissingError, match="expected"):
         SecretDirectory(tmp_path).write(ACME, "token", value)
