@@ -3,8 +3,8 @@
 The connections to all upstreams of a process: made where the operator's rules allow, kept for a moment, used again.
 
 A connection goes to the very address that was checked (`projections/egress`), and is used again only for the same
-scheme, host and port. The name of the host is verified against the certificate. Proxies of the environment are not
-used.
+scheme, host and port, and over TLS only by calls with the same client certificate: it speaks for whoever opened it. The
+name of the host is verified against the certificate. Proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import asyncio
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from gateway.catalogs.connection import Answer, Connection, format_request
@@ -31,6 +31,7 @@ How long a connection is kept for the next request. Short, since an upstream tha
 the outcome unknown.
 """
 USER_AGENT: Final = "lakeproof"
+JSON: Final = "application/json"
 
 _PATH: Final = "/-._~!$&'()*+,;=:@%?"
 """What a path and a query may hold besides letters and digits (RFC 3986, appendix A)."""
@@ -50,14 +51,25 @@ class Origin:
     authority: str
 
 
+Way: TypeAlias = tuple[Origin, ssl.SSLContext | None]
+"""What a connection is for: a server, and what TLS to it trusts and shows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request to an upstream: `url` is absolute, `body` is JSON and sent unchanged."""
+    """
+    One request to an upstream: `url` is absolute, `body` is sent unchanged.
+
+    `tls` is what the connection trusts and which certificate it shows; None is what the process trusts, and none.
+    Headers and body may hold credentials, so they have no part in its text.
+    """
 
     method: str
     url: str
-    headers: Mapping[str, str]
-    body: bytes | None = None
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str = JSON
+    tls: ssl.SSLContext | None = None
 
 
 class Connections:
@@ -67,7 +79,7 @@ class Connections:
         self._names = names
         self._certificates = certificates
         self._room = asyncio.Semaphore(CONNECTIONS_MAX)
-        self._idle: OrderedDict[Connection, Origin] = OrderedDict()
+        self._idle: OrderedDict[Connection, Way] = OrderedDict()
         """Those that may be used again; the one that has been idle for longest is the first."""
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -86,18 +98,19 @@ class Connections:
             AnswerError: if there is no whole answer.
         """
         origin, target = split_url(call.url)
-        headers = {"Host": origin.authority, "User-Agent": USER_AGENT, "Accept": "application/json"}
+        way = (origin, call.tls if origin.is_tls else None)
+        headers = {"Host": origin.authority, "User-Agent": USER_AGENT, "Accept": JSON}
         headers |= {"Accept-Encoding": "identity", **call.headers}
         if call.body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = call.content_type
         request = format_request(call.method, target, headers, call.body)
         async with self._room:
-            connection = self._take(origin) or await self._connect(origin, timeout_s=timeout_s)
+            connection = self._take(way) or await self._connect(way, timeout_s=timeout_s)
             on_send()
             try:
                 return await connection.ask(request, size_bytes_max=answer_size_bytes_max)
             finally:
-                self._keep(connection, origin)
+                self._keep(connection, way)
 
     def close(self) -> None:
         """Close every connection that is idle, and resolve no more names."""
@@ -108,21 +121,21 @@ class Connections:
         if self._sweep is not None:
             self._sweep.cancel()
 
-    def _take(self, origin: Origin) -> Connection | None:
-        """Return the connection to `origin` that was used last, if the upstream has left it open."""
-        while (found := next((one for one in reversed(self._idle) if self._idle[one] == origin), None)) is not None:
+    def _take(self, way: Way) -> Connection | None:
+        """Return the connection of `way` that was used last, if the upstream has left it open."""
+        while (found := next((one for one in reversed(self._idle) if self._idle[one] == way), None)) is not None:
             del self._idle[found]
             if found.is_silent() and not self._is_old(found):
                 return found
             found.close()
         return None
 
-    def _keep(self, connection: Connection, origin: Origin) -> None:
+    def _keep(self, connection: Connection, way: Way) -> None:
         if not connection.is_free:
             return
         loop = asyncio.get_running_loop()
         connection.free_since_s = loop.time()
-        self._idle[connection] = origin
+        self._idle[connection] = way
         if len(self._idle) > IDLE_CONNECTIONS_MAX:
             self._idle.popitem(last=False)[0].close()
         if self._sweep is None:
@@ -141,7 +154,8 @@ class Connections:
     def _is_old(connection: Connection) -> bool:
         return asyncio.get_running_loop().time() >= connection.free_since_s + IDLE_S
 
-    async def _connect(self, origin: Origin, *, timeout_s: float) -> Connection:
+    async def _connect(self, way: Way, *, timeout_s: float) -> Connection:
+        origin, tls = way
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         addresses = await self._names.addresses(origin.host, origin.port)
@@ -153,7 +167,7 @@ class Connections:
                         Connection,
                         address,
                         origin.port,
-                        ssl=self._certificates if origin.is_tls else None,
+                        ssl=(tls or self._certificates) if origin.is_tls else None,
                         server_hostname=origin.host if origin.is_tls else None,
                     )
             except ssl.SSLError:

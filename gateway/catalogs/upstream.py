@@ -12,6 +12,7 @@ a deadline.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -57,23 +58,24 @@ class _Wire:
         self.is_used = True
 
 
-async def exchange(client: Connections, call: Call, *, timeout_s: float) -> Reply:
+async def exchange(
+    client: Connections, call: Call, *, timeout_s: float, answer_size_bytes_max: int | None = None
+) -> Reply:
     """
-    Send `call` once and return the reply within `timeout_s`.
+    Send `call` once and return the reply within `timeout_s`; its body is at most `answer_size_bytes_max`, or the cap.
     """
+    size_bytes_max = ANSWER_SIZE_BYTES_MAX if answer_size_bytes_max is None else answer_size_bytes_max
     wire = _Wire()
     try:
         async with asyncio.timeout(timeout_s):
-            answer = await client.ask(
-                call, timeout_s=timeout_s, answer_size_bytes_max=ANSWER_SIZE_BYTES_MAX, on_send=wire.use
-            )
+            answer = await client.ask(call, timeout_s=timeout_s, answer_size_bytes_max=size_bytes_max, on_send=wire.use)
     except TimeoutError:
         cause = f"no whole answer within {timeout_s:g} s"
     except AddressRefusedError:
         # Its own text names the host, and engines receive this text.
         return Refused(cause=NOT_ALLOWED)
     except AnswerTooLargeError:
-        cause = f"the upstream's answer is over {ANSWER_SIZE_BYTES_MAX} bytes"
+        cause = f"the upstream's answer is over {size_bytes_max} bytes"
     except (AnswerError, OSError, ValueError) as error:
         # ValueError: a header or URL that has no form on the wire; found before anything is sent.
         cause = _cause_of(error)
@@ -88,5 +90,8 @@ async def exchange(client: Connections, call: Call, *, timeout_s: float) -> Repl
 
 
 def _cause_of(error: Exception) -> str:
-    """A short cause; never contains the URL's query or a header."""
+    """A short cause; never contains the URL's query or a header, nor the name that a certificate should be for."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        # "Hostname mismatch, certificate is not valid for 'catalog.internal'."
+        return f"{type(error).__name__}: certificate verify failed: {error.verify_message.partition(',')[0]}"
     return f"{type(error).__name__}: {error}"[:_CAUSE_LENGTH_MAX] if str(error) else type(error).__name__

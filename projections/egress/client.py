@@ -62,6 +62,13 @@ def trusted_certificates() -> ssl.SSLContext:
     return _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
+def own_trusted_certificates() -> ssl.SSLContext:
+    """
+    Return a context that trusts the same, and is nobody else's: it may be given a client certificate. Blocks.
+    """
+    return httpx.create_ssl_context()
+
+
 @cache
 def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
     """Return what httpx trusts, in an environment that names these: to read it takes longer than most requests do."""
