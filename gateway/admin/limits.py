@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from gateway.catalogs.login_options import LOGIN_OPTIONS, TOKEN_URI, check_login_options
 from gateway.catalogs.places import parse_place
 from gateway.catalogs.registry import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
-from gateway.catalogs.upstreams import URI_OVERRIDES, uris_of
-from gateway.catalogs.urls import is_plain_url, place_of
+from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, place_of, uris_of
 from gateway.confusables import are_alike
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
 from gateway.identifiers import check_new_name
@@ -45,10 +45,9 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     BUILTIN: frozenset({LOOK_ALIKES, "location"}),
     REST: frozenset(
         {
-            "uri",
+            URI,
             URI_OVERRIDES,
             "warehouse",
-            "token",
             "location",
             "s3.endpoint",
             "s3.region",
@@ -56,7 +55,8 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
             "s3.secret-access-key",
             "webhook-secret",
         }
-    ),
+    )
+    | LOGIN_OPTIONS,
 }
 """The options of each kind of catalog; of `rest`, `uri` is required."""
 LOOK_ALIKES_REFUSED: Final = "refused"
@@ -74,7 +74,9 @@ _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
 _OPTION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SECRET_NAME = re.compile(
-    r"(password|passwd|secret|token|credentials?|(secret-access|private|account|api)-key)$", re.IGNORECASE
+    r"(password|passwd|secret|token|credentials?|(secret-access|private|account|api)-key|client-certificate"
+    r"|certificate-authority)$",
+    re.IGNORECASE,
 )
 _SECRET_REFERENCE = re.compile(r"secret:[a-z0-9][a-z0-9_-]{0,62}")
 _USERINFO = re.compile(r"://[^/?#\s]*@")
@@ -250,13 +252,11 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
         if name not in known:
             expected = f"one of {', '.join(sorted(known))}" if known else "no options"
             raise BadRequestError(f"a catalog of kind {kind} takes {expected}", field=f"options.{name}")
-    if kind == REST and "uri" not in checked:
+    if kind == REST and URI not in checked:
         raise BadRequestError("expected the http or https URL of the catalog, found none", field="options.uri")
-    for name in ("uri", "s3.endpoint"):
-        if name in checked:
-            _check_url(checked[name], egress, field=f"options.{name}")
-    for url in uris_of(checked):
-        _check_url(url, egress, field=f"options.{URI_OVERRIDES}")
+    _check_urls(checked, egress)
+    if kind == REST:
+        check_login_options(checked)
     if "s3.region" in checked and not _REGION.fullmatch(checked["s3.region"]):
         # It becomes part of a host name.
         raise BadRequestError(
@@ -278,6 +278,14 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
             "expected s3.access-key-id and s3.secret-access-key together", field="options.s3.access-key-id"
         )
     return checked
+
+
+def _check_urls(options: Mapping[str, str], egress: EgressRules) -> None:
+    for name in (URI, TOKEN_URI, "s3.endpoint"):
+        if name in options:
+            _check_url(options[name], egress, field=f"options.{name}")
+    for url in uris_of(options):
+        _check_url(url, egress, field=f"options.{URI_OVERRIDES}")
 
 
 def _check_url(url: str, egress: EgressRules, *, field: str) -> None:

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from datetime import UTC, datetime
+from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
@@ -24,11 +26,12 @@ import orjson
 
 from gateway.catalogs.catalog import Configuration
 from gateway.catalogs.connections import Call, Connections
+from gateway.catalogs.login import Login, Secrets
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, Unanswered, error_of, message_of
 from gateway.catalogs.rewrite import UpstreamUrl, error_answer, public_configuration
 from gateway.catalogs.upstream import exchange
-from gateway.catalogs.urls import is_plain_url, is_same_server
+from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, is_same_server, uris_of
 from gateway.errors import (
     GatewayError,
     UnavailableError,
@@ -38,11 +41,7 @@ from gateway.errors import (
 )
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
-from projections.errors import SecretMissingError
 
-SECRET: Final = "secret:"  # noqa: S105 - the word before a secret's name, not one
-URI_OVERRIDES: Final = "uri-overrides"
-"""The option with other URLs, separated by commas, that `/v1/config` may redirect to."""
 ENDPOINTS_MAX: Final = 1_000
 """Endpoints that an upstream may say it has; the specification has 35."""
 REQUESTS_MAX: Final = 16
@@ -54,13 +53,6 @@ UNAUTHENTICATED: Final = frozenset({401, 419})
 _SEGMENT: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+"
 _PREFIX = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _SEPARATOR = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-Fa-f]{2}){1,16}")
-
-
-class Secrets(Protocol):
-    """The secrets that catalogs' options name as `secret:<id>` (see `projections.lake.secrets.SecretDirectory`)."""
-
-    def read(self, tenant: UUID, secret: str) -> str:
-        """Return the secret of that id; raises SecretMissingError. Blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +78,10 @@ class Upstream:
     bounds the concurrent requests.
     """
 
-    tenant: UUID
     alias: str
     options: Mapping[str, str]
     client: Connections
-    secrets: Secrets
+    login: Login
     timeout_s: float
     endpoint: Endpoint | None = None
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REQUESTS_MAX))
@@ -98,7 +89,7 @@ class Upstream:
     @property
     def uri(self) -> str:
         """Return the upstream's URL according to the catalog's options."""
-        return self.options["uri"].rstrip("/")
+        return self.options[URI].rstrip("/")
 
     async def find(self, onward: Onward) -> Endpoint:
         """
@@ -175,15 +166,12 @@ class Upstream:
 
         Raises:
             UpstreamCredentialsError: if the gateway has no credentials for it; nothing was sent.
+            UnavailableError: if a token that it needs for it cannot be had now; nothing was sent.
         """
         headers = {HOPS_HEADER: ",".join(onward.hops)}
-        if (token := await self._token()) is not None:
-            headers["Authorization"] = f"Bearer {token}"
         if onward.delegation is not None:
             headers[DELEGATION_HEADER] = onward.delegation
-        call = Call(method=method, url=url, headers=headers, body=body)
-        reply = await self._exchange(call)
-        onward.observe(method, _seen(reply))
+        reply = await self._ask(Call(method=method, url=url, headers=headers, body=body), onward)
         url_of_upstream = UpstreamUrl(self.uri) if self.endpoint is None else self.endpoint.url
         match reply:
             case Answered(status=status, body=said) if not 200 <= status <= 299:
@@ -193,39 +181,55 @@ class Upstream:
             case NeverSent() | Unanswered():
                 return replace(reply, cause=url_of_upstream.removed(reply.cause))
 
-    async def _exchange(self, call: Call) -> Reply:
+    async def _ask(self, call: Call, onward: Onward) -> Reply:
+        """Send it with the gateway's credentials, and once more with new ones if these are refused."""
+        sent = await self.login.authenticated(call)
+        deadline_s = asyncio.get_running_loop().time() + self.timeout_s
+        reply = await self._exchange(sent, onward, timeout_s=self.timeout_s)
+        if not isinstance(reply, Answered) or reply.status not in UNAUTHENTICATED or not self.login.forget(sent):
+            return reply
+        # A mutation may be repeated here, and nowhere else: the answer says that the request was not carried out, for
+        # lack of valid credentials (RFC 9110, section 15.5.2), and `replies.py` takes it for that with any request.
+        # Once: new credentials that are refused too are not what is wrong.
+        try:
+            renewed = await self.login.authenticated(call)
+        except GatewayError:
+            return reply  # no others can be had now; the next request says why
+        left_s = deadline_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            return reply
+        again = await self._exchange(renewed, onward, timeout_s=left_s)
+        # Not sent again: the refusal is what the upstream has to say. Sent again and unanswered: nobody knows.
+        return reply if isinstance(again, NeverSent) else again
+
+    async def _exchange(self, call: Call, onward: Onward, *, timeout_s: float) -> Reply:
+        reply = await self._in_turn(call, timeout_s=timeout_s)
+        onward.observe(call.method, _seen(reply))
+        return reply
+
+    async def _in_turn(self, call: Call, *, timeout_s: float) -> Reply:
         """Send it when a turn is free: an upstream that hangs must not take connections from others."""
         try:
             if self.turns.locked():
-                async with asyncio.timeout(self.timeout_s):
+                async with asyncio.timeout(timeout_s):
                     await self.turns.acquire()
             else:
                 await self.turns.acquire()  # at once
         except TimeoutError:
             return NeverSent(cause=f"{REQUESTS_MAX} requests are under way already")
         try:
-            return await exchange(self.client, call, timeout_s=self.timeout_s)
+            return await exchange(self.client, call, timeout_s=timeout_s)
         finally:
             self.turns.release()
 
-    async def _token(self) -> str | None:
-        reference = self.options.get("token")
-        if reference is None:
-            return None
-        try:
-            # Read each time, so that a replaced token is used at once.
-            return await asyncio.to_thread(self.secrets.read, self.tenant, reference.removeprefix(SECRET))
-        except SecretMissingError as error:
-            raise UpstreamCredentialsError(
-                f"the gateway has no credentials for the upstream of catalog {self.alias}: {reference} is not there"
-            ) from error
-
     def refusal(self, answered: Answered) -> GatewayError:
         """Return the error for an answer that certainly refuses; it carries the upstream's own answer."""
+        said = f"the upstream of catalog {self.alias} refuses the gateway's credentials ({answered.status})"
         if answered.status in UNAUTHENTICATED:
-            return UpstreamCredentialsError(
-                f"the upstream of catalog {self.alias} refuses the gateway's credentials ({answered.status})"
-            )
+            return UpstreamCredentialsError(said)
+        if answered.status == 403 and self.login.signs and error_of(answered) is None:
+            # What stands before the catalog checks signatures, and does not speak its protocol.
+            return UpstreamCredentialsError(f"{said}: check the keys, the region and this machine's clock")
         body = answered.body
         if error_of(answered) is None:
             error = {"message": message_of(answered), "type": "UpstreamAnswerException", "code": answered.status}
@@ -249,29 +253,27 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """What the upstreams of a process share: connections, secrets, and the time limit for an answer."""
+    """What the upstreams of a process share: connections, secrets, the time limit for an answer, and clocks."""
 
     client: Connections
     secrets: Secrets
     timeout_s: float
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock_s: Callable[[], float] = time.monotonic
 
     def upstream(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> Upstream:
         """Return the upstream that a catalog's options describe."""
-        return Upstream(
+        login = Login(
             tenant=tenant,
             alias=alias,
             options=options,
             client=self.client,
             secrets=self.secrets,
             timeout_s=self.timeout_s,
+            now=self.now,
+            clock_s=self.clock_s,
         )
-
-
-def uris_of(options: Mapping[str, str]) -> list[str]:
-    """
-    Return the URLs in the option `uri-overrides`.
-    """
-    return [uri for text in options.get(URI_OVERRIDES, "").split(",") if (uri := text.strip().rstrip("/"))]
+        return Upstream(alias=alias, options=options, client=self.client, login=login, timeout_s=self.timeout_s)
 
 
 def _endpoints(value: Any) -> frozenset[str] | None:

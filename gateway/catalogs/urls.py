@@ -6,8 +6,14 @@ two of them are on the same server. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
+
+URI: Final = "uri"
+"""The option with the URL of a catalog."""
+URI_OVERRIDES: Final = "uri-overrides"
+"""The option with other URLs, separated by commas, that `/v1/config` may redirect to."""
 
 _FORBIDDEN: Final = frozenset("@?#\\ ")
 _PORTS: Final = {"http": 80, "https": 443}
@@ -46,3 +52,10 @@ def is_same_server(uri: str, other: str) -> bool:
     if host != other_host or (scheme, other_scheme) == ("https", "http"):
         return False
     return port == other_port or (scheme, port, other_scheme, other_port) == ("http", 80, "https", 443)
+
+
+def uris_of(options: Mapping[str, str]) -> list[str]:
+    """
+    Return the URLs in the option `uri-overrides`.
+    """
+    return [uri for text in options.get(URI_OVERRIDES, "").split(",") if (uri := text.strip().rstrip("/"))]

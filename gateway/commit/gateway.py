@@ -13,9 +13,9 @@ from typing import Protocol
 from uuid import UUID
 
 from gateway.admin.application import Admin
+from gateway.catalogs.login import Secrets
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.registry import Adapter, CatalogRegistry
-from gateway.catalogs.upstreams import Secrets
 from gateway.commit.judgement import Judge, Judgement
 from gateway.commit.large_requests import LargeRequests
 from gateway.commit.metrics_reports import MetricsReports

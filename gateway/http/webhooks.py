@@ -25,7 +25,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.admin.limits import check_text
-from gateway.catalogs.upstreams import Secrets
+from gateway.catalogs.login import Secrets
 from gateway.control.aggregates import Catalog
 from gateway.control.plane import ControlPlane
 from gateway.database import Database

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Certificates for servers of tests, each signed by itself.
+Certificates for servers and clients of tests, each signed by itself or by another one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,22 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate and its key, in one file; a client that trusts the file (SSL_CERT_FILE) trusts its server."""
+    """
+    A certificate, those behind it up to its root's, and its key, in one file; a client that trusts the file
+    (SSL_CERT_FILE) trusts its server.
+    """
 
     file: Path
+
+    @property
+    def pem(self) -> str:
+        """Return what the file holds."""
+        return self.file.read_text("ascii")
+
+    @property
+    def chain(self) -> list[x509.Certificate]:
+        """Return the certificates of the file, its own first."""
+        return x509.load_pem_x509_certificates(self.file.read_bytes())
 
     def context(self, seen: list[str | None]) -> ssl.SSLContext:
         """Return a server's side; `seen` are the names that clients ask for."""
@@ -34,25 +47,38 @@ class Certificate:
         return context
 
 
-def make_certificate(file: Path, host: str) -> Certificate:
-    """Write a certificate for `host` and its key to `file`."""
+def make_certificate(
+    file: Path, host: str, *, issuer: Certificate | None = None, ends_in: timedelta = timedelta(days=1)
+) -> Certificate:
+    """
+    Write a certificate for `host` and its key to `file`, signed by itself or by `issuer`.
+
+    The certificates of issuers that are signed by others are in the file too: a root is known to whoever trusts it.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.now(UTC)
+    signing, behind, named = key, [], name
+    if issuer is not None:
+        issuing = serialization.load_pem_private_key(issuer.file.read_bytes(), password=None)
+        assert isinstance(issuing, ec.EllipticCurvePrivateKey)
+        signing, named = issuing, issuer.chain[0].subject
+        behind = [each for each in issuer.chain if each.issuer != each.subject]
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
-        .issuer_name(name)
+        .issuer_name(named)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now - timedelta(days=2))
+        .not_valid_after(now + ends_in)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+        .sign(signing, hashes.SHA256())
     )
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    file.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    certificates = [each.public_bytes(serialization.Encoding.PEM) for each in (made, *behind)]
+    file.write_bytes(b"".join([*certificates, private]))
     return Certificate(file)

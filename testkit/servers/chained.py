@@ -8,7 +8,7 @@ a key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -57,12 +57,20 @@ def secrets_of(services: Services) -> SecretDirectory:
     return SecretDirectory(services.installation.settings.home / "secrets" / "tenants")
 
 
-async def register(gateway: Gateway, alias: str, uri: str, *, token: str | None = None, **options: str) -> None:
-    """Make the catalog at `uri` reachable under `alias`, as whoever holds `token`."""
-    if token is not None:
-        secret = f"{TOKEN}-{alias}"
-        secrets_of(gateway.services).write(gateway.acme.tenant, secret, token)
-        options["token"] = f"secret:{secret}"
+async def register(
+    gateway: Gateway,
+    alias: str,
+    uri: str,
+    *,
+    token: str | None = None,
+    secrets: Mapping[str, str] | None = None,
+    **options: str,
+) -> None:
+    """Make the catalog at `uri` reachable under `alias`, as whoever holds `token`; `secrets` are by their options."""
+    for name, value in {**(secrets or {}), **({} if token is None else {"token": token})}.items():
+        secret = f"{TOKEN}-{alias}" if name == "token" else f"{name}-{alias}"
+        secrets_of(gateway.services).write(gateway.acme.tenant, secret, value)
+        options[name] = f"secret:{secret}"
     await gateway.services.gateway.admin.create_catalog(
         gateway.acme.log_id, OPERATOR, alias=alias, kind="rest", options={"uri": uri, **options}
     )

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from gateway.admin import limits
 from gateway.admin.application import OPERATOR, Admin, Editor, StaleEditError
+from gateway.catalogs import login_options
 from gateway.catalogs.registry import KINDS
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, RetiredError, Tenant, aggregate_key, project
 from gateway.control.plane import ControlPlane, ControlUnknownError
@@ -391,6 +392,10 @@ def test_a_secret_among_a_catalogs_options_is_refused_without_being_repeated() -
         ("oauth2.client-credential", "id:hunter2"),
         ("uri", "https://ada:hunter2@polaris.example"),
         ("password", 7),
+        ("credential", "gateway:hunter2"),
+        ("rest.session-token", "hunter2"),
+        ("client-certificate", "-----BEGIN PRIVATE KEY-----hunter2"),
+        ("certificate-authority", "-----BEGIN CERTIFICATE-----hunter2"),
     ):
         with pytest.raises(BadRequestError, match=f"^options.{name}: ") as refused:
             limits.check_options({name: value})
@@ -403,25 +408,65 @@ def test_options_are_bounded() -> None:
             limits.check_options(options)
 
 
+LOGINS = {
+    "token": {"token"},
+    "oauth": {"credential", "oauth2-server-uri", "scope", "audience", "resource"},
+    "sigv4": {
+        "rest.sigv4-enabled",
+        "rest.signing-name",
+        "rest.signing-region",
+        "rest.access-key-id",
+        "rest.secret-access-key",
+        "rest.session-token",
+    },
+}
+
+
 @on_module_loop
-async def test_the_largest_catalog_that_is_accepted_fits_an_event(acme: Founded, admin: Admin) -> None:
+@pytest.mark.parametrize("login", LOGINS)
+async def test_the_largest_catalog_that_is_accepted_fits_an_event(acme: Founded, admin: Admin, login: str) -> None:
     face = "\N{FACE WITH TEARS OF JOY}"
     options = {
         "uri": "https://" + "x" * 392,
         "uri-overrides": "https://" + "u" * 392,
         "warehouse": face * 400,
-        "location": "s3://bucket/" + face * 388,
+        "location": f"s3://{login:-<6}bucket/" + face * 382,
         "s3.endpoint": "https://" + "y" * 392,
         "s3.region": "r" * 63,
         "s3.access-key-id": face * 400,
-        **dict.fromkeys(("token", "s3.secret-access-key", "webhook-secret"), "secret:" + "z" * 63),
+        "oauth2-server-uri": "https://" + "o" * 392,
+        "scope": "s" * 400,
+        "audience": "a" * 400,
+        "resource": "https://" + "r" * 392,
+        "rest.sigv4-enabled": "true",
+        "rest.signing-name": "n" * 63,
+        "rest.signing-region": "r" * 63,
+        "rest.access-key-id": "A" * 128,
+        **dict.fromkeys(
+            (
+                *("token", "credential", "rest.secret-access-key", "rest.session-token", "client-certificate"),
+                *("certificate-authority", "s3.secret-access-key", "webhook-secret"),
+            ),
+            "secret:" + "z" * 63,
+        ),
     }
     assert set(options) == limits.KNOWN_OPTIONS["rest"]
-    catalog = await admin.create_catalog(acme.log_id, OPERATOR, alias="a" * 63, kind="rest", options=options)
+    others = set().union(*LOGINS.values()) - LOGINS[login]
+    options = {name: value for name, value in options.items() if name not in others}
+    alias = login[0] * 63
+    catalog = await admin.create_catalog(acme.log_id, OPERATOR, alias=alias, kind="rest", options=options)
     assert catalog.options == options
 
 
 UPSTREAM = {"uri": "https://polaris.example/api/catalog"}
+OAUTH = UPSTREAM | {"credential": "secret:login"}
+SIGV4 = UPSTREAM | {
+    "rest.sigv4-enabled": "true",
+    "rest.signing-region": "eu-central-1",
+    "rest.access-key-id": "AKIA",
+    "rest.secret-access-key": "secret:key",
+}
+TLS = UPSTREAM | {"client-certificate": "secret:mine", "certificate-authority": "secret:theirs"}
 
 
 @pytest.mark.parametrize(
@@ -453,11 +498,64 @@ UPSTREAM = {"uri": "https://polaris.example/api/catalog"}
         (UPSTREAM | {"s3.endpoint": "http://169.254.169.254"}, "s3.endpoint"),
         (UPSTREAM | {"uri-overrides": "https://eu.polaris.example,https://[::1]"}, "uri-overrides"),
         (UPSTREAM | {"s3.access-key-id": "AKIA"}, "s3.access-key-id"),
+        # One way to log in, and all of it.
+        (OAUTH | {"token": "secret:t"}, "credential"),
+        (OAUTH | SIGV4, "rest.sigv4-enabled"),
+        (SIGV4 | {"token": "secret:t"}, "rest.sigv4-enabled"),
+        (UPSTREAM | {"token": "secret:t", "scope": "catalog"}, "scope"),
+        (UPSTREAM | {"oauth2-server-uri": "https://id.example"}, "oauth2-server-uri"),
+        (UPSTREAM | {"rest.signing-name": "glue"}, "rest.signing-name"),
+        (OAUTH | {"oauth2-server-uri": "id.example"}, "oauth2-server-uri"),
+        (OAUTH | {"oauth2-server-uri": "https://id.example/?tenant=t"}, "oauth2-server-uri"),
+        (OAUTH | {"oauth2-server-uri": "https://ada:hunter2@id.example"}, "oauth2-server-uri"),
+        (OAUTH | {"oauth2-server-uri": "https://127.0.0.1/token"}, "oauth2-server-uri"),
+        (OAUTH | {"oauth2-server-uri": "http://id.example"}, "oauth2-server-uri"),
+        (OAUTH | {"scope": "a  b"}, "scope"),
+        (OAUTH | {"scope": 'a"b'}, "scope"),
+        (OAUTH | {"scope": "a\nb"}, "scope"),
+        (OAUTH | {"audience": "ä"}, "audience"),
+        (OAUTH | {"resource": "lake"}, "resource"),
+        (OAUTH | {"resource": "https://lake.example/#a"}, "resource"),
+        (OAUTH | {"resource": "https://[lake"}, "resource"),
+        (SIGV4 | {"rest.sigv4-enabled": "false"}, "rest.sigv4-enabled"),
+        (SIGV4 | {"rest.sigv4-enabled": "True"}, "rest.sigv4-enabled"),
+        (SIGV4 | {"rest.signing-region": "eu/central"}, "rest.signing-region"),
+        (SIGV4 | {"rest.signing-name": "a b"}, "rest.signing-name"),
+        (SIGV4 | {"rest.access-key-id": "AK/IA"}, "rest.access-key-id"),
+        (UPSTREAM | {"rest.sigv4-enabled": "true"}, "rest.signing-region"),
+        ({name: SIGV4[name] for name in SIGV4 if name != "rest.access-key-id"}, "rest.access-key-id"),
+        ({name: SIGV4[name] for name in SIGV4 if name != "rest.secret-access-key"}, "rest.secret-access-key"),
+        (TLS | {"uri": "http://polaris.example"}, "certificate-authority"),
+        (TLS | {"uri-overrides": "https://a.example, http://b.example"}, "certificate-authority"),
+        ({"uri": "http://p.example", "client-certificate": "secret:c"}, "client-certificate"),
     ],
 )
 def test_an_option_that_is_not_of_its_kinds_form_is_refused(options: dict[str, str], field: str) -> None:
     with pytest.raises(BadRequestError, match=f"^options.{field}: "):
         limits.check_catalog_options("rest", options, EgressRules.parse("public"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        UPSTREAM | {"token": "secret:t"},
+        OAUTH,
+        OAUTH | TLS | {"scope": "PRINCIPAL_ROLE:ALL", "audience": "api://x", "resource": "urn:lake"},
+        OAUTH | {"oauth2-server-uri": "https://id.example/realms/lake/protocol/openid-connect/token"},
+        OAUTH | {"uri": "http://polaris.example", "oauth2-server-uri": "http://id.example/token"},
+        SIGV4,
+        SIGV4 | TLS | {"rest.signing-name": "s3tables", "rest.session-token": "secret:session"},
+        TLS,
+    ],
+)
+def test_a_catalog_takes_one_way_to_log_in_and_tls_with_any(options: dict[str, str]) -> None:
+    assert limits.check_catalog_options("rest", options, EgressRules.parse("public")) == options
+
+
+def test_requests_are_not_to_be_signed_where_nothing_can_sign_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_options, "find_spec", lambda _name: None)
+    with pytest.raises(BadRequestError, match=r"^options.rest.sigv4-enabled: .* pip install 'lakeproof\[streams\]'"):
+        limits.check_catalog_options("rest", SIGV4, EgressRules.parse("public"))
 
 
 def test_each_kind_of_catalog_takes_its_own_options() -> None:

@@ -41,7 +41,8 @@ from testkit.gateway.foreign_tenant import ALIAS, ROOT, UNKNOWN_STATUSES, VIEWS,
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import new_key, properties
 from testkit.gateway.view_requests import view_created, view_replaced
-from testkit.servers.faulty_wire import Fault, Loss, Replaced
+from testkit.servers.chained import register
+from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
 
@@ -221,6 +222,47 @@ async def test_a_table_that_is_purged_is_gone_with_its_files_and_one_that_is_dro
             decided, settled = stored[-2:]
             assert (decided.decided.operation, settled.words) == ("table.drop", "accepted")
             assert json.loads(decided.parts["inputs"])["path"].endswith("?purgeRequested=true") is not stays
+
+
+@on_module_loop
+async def test_its_own_token_server_gives_the_token_with_which_everything_is_asked(
+    tenant: ForeignTenant, iceberg_rest: IcebergRest
+) -> None:
+    """Iceberg's server gives tokens and checks none, so the refusals are the wire's, in place of its answers."""
+    async with FaultyWire(iceberg_rest.url) as wire:
+        await register(tenant.gateway, "login", wire.url, secrets={"credential": "gateway:hunter2"})
+        http, root = tenant.gateway.http, "/v1/iceberg/login/namespaces"
+        assert (await http.post(root, json={"namespace": ["login"]})).status_code == 200
+        for refused in (
+            Replaced(answer=answer(401), carried_out=False),
+            Replaced(answer=answer(419), carried_out=False),
+        ):
+            wire.fault = Fault(happens=refused, path="/login/properties")
+            updated = await http.post(f"{root}/login/properties", json={"updates": {"owner": "ada"}})
+            assert (updated.status_code, updated.json()["updated"]) == (200, ["owner"])
+        tokens = [each for each in wire.seen if each.target == "/v1/oauth/tokens"]
+        assert len(tokens) == 3
+        form = tokens[0].data.partition(b"\r\n\r\n")[2]
+        assert form == b"grant_type=client_credentials&client_id=gateway&client_secret=hunter2&scope=catalog"
+        for asked in wire.seen:
+            bearer = b"\r\nAuthorization: Bearer client-credentials-token:sub=gateway\r\n" in asked.data
+            assert bearer is (asked not in tokens)
+
+        wire.fault = Fault(happens=Replaced(answer=answer(401), carried_out=False), path="/login/properties")
+        first, down = wire.fault, Fault(happens=Replaced(answer=answer(503), carried_out=False), path="/oauth/tokens")
+        stopping = asyncio.create_task(replace_when_hit(wire, first, down))
+        gone = await http.post(f"{root}/login/properties", json={"updates": {"owner": "bob"}})
+        await stopping
+        assert (gone.status_code, gone.json()["error"]["type"]) == (403, "UpstreamCredentialsException")
+        assert "hunter2" not in gone.text
+        held = (await tenant.direct.get(f"{tenant.prefix}/namespaces/login")).json()["properties"]
+        assert held["owner"] == "ada"
+
+
+async def replace_when_hit(wire: FaultyWire, first: Fault, then: Fault) -> None:
+    """Let `then` happen once `first` has."""
+    await first.hit.wait()
+    wire.fault = then
 
 
 def rows(*ids: int) -> pa.Table:
