@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from projections.egress.client import own_trusted_certificates
 
@@ -61,7 +62,7 @@ def _as_file(text: str) -> Iterator[str]:
         finally:
             os.close(file)
     else:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as opened:  # nobody else may read it
-            opened.write(text)
-            opened.flush()
-            yield opened.name
+        with tempfile.TemporaryDirectory(prefix="lakeproof-") as folder:  # which nobody else may enter
+            file = Path(folder) / "client-certificate"
+            file.write_text(text, encoding="utf-8")
+            yield str(file)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import select
+import ssl
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -237,11 +238,13 @@ class Connection(asyncio.Protocol):
         except AnswerError as error:
             reading.answered.set_exception(error)
 
-    def connection_lost(self, _error: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone, and with it the answer."""
         reading = self._reading
         if reading is not None and not reading.answered.done():
-            reading.answered.set_exception(AnswerError("the connection was closed before the answer was whole"))
+            # In TLS 1.3, what a server thinks of a client's certificate comes after the handshake (RFC 8446, 4.4.2.4).
+            why = f" ({error.reason})" if isinstance(error, ssl.SSLError) and error.reason else ""
+            reading.answered.set_exception(AnswerError(f"the connection was closed before the answer was whole{why}"))
 
 
 def _inflated(body: bytes, window: int, *, size_bytes_max: int) -> bytes:

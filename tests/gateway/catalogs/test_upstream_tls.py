@@ -5,9 +5,11 @@ Client certificates and authorities of a tenant's own, at an upstream that speak
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -18,10 +20,12 @@ import pytest
 import uvicorn
 
 from gateway.catalogs.catalog import Outgoing
+from gateway.catalogs.client_tls import client_context
+from gateway.catalogs.connections import Call
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.replies import Answered, NeverSent, Unanswered
 from gateway.catalogs.rest import RestCatalog
-from gateway.catalogs.upstream import open_client
+from gateway.catalogs.upstream import exchange, open_client
 from gateway.catalogs.upstreams import Upstreams
 from gateway.errors import UnavailableError, UpstreamCredentialsError
 from gateway.identifiers import Target
@@ -161,6 +165,29 @@ async def test_without_a_certificate_that_the_upstream_knows_nothing_is_asked(ma
         assert "PRIVATE" not in str(no.value)
         assert isinstance(await catalog.forward(DROP), NeverSent)
     assert not far.script.seen
+
+
+async def test_why_a_server_refuses_a_certificate_is_said_if_it_says_so(made: Certificates) -> None:
+    """asyncio's servers do not; the one here is OpenSSL's, which sends its alert after the request has left."""
+
+    def refuse(listener: socket.socket) -> None:
+        near, _ = listener.accept()
+        with made.context().wrap_socket(near, server_side=True, do_handshake_on_connect=False) as server:
+            with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
+                server.do_handshake()
+            with suppress(OSError):
+                while socket.socket.recv(server, 4_096):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        refusing = asyncio.create_task(asyncio.to_thread(refuse, listener))
+        async with open_client(LOOPBACK, resolve=lambda _host, _port: ["127.0.0.1"]) as client:
+            tls = client_context(certificate=None, authority=made.server.pem)
+            url = f"https://{HOST}:{listener.getsockname()[1]}/"
+            reply = await exchange(client, Call(method="GET", url=url, headers={}, tls=tls), timeout_s=5)
+        await refusing
+    assert isinstance(reply, Unanswered)
+    assert reply.cause.endswith("(TLSV13_ALERT_CERTIFICATE_REQUIRED)")
 
 
 async def test_an_upstream_that_another_authority_vouches_for_is_not_believed(
