@@ -230,7 +230,7 @@ class RestCatalog:
         )
 
     async def forward(self, outgoing: Outgoing) -> Reply:
-        """Send it once and return the reply."""
+        """Send it and return the reply; it is sent again only if its credentials were refused."""
         try:
             method, url = await self._route(outgoing.mutation)
             return await self.upstream.ask(method, url, self.onward, body=outgoing.body or None)

@@ -164,6 +164,8 @@ class Upstream:
         """
         Send one request and return the reply; no error in it names the upstream's URL.
 
+        It is sent again, once, if the upstream refuses its credentials and there may be others.
+
         Raises:
             UpstreamCredentialsError: if the gateway has no credentials for it; nothing was sent.
             UnavailableError: if a token that it needs for it cannot be had now; nothing was sent.

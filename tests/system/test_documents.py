@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.admin.limits import KNOWN_OPTIONS
+from gateway.catalogs.login_options import SECRETS
+from gateway.catalogs.registry import REST
 from gateway.policy.access import NO_CONTENT
 from gateway.policy.engine import ACCESS_RULE
 from gateway.policy.vocabulary import variables_of
@@ -30,6 +33,16 @@ MAKE = ["make run", "make test"]
 
 def test_the_documented_settings_are_the_settings() -> None:
     assert format_settings_table() in (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_documented_options_of_a_foreign_catalog_are_the_options() -> None:
+    text = (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = text.partition("## Options of a foreign catalog")[2].partition("\n## ")[0]
+    documented = re.findall(r"^\| `([\w.-]+)` \| ([^|]+) \|", rows, re.MULTILINE)
+    assert {name for name, _ in documented} == KNOWN_OPTIONS[REST]
+    assert len(documented) == len(KNOWN_OPTIONS[REST])
+    secrets = {name for name, value in documented if value == "secret"}
+    assert secrets == SECRETS | {"s3.secret-access-key", "webhook-secret"}
 
 
 def test_every_page_with_commands_has_a_test_that_runs_them() -> None:
