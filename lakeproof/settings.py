@@ -259,6 +259,24 @@ class Settings:
         least=8,
         most=60_000,
     )
+    requests_per_tenant: int = setting(
+        Kind.INTEGER,
+        0,
+        "requests a second that one tenant may make, over all gateway processes; beyond it the answer is 429. 0 is no "
+        "limit",
+        unit="requests per second",
+        least=0,
+        most=1_000_000,
+    )
+    requests_per_caller: int = setting(
+        Kind.INTEGER,
+        0,
+        "requests a second that one caller may make, over all gateway processes; beyond it the answer is 429. 0 is no "
+        "limit",
+        unit="requests per second",
+        least=0,
+        most=1_000_000,
+    )
     connections_per_address_max: int = setting(
         Kind.INTEGER,
         384,

@@ -129,6 +129,12 @@ class Measures:
             ["outcome"],
             registry=self.registry,
         )
+        self._rate_limited = Counter(
+            "lakeproof_gateway_rate_limited_total",
+            "Requests beyond the requests a second that a tenant or a caller may make.",
+            ["scope"],
+            registry=self.registry,
+        )
         self._metrics_reports = Counter(
             "lakeproof_gateway_metrics_reports_total",
             "Engines' reports of scans and commits: kept in the log, or dropped beyond the limit.",
@@ -167,6 +173,10 @@ class Measures:
     def metrics_report(self, *, is_kept: bool) -> None:
         """Count a report of an engine."""
         self._metrics_reports.labels(outcome="kept" if is_kept else "dropped").inc()
+
+    def rate_limited(self, scope: str) -> None:
+        """Count a request beyond the limit of its `tenant` or its `caller`."""
+        self._rate_limited.labels(scope=scope).inc()
 
     def passed_on(self, outcome: str) -> None:
         """Count a commit that was to be passed on to another process: `answered`, `unanswered` or `not_sent`."""

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
+from uuid import UUID
 
 from gateway.control.plane import ControlState
 from gateway.database import outage_as_unavailable
@@ -85,6 +86,8 @@ class Authenticator:
         self._pace = pace or RefusalPace(monotonic_s=monotonic_s)
         self._known: OrderedDict[bytes, KeyRow] = OrderedDict()
         self._known_max = known_max
+        self.admit: Callable[[UUID, str], None] | None = None
+        """Counts a request of a tenant's actor, and raises if there were too many."""
 
     async def authenticate(self, authorization: str | None) -> Principal:
         """
@@ -100,13 +103,17 @@ class Authenticator:
         """
         Return the principal as `authenticate` does, and what is in force for it; with `table`, also that table's row.
 
-        Raises as `authenticate`.
+        Raises as `authenticate`, and:
+            TooManyRequestsError: if the caller, or its tenant, has made too many in the last second.
         """
         try:
-            return await self._arrive(parse_key(parse_bearer(authorization)), table)
+            arrived = await self._arrive(parse_key(parse_bearer(authorization)), table)
         except UnauthorizedError:
             await self._pace.wait()
             raise
+        if self.admit is not None:
+            self.admit(arrived.principal.tenant, arrived.principal.actor)
+        return arrived
 
     async def _arrive(self, key: ApiKeyText, table: Target | None) -> Arrived:
         mac = self._macs.mac(key)

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.identity.request_rates import SharedCounts
 from lakeproof.installation import Installation
 from lakeproof.messages import Say
 from lakeproof.serving.listening import url_of
@@ -58,14 +59,15 @@ def _cores() -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
     """
-    What the processes of one installation are made of; `listener` is the gateways' socket, and in the folder `sockets`
-    they have those for each other.
+    What the processes of one installation are made of; `listener` is the gateways' socket, in the folder `sockets` they
+    have those for each other, and in `counts` they count requests.
     """
 
     installation: Installation
     listener: socket.socket
     sockets: Path
     shared: SharedMetrics
+    counts: SharedCounts
     say: Say
 
     def plans(self) -> list[Plan]:
@@ -101,6 +103,7 @@ class Processes:
             listener=self.listener,
             shared=self.shared.of(name),
             own=names.index(name),
+            counts=self.counts,
             sockets=sockets,
         )
         return partial(work, self.installation, [answer], self.say)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from gateway.identity.request_rates import SharedCounts
 from lakeproof.anchor_settings import NOT_PUBLISHED, is_published_outside
 from lakeproof.installation import open_installation
 from lakeproof.messages import Say
@@ -48,5 +49,12 @@ def run_up(settings: Settings, say: Say) -> None:
 
         shared = SharedMetrics(process_names(settings))
         observer = Observer(started=shared.started, ready=announce, ended=shared.ended, stopping=listener.close)
-        processes = Processes(installation=installation, listener=listener, sockets=sockets, shared=shared, say=say)
+        processes = Processes(
+            installation=installation,
+            listener=listener,
+            sockets=sockets,
+            shared=shared,
+            counts=SharedCounts(len(gateway_names(settings))),
+            say=say,
+        )
         Supervisor(processes.plans(), say, observer=observer).run()

@@ -26,6 +26,7 @@ from gateway.http.server.clients import Proxies
 from gateway.http.server.configuration import server_config
 from gateway.http.server.connection import connections_made_by
 from gateway.http.server.connections import Bounds, Connections
+from gateway.identity.request_rates import Limits, RequestRates, SharedCounts
 from lakeproof.messages import Say
 from lakeproof.services import Services
 from lakeproof.serving.duties.duty import Ready
@@ -56,12 +57,14 @@ async def answer_requests(
     shared: ProcessMetrics | None = None,
     own: int = 0,
     sockets: Sequence[Path] = (),
+    counts: SharedCounts | None = None,
 ) -> None:
     """
     Answer what arrives at `listener`; `measures` replaces the gateway's own.
 
     `shared` is where other gateway processes see this one's metrics, and this one theirs. `sockets` are where they pass
-    commits on to each other, of which this process has number `own`; without any it makes all commits itself.
+    commits on to each other, of which this process has number `own`; without any it makes all commits itself. In
+    `counts` all of them count requests (None: this one is alone).
     """
     settings, gateway, measures = services.installation.settings, services.gateway, measures or Measures()
 
@@ -71,6 +74,10 @@ async def answer_requests(
     async def metrics(own: str) -> str:
         return (own if shared is None else shared.collect(own)) + await read_metrics(services)
 
+    limits = Limits(tenant=settings.requests_per_tenant, caller=settings.requests_per_caller)
+    if limits != Limits():
+        rates = RequestRates(limits, counts or SharedCounts(1), own, on_refused=measures.rate_limited)
+        gateway.authenticator.admit = rates.admit
     peers = Peers(sockets, own, races=gateway.races, count=measures.passed_on) if sockets else None
     token = settings.metrics_token
     app = create_app(gateway, measures=measures, metrics=metrics, metrics_token=token, peers=peers)
