@@ -21,6 +21,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "eventsourcing",
         "fastapi",
         "httptools",
+        "joserfc",
         "jsonschema_rs",
         "prometheus_client",
         "psycopg_pool",

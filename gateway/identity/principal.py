@@ -23,10 +23,18 @@ class NotInForceError(UnauthorizedError):
         super().__init__("the API key is unknown or no longer in force")
 
 
+class TokenRefusedError(UnauthorizedError):
+    """A token was refused; the message says which rule it breaks and what to do, and repeats nothing of the token."""
+
+
 class PrincipalSource(StrEnum):
     """What kind of credentials were verified."""
 
     API_KEY = "api_key"
+    """An API key, or an access token that this installation issued for it."""
+
+    JWT = "jwt"
+    """A JSON Web Token of an identity provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +42,10 @@ class Principal:
     """
     A verified caller of one tenant.
 
-    `actor` (32 hex digits) is the pseudonym of the identity `sub` in the log; `key_id` is the key of the request.
-    `issuer` is the actor who issues this actor's keys to that identity, None for the identity's own actor.
+    `actor` (32 hex digits) is the pseudonym of the identity `sub` in the log; `key_id` is the key of the request, None
+    for a token of an identity provider. `issuer` is the actor who issues this actor's keys to that identity, or the
+    pseudonym of the identity provider; None for the identity's own actor. `email` is what the provider says; `ends_at`
+    is when the token of the request ends (None: the request has a key).
     """
 
     tenant: UUID
@@ -45,15 +55,22 @@ class Principal:
     sub: str
     roles: tuple[str, ...]
     source: PrincipalSource
-    key_id: str
+    key_id: str | None
+    email: str | None = None
+    ends_at: datetime | None = None
 
     def check_in_force(self, state: ControlState, *, now: datetime) -> None:
         """
         Check that the credentials are in force in `state`, by which the request will be judged, and not expired `now`.
 
         Raises:
-            NotInForceError: if they have been revoked, or have expired.
+            NotInForceError: if the key was revoked, or has expired.
+            TokenRefusedError: if the token has expired.
         """
+        if self.ends_at is not None and self.ends_at <= now:
+            raise TokenRefusedError("the token has expired: get a new one")
+        if self.key_id is None:
+            return  # a provider's token is in force until its end: there is nothing to look up
         key = state.keys.get(self.key_id)
         if key is None or key.is_expired(now):
             raise NotInForceError
@@ -62,7 +79,7 @@ class Principal:
         """Return the caller's description for the record of a decision, which is an erasable part."""
         return {
             "actor": self.actor,
-            "email": None,
+            "email": self.email,
             "issuer": self.issuer,
             "key": self.key_id,
             "roles": list(self.roles),
