@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The identity providers whose tokens are accepted, as the operator describes them in one TOML file. Pure.
+
+Each issuer is of one tenant: whoever can make its tokens can be anybody of that tenant and nobody of another. A claim
+that named the tenant would put every tenant into the hands of one provider, and of whoever may edit its users.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from gateway.identity.principal import TokenRefusedError
+from gateway.identity.signatures import ALGORITHMS, DEFAULT_ALGORITHMS
+from gateway.identity.tokens import (
+    TEXT_LENGTH_MAX,
+    TYPES,
+    Token,
+    check_audience,
+    check_times,
+    names_in,
+    optional_text,
+    required_text,
+)
+from ledger.errors import FormatError
+
+ISSUERS_MAX: Final = 100
+GROUPS_MAX: Final = 1_000
+"""Groups that one issuer maps to roles."""
+ROLES_MAX: Final = 32
+"""Roles of one caller, as of one API key."""
+SKEW_S_MAX: Final = 600
+SKEW_S_DEFAULT: Final = 60
+DISCOVERY: Final = "/.well-known/openid-configuration"
+
+_ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
+_MEMBERS: Final = frozenset(
+    {
+        "issuer",
+        "tenant",
+        "audience",
+        "algorithms",
+        "jwks_url",
+        "clock_skew_s",
+        "subject_claim",
+        "email_claim",
+        "groups_claim",
+        "roles",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuer:
+    """
+    An identity provider of one tenant. `url` is what its tokens have as `iss`, to the letter.
+
+    Its keys are at `jwks_url`; None: where its discovery document says. `roles` has the roles of each group.
+    """
+
+    url: str
+    tenant: UUID
+    audience: str
+    algorithms: frozenset[str]
+    jwks_url: str | None
+    skew: timedelta
+    subject_claim: str
+    email_claim: str
+    groups_claim: str
+    roles: Mapping[str, tuple[str, ...]]
+
+    @property
+    def discovery_url(self) -> str:
+        """Where its discovery document is (OpenID Connect Discovery 1.0, section 4)."""
+        return self.url.rstrip("/") + DISCOVERY
+
+    @property
+    def actor(self) -> str:
+        """
+        Return the pseudonym of the issuer: the first 16 bytes of SHA-256("lakeproof issuer" || 0x00 || url) in hex.
+
+        It stands where the actor does who issues an API key: callers of a provider have actors of their own, since
+        whoever runs the provider could act as them.
+        """
+        return hashlib.sha256(b"lakeproof issuer\x00" + self.url.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a verified token says of its caller; it counts from `issued_at` until `ends_at`."""
+
+    subject: str
+    email: str | None
+    roles: tuple[str, ...]
+    issued_at: datetime
+    ends_at: datetime
+
+
+def read_claims(issuer: Issuer, token: Token, *, now: datetime) -> Claims:
+    """
+    Return what a token of `issuer`, whose signature is valid, says of its caller.
+
+    Groups without a role are left out. An address that the provider calls unverified is none.
+
+    Raises:
+        TokenRefusedError: if it is of another kind, for another audience, not valid now, bound to a key that the caller
+            would have to prove (`cnf`, RFC 7800), or a claim is missing or malformed.
+    """
+    if token.type is not None and token.type not in TYPES:
+        raise TokenRefusedError("expected an access token, found a token of another kind: get an access token")
+    if token.claims.get("cnf") is not None:
+        raise TokenRefusedError("the token is bound to a key, which cannot be checked here: get one that is not bound")
+    check_audience(token, issuer.audience)
+    issued_at, ends_at = check_times(token, now=now, skew=issuer.skew)
+    verified = token.claims.get("email_verified", True)
+    is_unverified = verified is not True and verified != "true"
+    if is_unverified and issuer.subject_claim == "email":
+        raise TokenRefusedError("the mail address of the token is not verified: verify it at the identity provider")
+    email = optional_text(token.claims, issuer.email_claim)
+    groups = names_in(token.claims, issuer.groups_claim)
+    roles = {role for group in groups for role in issuer.roles.get(group, ())}
+    if len(roles) > ROLES_MAX:
+        raise TokenRefusedError(f"expected groups of at most {ROLES_MAX} roles, found {len(roles)}: leave some groups")
+    return Claims(
+        subject=required_text(token.claims, issuer.subject_claim),
+        email=None if is_unverified else email,
+        roles=tuple(sorted(roles)),
+        issued_at=issued_at,
+        ends_at=ends_at,
+    )
+
+
+def parse_issuers(text: str) -> tuple[Issuer, ...]:
+    """
+    Return the issuers of a TOML file: a table `[[issuers]]` for each.
+
+    Raises:
+        FormatError: if it is not TOML, a member is missing, unknown or malformed, or two issuers have one URL.
+    """
+    try:
+        members = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FormatError("file of issuers", expected="TOML", found=str(error)) from error
+    tables = members.pop("issuers", None)
+    if members or not isinstance(tables, list) or not 1 <= len(tables) <= ISSUERS_MAX:
+        raise FormatError(
+            "file of issuers", expected=f"1 to {ISSUERS_MAX} tables [[issuers]] and nothing else", found=sorted(members)
+        )
+    issuers = tuple(_parse_issuer(table, f"issuer {number}") for number, table in enumerate(tables, start=1))
+    urls = [issuer.url for issuer in issuers]
+    for url in urls:
+        if urls.count(url) > 1:
+            raise FormatError("file of issuers", expected="each issuer once", found=url)
+    return issuers
+
+
+def check_url(url: str, *, what: str) -> None:
+    """
+    Check that keys may be read from a URL: https with a host, or http from an address of this machine itself.
+
+    Raises:
+        FormatError: otherwise. Who can change an answer on its way could sign any token.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port, parts = "", None, urlsplit("")
+    is_plain = url.isascii() and url.isprintable() and " " not in url and parts.username is None and not parts.fragment
+    if is_plain and host and port != 0 and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))):
+        return
+    raise FormatError(what, expected="an https URL without user and fragment (http only from 127.0.0.1)", found=url)
+
+
+def _parse_issuer(table: object, what: str) -> Issuer:
+    if not isinstance(table, dict):
+        raise FormatError(what, expected="a table", found=table)
+    if unknown := sorted(set(table) - _MEMBERS):
+        raise FormatError(what, expected=f"only {', '.join(sorted(_MEMBERS))}", found=unknown[0])
+    url = _parse_text(table, "issuer", what)
+    check_url(url, what=f"{what}, issuer")
+    jwks_url = None if "jwks_url" not in table else _parse_text(table, "jwks_url", what)
+    if jwks_url is not None:
+        check_url(jwks_url, what=f"{what}, jwks_url")
+    elif urlsplit(url).query:
+        raise FormatError(f"{what}, issuer", expected="a URL without query, or a jwks_url", found=url)
+    tenant = _parse_text(table, "tenant", what)
+    if not re.fullmatch(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", tenant):
+        raise FormatError(f"{what}, tenant", expected="the id of a tenant (names may be given twice)", found=tenant)
+    return Issuer(
+        url=url,
+        tenant=UUID(tenant),
+        audience=_parse_text(table, "audience", what),
+        algorithms=_parse_algorithms(table.get("algorithms", list(DEFAULT_ALGORITHMS)), f"{what}, algorithms"),
+        jwks_url=jwks_url,
+        skew=timedelta(seconds=_parse_skew(table.get("clock_skew_s", SKEW_S_DEFAULT), f"{what}, clock_skew_s")),
+        subject_claim=_parse_text(table, "subject_claim", what, "sub"),
+        email_claim=_parse_text(table, "email_claim", what, "email"),
+        groups_claim=_parse_text(table, "groups_claim", what, "groups"),
+        roles=_parse_roles(table.get("roles", {}), f"{what}, roles"),
+    )
+
+
+def _parse_text(table: Mapping[str, Any], name: str, what: str, default: str | None = None) -> str:
+    found = table.get(name, default)
+    if not isinstance(found, str) or not found.strip() or not found.isprintable() or len(found) > TEXT_LENGTH_MAX:
+        expected = f"a text of 1 to {TEXT_LENGTH_MAX} printable characters"
+        raise FormatError(f"{what}, {name}", expected=expected, found=found)
+    return found
+
+
+def _parse_algorithms(found: object, what: str) -> frozenset[str]:
+    if not isinstance(found, list) or not found or not all(one in ALGORITHMS for one in found):
+        raise FormatError(what, expected=f"a list of some of {', '.join(ALGORITHMS)}", found=found)
+    return frozenset(found)
+
+
+def _parse_skew(found: object, what: str) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= SKEW_S_MAX:
+        raise FormatError(what, expected=f"a whole number of seconds from 0 to {SKEW_S_MAX}", found=found)
+    return found
+
+
+def _parse_roles(found: object, what: str) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(found, dict) or len(found) > GROUPS_MAX:
+        raise FormatError(what, expected=f"a table of at most {GROUPS_MAX} groups, each with its roles", found=found)
+    return {group: tuple(_checked_roles(given, what)) for group, given in found.items()}
+
+
+def _checked_roles(given: object, what: str) -> Iterable[str]:
+    roles = [given] if isinstance(given, str) else given
+    if not isinstance(roles, list) or not all(isinstance(one, str) and _ROLE.fullmatch(one) for one in roles):
+        expected = "a role or a list of roles (each 1 to 100 letters, digits and _ . : / @ -)"
+        raise FormatError(what, expected=expected, found=given)
+    return roles
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
