@@ -6,7 +6,8 @@ Checking it takes a microsecond, where argon2id takes 20 milliseconds of a core:
 key has 256 random bits, so this is no weaker: neither hash lets a reader of the table guess the key. The secret is in a
 file outside of the database, so that write access to the table is not enough to make a hash for a new key.
 
-If the secret is lost, another one is made, and each key is checked by its argon2id hash once more.
+If the secret is lost, another one is made, and each key is checked by its argon2id hash once more. The access tokens of
+this installation are signed with a key that is derived from the secret, so they end then: clients log in again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SECRET_SIZE_BYTES: Final = 32
 
 _OF_KEYS: Final = b"lakeproof API key\x00"
 _OF_THE_SECRET: Final = b"lakeproof name of the secret\x00"
-"""Domain separation between the two uses of the secret: no key has the hash that names the secret."""
+_OF_TOKENS: Final = b"lakeproof key of access tokens\x00"
+"""Domain separation between the uses of the secret: no key has the hash that names the secret, or that signs tokens."""
 
 
 class KeyMacs:
@@ -45,6 +47,13 @@ class KeyMacs:
 
     def __repr__(self) -> str:
         return f"KeyMacs({self.secret_id})"
+
+    def signing_seed(self) -> bytes:
+        """
+        Return HMAC-SHA-256(secret, "lakeproof key of access tokens" || 0x00), 32 bytes: the private key of Ed25519 that
+        signs access tokens. It is as secret as the secret, and ends with it.
+        """
+        return hmac.digest(self._secret, _OF_TOKENS, hashlib.sha256)
 
     def mac(self, key: ApiKeyText) -> bytes:
         """Return HMAC-SHA-256(secret, "lakeproof API key" || 0x00 || key), 32 bytes."""

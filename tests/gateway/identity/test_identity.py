@@ -46,6 +46,8 @@ KEY_TEXT = "lp_abcdefghij27_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 # By hand: printf 'lakeproof API key\0lp_…' | openssl dgst -sha256 -mac HMAC -macopt hexkey:00…00
 KEY_MAC = "39d19535bb1eec53478d7dee5429e38d686bfbd01560da3a0f57557f72a71252"
 SECRET_ID = "8f9c528eafa60420"
+# By hand: printf 'lakeproof key of access tokens\0' | openssl dgst -sha256 -mac HMAC -macopt hexkey:00…00
+SIGNING_SEED = "8461edd8a095a1ddbbf0f5404a41d25ab908155ea4b98b3588ba5bb56c6536a3"
 
 _random = Random(6750)  # noqa: S311  (keys of tests, repeatable)
 
@@ -355,6 +357,7 @@ def test_a_keyed_hash_is_of_one_key_under_one_secret() -> None:
     others = (ApiKeyText(prefix=KEY.prefix, secret=bytes(32)), ApiKeyText(prefix="bbcdefghij27", secret=KEY.secret))
     assert len({macs.mac(KEY), KeyMacs(bytes([1] * 32)).mac(KEY), *map(macs.mac, others)}) == 4
     assert macs.secret_id == SECRET_ID
+    assert macs.signing_seed().hex() == SIGNING_SEED
     with pytest.raises(FormatError):
         KeyMacs(bytes(31))
 
