@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,9 +38,13 @@ from gateway.database import Database, outage_as_unavailable
 from gateway.files.writing import FileWriter
 from gateway.fresh import FreshReads
 from gateway.identity import Authenticator
+from gateway.identity.access_tokens import AccessTokens
 from gateway.identity.api_keys import KeyHasher
+from gateway.identity.issuers import Issuer
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
+from gateway.identity.key_sets import KeySet, read_over
+from gateway.identity.token_logins import BoundIssuer, TokenLogins
 from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import StartedEngine
 from gateway.policy.pool import WorkerEngine
@@ -55,12 +59,16 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import KeyOpener, Opener
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.receipts import Receipts
-from ledger.store.log_store import LogStore
+from ledger.store.log_store import LendConnection, LogStore
 from ledger.store.notifications import LogNotifier
 from ledger.store.read import Log, read_logs
+from projections.egress.client import open_client as open_checked_client
+from projections.egress.rules import EgressRules
 from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SCHEMES
 from spark_detect.marks import GUARDS as SCAN_GUARDS
 
+LoadIssuers = Callable[[Settings, Sequence[Log]], Sequence[tuple[Issuer, int]]]
+"""Returns the identity providers, each with the log of its tenant (`token_settings.load_issuers`)."""
 KEY_SECRET = "api-key-secret"  # noqa: S105  (the name of a file)
 """The file, next to the signer's keys, with the secret for MACs of API keys."""
 
@@ -129,6 +137,7 @@ async def open_services(
     engine: AbstractAsyncContextManager[StartedEngine] | None = None,
     hasher: KeyHasher | None = None,
     files: FileWriter | None = None,
+    load_issuers: LoadIssuers | None = None,
     random: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Services]:
     """
@@ -136,9 +145,11 @@ async def open_services(
 
     Policies are judged by `engine`, or by one of these services' own, as the settings describe it. API keys are hashed
     by `hasher`, or at the cost that `KeyHasher` is for. Metadata files of this machine are written by `files`, or in
-    threads of this process.
+    threads of this process. What serves requests is given `load_issuers`; nothing else needs identity providers, and
+    a mistake in their file must not keep a command from working.
 
     Raises:
+        SettingsError: if the identity providers are described wrongly.
         SchemaChangedError: if the database is not what the system log has recorded of it.
         GatewayError, LedgerError: if the database cannot be reached.
     """
@@ -175,13 +186,20 @@ async def open_services(
         FreshReads(installation.dsn, roles) as fresh,
         open_client(settings.upstreams_allowed) as client,
         engine or _engine(settings) as judges,
+        AsyncExitStack() as stack,
     ):
         async with database.as_role(roles.auditor) as connection:
             logs = await read_logs(connection)
             contested = await read_contested(connection, warehouse=settings.warehouse)
+        issuers = () if load_issuers is None else load_issuers(settings, logs)
         system = next(log for log in logs if log.tenant is None)
         lend = partial(database.as_role, roles.gateway)
         control = ControlPlane(lend, fresh)
+        access_tokens = AccessTokens(macs, installation.id, clock=now, random=random)
+        lend_appender = partial(database.as_role, roles.appender)
+        tokens = await stack.enter_async_context(
+            token_logins(lend_appender, access_tokens, issuers, settings.upstreams_allowed, random=random)
+        )
         gateway = Gateway(
             append=append,
             clock=now,
@@ -189,7 +207,7 @@ async def open_services(
             opener=KeyOpener(keys),
             database=database,
             roles=roles,
-            authenticator=Authenticator(lend, control, macs=macs, hasher=hasher, clock=now),
+            authenticator=Authenticator(lend, control, macs=macs, tokens=tokens, hasher=hasher, clock=now),
             control=control,
             judge=Judge(engine=judges, timeout_s=settings.policy_timeout_s),
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
@@ -217,7 +235,7 @@ async def open_services(
                 LogStore(appender, lend, new_group_id=new_group_id, timeout_s=settings.append_deadline_s),
                 control,
                 judges,
-                lend_appender=partial(database.as_role, roles.appender),
+                lend_appender=lend_appender,
                 catalog_kinds=KINDS,
                 egress=settings.upstreams_allowed,
                 warehouse=settings.warehouse,
@@ -239,6 +257,35 @@ async def open_services(
             system=system,
             subject_keys=keys,
         )
+
+
+@asynccontextmanager
+async def token_logins(
+    lend_appender: LendConnection,
+    access_tokens: AccessTokens,
+    issuers: Sequence[tuple[Issuer, int]],
+    egress: EgressRules,
+    *,
+    random: Callable[[int], bytes],
+    clock: Callable[[], datetime] = now,
+) -> AsyncIterator[TokenLogins]:
+    """
+    Yield what verifies tokens: this installation's own, and those of `issuers`, each with the log of its tenant.
+
+    The issuers' keys are read where `egress` allows.
+    """
+    async with AsyncExitStack() as stack:
+        bound: list[BoundIssuer] = []
+        if issuers:
+            read = read_over(await stack.enter_async_context(open_checked_client(egress)))
+            bound += [
+                BoundIssuer(issuer=issuer, log_id=log_id, keys=KeySet(issuer, read)) for issuer, log_id in issuers
+            ]
+        tokens = TokenLogins(lend_appender, access_tokens, bound, clock=clock, random=random)
+        try:
+            yield tokens
+        finally:
+            await tokens.close()
 
 
 def _engine(settings: Settings) -> WorkerEngine:

@@ -332,13 +332,19 @@ class Settings:
         None,
         "bearer token that /metrics asks for; without it only loopback may read it",
     )
+    token_issuers: Path | None = setting(
+        Kind.PATH,
+        None,
+        "TOML file with the identity providers whose JSON Web Tokens are accepted (see below); without it API keys and "
+        "the gateway's own access tokens are, and nothing else",
+    )
     upstreams_allowed: EgressRules = setting(
         Kind.HOSTS,
         "public",
-        "hosts to which the gateway may connect for tenants' catalogs (uri, s3.endpoint) and the alert webhook, "
-        "separated by commas: public (every address of the internet), a host, an address, a network (10.1.0.0/16), "
-        "each with an optional port (minio.internal:9000); private and loopback addresses are refused unless they "
-        "are listed, link-local and metadata addresses unless each is listed by itself",
+        "hosts to which the gateway may connect for tenants' catalogs (uri, s3.endpoint), keys of identity providers "
+        "and the alert webhook, separated by commas: public (every address of the internet), a host, an address, a "
+        "network (10.1.0.0/16), each with an optional port (minio.internal:9000); private and loopback addresses are "
+        "refused unless they are listed, link-local and metadata addresses unless each is listed by itself",
     )
     upstream_timeout_s: float = setting(
         Kind.NUMBER,

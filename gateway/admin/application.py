@@ -335,7 +335,8 @@ class Admin:
         expires_at: datetime | None = None,
     ) -> IssuedKey:
         """
-        Issue an API key to an identity, in force until `expires_at`, at most as long as the key it is issued with.
+        Issue an API key to an identity, in force until `expires_at`, at most as long as the key or token that it is
+        issued with.
         Raises as `create_policy`.
 
         All keys that one issuer gives to an identity share an actor: what is permitted to the actor is permitted to all
@@ -349,6 +350,7 @@ class Admin:
         end = limits.check_expiry(expires_at, now=self._clock())
         if by.key_id is not None and (own := in_force.get(by.key_id)) is not None:
             limits.check_outlived(end, by=own.expires_at)
+        limits.check_outlived(end, by=by.ends_at)
         issue = await self._keys.mint(log_id, by=by.actor, identity=identity, roles=checked, expires_at=end)
         await self._edits.create(log_id, by, issue.event, guard=issue.guards)
         return issue.key

@@ -56,7 +56,8 @@ class Editor:
     The actor who edits (32 hex digits or "system"), and the control index of the check of access (None: not checked).
 
     `caller` is the editor as access rules see it, `principal` its description for the record, an erasable part, and
-    `key_id` the key of the request. The operator has none of them, and is not checked.
+    `key_id` the key of the request; without a key, `ends_at` is when the token of the request ends. The operator has
+    none of them, and is not checked.
     """
 
     actor: str
@@ -64,6 +65,7 @@ class Editor:
     caller: PrincipalView | None = None
     principal: Mapping[str, Json] | None = None
     key_id: str | None = None
+    ends_at: datetime | None = None
 
 
 OPERATOR: Final = Editor(actor=SYSTEM_ACTOR, as_of=None)

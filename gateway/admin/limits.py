@@ -194,7 +194,7 @@ def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | No
 
 def check_outlived(end: datetime | None, *, by: datetime | None) -> None:
     """
-    Check that a key that expires at `end` does not outlive the one it is issued with, which expires at `by`.
+    Check that a key that expires at `end` does not outlive the key or token it is issued with, which ends at `by`.
 
     None is never.
 
@@ -204,8 +204,8 @@ def check_outlived(end: datetime | None, *, by: datetime | None) -> None:
     if by is not None and (end is None or end > by):
         found = "none" if end is None else format_expiry(end)
         raise BadRequestError(
-            f"expected an end no later than {format_expiry(by)}, when the key ends that this one is issued with, "
-            f"found {found}: ask for an earlier one, or let the operator issue it",
+            f"expected an end no later than {format_expiry(by)}, when the key or token ends that this one is issued "
+            f"with, found {found}: ask for an earlier one, or let the operator issue it",
             field="expires_at",
         )
 

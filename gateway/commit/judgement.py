@@ -73,7 +73,13 @@ def principal_view(caller: Principal) -> PrincipalView:
     """
     Return a caller as rules see it.
     """
-    return PrincipalView(actor=caller.actor, source=caller.source.value, sub=caller.sub, roles=caller.roles)
+    return PrincipalView(
+        actor=caller.actor,
+        source=caller.source.value,
+        sub=caller.sub,
+        email=caller.email or "",
+        roles=caller.roles,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,8 @@ class _Refusal:
     """
     A refusal: caller, operation, target and reason; `target` and `reason` are None if several are counted together.
 
-    `key_id` is the API key of the request; None if several are counted together, or the caller is unknown.
+    `key_id` is the API key of the request; None if several are counted together, the caller is unknown, or has a token
+    of an identity provider.
     """
 
     log_id: int

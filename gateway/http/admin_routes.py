@@ -281,6 +281,8 @@ async def _edit(
                 caller=principal_view(caller),
                 principal=caller.payload(),
                 key_id=caller.key_id,
+                # A key's own access token stands for the key, which ends when the key does.
+                ends_at=caller.ends_at if caller.key_id is None else None,
             )
             return await act(gateway.admin, caller, by)
         except StaleEditError:

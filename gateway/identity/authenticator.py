@@ -8,6 +8,9 @@ From an Authorization header to a verified principal.
  3  a key without a keyed hash is older than these: its argon2id hash is checked, once
  4  the key is in force in the tenant's control plane, its identity is not erased, and it has not expired, all as of now
 
+A bearer token with a dot is a JSON Web Token: `token_logins.py` verifies it, and the rest is as for a key. No API key
+has a dot, so neither is ever taken for the other.
+
 A key that passed step 2 stays in the cache for as long as it is in force. Step 4 is done every time: a key that was
 revoked by any process, or has expired, is refused from the next request on. Refusals are paced (`refusal_pace.py`).
 """
@@ -28,17 +31,21 @@ from gateway.database import outage_as_unavailable
 from gateway.errors import UnauthorizedError
 from gateway.fresh import Fresh, Question, TableRow
 from gateway.identifiers import Target
+from gateway.identity.access_tokens import AccessToken
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, parse_key
 from gateway.identity.key_lookups import KeyLookups
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import KeyRow, keep_mac
-from gateway.identity.principal import NotInForceError, Principal, PrincipalSource
+from gateway.identity.principal import NotInForceError, Principal, PrincipalSource, TokenRefusedError
 from gateway.identity.refusal_pace import RefusalPace
 from gateway.identity.slow_checks import SlowChecks
+from gateway.identity.token_logins import Login, TokenLogins
+from gateway.identity.tokens import SEPARATOR
 from ledger.store.log_store import LendConnection
 
 KNOWN_MAX: Final = 10_000
 """Keys in the cache of a process; about 10 MB."""
+_BEARER: Final = "'Bearer <API key or token>'"
 
 
 class Control(Protocol):
@@ -63,6 +70,8 @@ class Arrived:
 class Authenticator:
     """
     Verifies credentials. One per process; `lend` lends connections of the gateway's role.
+
+    Tokens are verified by `tokens`; without it, each is refused.
     """
 
     def __init__(
@@ -71,6 +80,7 @@ class Authenticator:
         control: Control,
         *,
         macs: KeyMacs,
+        tokens: TokenLogins | None = None,
         hasher: KeyHasher | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -80,6 +90,7 @@ class Authenticator:
         self._lend = lend
         self._control = control
         self._macs = macs
+        self.tokens: Final = tokens
         self._clock = clock
         self._lookups = KeyLookups(lend, secret_id=macs.secret_id)
         self._slow_checks = SlowChecks(hasher or KeyHasher(), monotonic_s=monotonic_s)
@@ -107,7 +118,11 @@ class Authenticator:
             TooManyRequestsError: if the caller, or its tenant, has made too many in the last second.
         """
         try:
-            arrived = await self._arrive(parse_key(parse_bearer(authorization)), table)
+            credential = parse_bearer(authorization)
+            if SEPARATOR in credential:
+                arrived = await self._arrive_with_token(credential, table)
+            else:
+                arrived = await self._arrive(parse_key(credential), table)
         except UnauthorizedError:
             await self._pace.wait()
             raise
@@ -139,6 +154,26 @@ class Authenticator:
             key_id=row.key_id,
         )
         return Arrived(principal=principal, state=state, table=fresh.table)
+
+    async def _arrive_with_token(self, text: str, table: Target | None) -> Arrived:
+        if self.tokens is None:
+            raise TokenRefusedError("expected an API key, found a token: tokens are not accepted here")
+        login = await self.tokens.verify(text)
+        state, fresh = await self._current_for(login, table)
+        if fresh.identity is None and isinstance(login, Login):
+            # Erased since this process found the actor: the token makes another one, if it is newer than the erasure.
+            self.tokens.forget(login)
+            login = await self.tokens.verify(text)
+            state, fresh = await self._current_for(login, table)
+        if fresh.identity is None:
+            raise NotInForceError
+        principal = _principal(login, state, sub=fresh.identity)
+        principal.check_in_force(state, now=self._clock())
+        return Arrived(principal=principal, state=state, table=fresh.table)
+
+    async def _current_for(self, login: AccessToken | Login, table: Target | None) -> tuple[ControlState, Fresh]:
+        question = Question(log_id=login.log_id, actor=login.actor, tenant=login.tenant, table=table)
+        return await self._control.current_for(login.log_id, question)
 
     async def _find(self, key: ApiKeyText, mac: bytes) -> KeyRow:
         """Steps 2 and 3 for a key that is not in the cache."""
@@ -173,6 +208,42 @@ class Authenticator:
         return row
 
 
+def _principal(login: AccessToken | Login, state: ControlState, *, sub: str) -> Principal:
+    """
+    Return the principal of a verified token, whose actor is that of the identity `sub`.
+
+    Raises:
+        NotInForceError: if it names a key that is not in force.
+    """
+    if isinstance(login, Login):
+        return Principal(
+            tenant=login.tenant,
+            log_id=login.log_id,
+            actor=login.actor,
+            issuer=login.bound.issuer.actor,
+            sub=sub,
+            roles=login.claims.roles,
+            source=PrincipalSource.JWT,
+            key_id=None,
+            email=login.claims.email,
+            ends_at=login.claims.ends_at,
+        )
+    key = state.keys.get(login.key_id)
+    if key is None or key.actor != login.actor:
+        raise NotInForceError
+    return Principal(
+        tenant=login.tenant,
+        log_id=login.log_id,
+        actor=login.actor,
+        issuer=key.issuer,
+        sub=sub,
+        roles=key.roles,
+        source=PrincipalSource.API_KEY,
+        key_id=login.key_id,
+        ends_at=login.ends_at,
+    )
+
+
 def parse_bearer(authorization: str | None) -> str:
     """
     Return the token of an Authorization header (RFC 6750, section 2.1). No message repeats a possible secret.
@@ -181,13 +252,14 @@ def parse_bearer(authorization: str | None) -> str:
         UnauthorizedError: if there is no header, another scheme, or no token.
     """
     if authorization is None:
-        raise UnauthorizedError("expected an Authorization header with 'Bearer <API key>', found none")
+        raise UnauthorizedError(f"expected an Authorization header with {_BEARER}, found none")
     scheme, _, token = authorization.strip().partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer":
-        raise UnauthorizedError("expected an Authorization header with 'Bearer <API key>', found another scheme")
+        raise UnauthorizedError(f"expected an Authorization header with {_BEARER}, found another scheme")
     if token.lower() in {"", "none", "null", "undefined"}:
         raise UnauthorizedError(
-            f"expected an API key, found the token {token!r}: the client's credential is not set (PyIceberg: `token`)"
+            f"expected an API key or a token, found the token {token!r}: the client's credential is not set "
+            "(PyIceberg: `token`)"
         )
     return token

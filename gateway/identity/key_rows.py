@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from psycopg.errors import ForeignKeyViolation
 
 from gateway.identity.api_keys import ApiKeyText
 from ledger.errors import FormatError, NoSuchLogError
+from ledger.format.entry import parse_entry
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -138,6 +140,25 @@ async def actor_for(
     if row is None:
         raise FormatError("actor of an identity", expected="one that was just minted", found=None)
     return Actor(actor=str(row[0]), issuer=issuer)
+
+
+async def find_actor(connection: Connection, log_id: int, identity: str, *, issuer: str | None) -> str | None:
+    """
+    Return the actor of an identity under an issuer, None if it has none. The connection may read identities.
+    """
+    row = await _one(connection, "actor_of", log_id=log_id, identity=identity, issuer=issuer)
+    return None if row is None else row[0]
+
+
+async def last_erasure(connection: Connection, log_id: int) -> datetime | None:
+    """
+    Return when the newest erasure of a person was recorded in a log, None if none was. The connection may read entries.
+
+    Raises:
+        FormatError: if that entry is damaged.
+    """
+    row = await (await connection.execute(_QUERIES["last_erasure"], {"log_id": log_id})).fetchone()
+    return None if row is None else parse_entry(bytes(row[0])).recorded_at
 
 
 async def _one(connection: Connection, query: str, **parameters: object) -> tuple[str, ...] | None:

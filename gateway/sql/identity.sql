@@ -29,6 +29,13 @@ ON CONFLICT (log_id, identity, issuer) DO NOTHING
 SELECT actor FROM ledger.subjects
 WHERE log_id = %(log_id)s AND identity = %(identity)s AND issuer IS NOT DISTINCT FROM %(issuer)s
 
+-- name: last_erasure
+-- The newest erasure of a person in a log.
+SELECT entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND type = 'payload.erased' AND starts_with(key, 'subject:')
+ORDER BY index DESC
+LIMIT 1
+
 -- name: key_create
 -- Holds if neither the key nor the prefix exists.
 INSERT INTO gateway.api_keys (log_id, key_id, prefix, hash, actor)

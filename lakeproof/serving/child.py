@@ -29,6 +29,7 @@ from lakeproof.serving.duties.duty import Duty, run_duties, watched
 from lakeproof.serving.event_loop import new_event_loop
 from lakeproof.serving.garbage_collection import freeze_started
 from lakeproof.serving.supervisor import STOP_TIMEOUT_S, Line, Reason
+from lakeproof.token_settings import load_issuers
 from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError
 from ledger.format.sealing import SubjectKeysError
 
@@ -77,7 +78,7 @@ async def _work(installation: Installation, duties: Sequence[Duty], say: Say, li
     try:
         async with (
             FileProcess() as files,  # only gateways write any: others start no process
-            open_services(installation, files=files) as services,
+            open_services(installation, files=files, load_issuers=load_issuers) as services,
             watched(services),
         ):
             is_open.set()

@@ -26,6 +26,7 @@ from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
+from lakeproof.token_settings import load_issuers
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import CheckpointSigner
 from testkit.servers.loopback import LOOPBACK
@@ -72,7 +73,10 @@ async def start_services(
     )
     has_own = any(name.startswith("policy_") for name in settings)
     async with open_services(
-        installation, engine=None if has_own else shared_engine(), hasher=QUICK_HASHES
+        installation,
+        engine=None if has_own else shared_engine(),
+        hasher=QUICK_HASHES,
+        load_issuers=load_issuers,
     ) as services:
         yield services
 
