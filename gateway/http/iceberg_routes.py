@@ -21,6 +21,7 @@ from gateway.http import catalog_requests, reads
 from gateway.http.asked import Answer, Asked
 from gateway.http.catalog_requests import change, reader, table_answer
 from gateway.http.error_answers import upstream_answer
+from gateway.http.oauth import answer_token
 from gateway.http.operations import BY_ID
 from gateway.http.request import body_of
 from gateway.mutations import Operation
@@ -59,6 +60,12 @@ def serves(operation_id: str) -> Callable[[Handler], Handler]:
 async def config(request: Request) -> Response:
     """Answer with the catalog's configuration: the prefix, and which endpoints exist."""
     return _response(await catalog_requests.config(_asked(request)))
+
+
+@serves("getToken")
+async def get_token(request: Request) -> Response:
+    """Answer with an access token for an API key."""
+    return await answer_token(request)
 
 
 @serves("listNamespaces")

@@ -70,7 +70,7 @@ def _changes(
 
 OPERATIONS: Final = (
     _reads("getConfig", "GET", "/v1/config"),
-    _reads("getToken", "POST", "/v1/oauth/tokens", kinds=NONE),
+    _reads("getToken", "POST", "/v1/oauth/tokens"),
     # Namespaces
     _reads("listNamespaces", "GET", NAMESPACES, "namespace.list"),
     _changes("createNamespace", "POST", NAMESPACES, "namespace.create"),

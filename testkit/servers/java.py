@@ -48,6 +48,15 @@ def find_java() -> Path:
         missing(str(error))
 
 
+def find_compiling_java() -> Path:
+    """Return `find_java`, which can run programs from their sources: a JDK, not a JRE."""
+    java = find_java()
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True)
+    if "jdk.compiler" not in modules.stdout:
+        missing(f"{java} has no compiler: a JDK is needed, not a JRE")
+    return java
+
+
 def free_ports(count: int) -> list[int]:
     """Return ports of loopback that nobody listens on at this moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 import httpx
@@ -39,6 +39,8 @@ OPEN: Final = {HEALTH, f"{HEALTH}/live", f"{HEALTH}/ready", "/v1/openapi.json"}
 """Answered to everybody: they name nobody."""
 BY_SIGNATURE: Final = {WEBHOOK}
 """Not a matter of keys: what is sent is signed."""
+GUESS: Final = mint_key(lambda size: b"g" * size).format()
+"""A key that nobody has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +169,13 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("POST", "/v1/keys"): lambda named: [{"identity": f"eve@{named.name}.example", "roles": []}],
     ("POST", "/v1/lineage"): lambda named: [run_event(named.name, named.name)],
     ("POST", "/v1/lineage/batch"): lambda named: [[run_event(named.name, named.name)]],
+    ("POST", "/v1/oauth/tokens"): lambda named: [
+        urlencode({"grant_type": "client_credentials", "client_id": key_id, "client_secret": GUESS})
+        for key_id in named.key_ids
+    ],
     ("POST", WEBHOOK): lambda named: [callback(named)],
 }
-"""What is sent, by method and path: bodies that name those things."""
+"""What is sent, by method and path: bodies that name those things; a text is a form, everything else is JSON."""
 QUERIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[dict[str, str]]]]] = {
     ("GET", "/v1/config"): lambda named: [{"warehouse": f"{named.name}-vault"}],
     ("GET", "/v1/iceberg/{alias}/namespaces"): lambda named: [{}, {"parent": f"{named.name}-sales"}],
@@ -224,9 +230,11 @@ def requests(app: FastAPI, named: Named) -> Iterator[tuple[str, Request]]:
             values = {
                 name: quote(value, safe="/" if is_place else "") for name, value in zip(parameters, chosen, strict=True)
             }
-            content = None if body is None else json.dumps(body).encode()
+            is_form = isinstance(body, str)
+            content = body.encode() if is_form else None if body is None else json.dumps(body).encode()
+            content_type = "application/x-www-form-urlencoded" if is_form else "application/json"
             signature = {"X-Polaris-Signature": hmac.digest(b"guess", content or b"", hashlib.sha256).hex()}
-            headers = {"Content-Type": "application/json", **(signature if path in BY_SIGNATURE else {})}
+            headers = {"Content-Type": content_type, **(signature if path in BY_SIGNATURE else {})}
             yield path, Request(method=method, path=path.format(**values), query=query, body=content, headers=headers)
 
 

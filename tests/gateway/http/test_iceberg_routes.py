@@ -28,11 +28,12 @@ async def test_what_is_advertised_is_exactly_what_exists(sales: Gateway) -> None
     for operation in OPERATIONS:
         probed = operation.path.format(prefix="iceberg/lake", **names)
         reply = await sales.client(None).request(operation.method, probed)
-        if reply.status_code == 401:
+        if reply.status_code == 401 or (operation.id, reply.status_code) == ("getToken", 400):
             exists.add(operation.endpoint)
         else:
             assert reply.status_code in {404, 405}, operation.id
-    assert exists == advertised | {"GET /v1/config"}
+    # What engines ask before they know of a catalog is not among its endpoints.
+    assert exists == advertised | {"GET /v1/config", "POST /v1/oauth/tokens"}
 
 
 async def test_every_way_to_write_the_prefix_is_one(sales: Gateway) -> None:

@@ -22,7 +22,6 @@ from testkit.environment import PROJECT, missing
 SPECIFICATION = PROJECT.parent / "shared" / "spec" / "iceberg-rest-catalog-open-api.yaml"
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 NOT_OFFERED = {
-    "getToken",
     "loadCredentials",
     "signRequest",
     "planTableScan",

@@ -19,6 +19,7 @@ from gateway.admin.application import OPERATOR
 from gateway.errors import UnauthorizedError
 from gateway.identity import Principal, PrincipalSource
 from gateway.identity.principal import TokenRefusedError
+from gateway.identity.request_rates import Limits, RequestRates, SharedCounts
 from lakeproof.erasing import open_eraser
 from lakeproof.errors import SettingsError
 from lakeproof.provision import provision
@@ -211,6 +212,20 @@ async def test_what_is_logged_of_a_refusal_names_nobody(
     assert (await accepting.client(token(provider, key="rsa-9")).get(NAMESPACES)).status_code == 401
     assert ADA not in caplog.text
     assert not any(piece in caplog.text for piece in bad.split("."))
+
+
+async def test_requests_with_tokens_are_limited_as_those_with_keys(
+    accepting: TokenGateway, provider: IdentityProvider
+) -> None:
+    rates = RequestRates(Limits(caller=1), SharedCounts(1), 0, monotonic_s=lambda: 1_000.0)
+    accepting.authenticator.admit = rates.admit
+    key = accepting.gateway.acme.key
+    form = {"grant_type": "client_credentials", "client_id": key.id, "client_secret": key.secret}
+    granted, limited = [await accepting.client().post("/v1/oauth/tokens", data=form) for _ in range(2)]
+    assert (granted.status_code, limited.status_code, limited.headers["retry-after"]) == (200, 429, "1")
+    assert limited.json()["error"] == "temporarily_unavailable"
+    statuses = [(await accepting.client(token(provider)).get(NAMESPACES)).status_code for _ in range(2)]
+    assert statuses == [403, 429]
 
 
 # Keys that are issued with a token
