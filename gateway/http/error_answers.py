@@ -6,6 +6,7 @@ The one place where errors become answers, whichever way their request came.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -30,6 +31,12 @@ from ledger.format.sealing import SubjectKeysError
 FOR_OPERATORS: Final = (UnsafeServerError, SubjectKeysError)
 """Errors that only the operator can resolve. Their texts describe this machine, so clients do not receive them."""
 FOR_CLIENTS: Final = "the log cannot be used at present; the gateway's own log says why"
+
+_IN_NO_NAMESPACE: Final = re.compile(r"/v1/iceberg/[^/]+/namespaces//(table|view)s/[^/]+")
+"""
+A table or view of the empty namespace. Java's client asks for one if `sales.files` is not there: it could be the
+metadata table `files` of a table `sales`. Only after NoSuchTableException does it create the table `sales.files`.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +113,8 @@ async def http_error(request: Request, error: Exception) -> Response:
         raise error
     kinds: dict[int, str] = {404: "NotFoundException", 405: "UnsupportedOperationException"}
     kind = kinds.get(error.status_code, "BadRequestException")
+    if error.status_code == 404 and (named := _IN_NO_NAMESPACE.fullmatch(request.scope["path"])):
+        kind = f"NoSuch{named[1].capitalize()}Exception"
     return error_answer(error.status_code, kind, str(error.detail), error.headers, to=request)
 
 

@@ -32,6 +32,16 @@ async def test_what_has_no_route_is_an_error_of_the_specifications_form(sales: G
     assert answer.headers["allow"]
 
 
+@pytest.mark.parametrize("kind", ["table", "view"])
+async def test_nothing_of_the_empty_namespace_exists_so_that_an_engine_may_name_a_table_files(
+    sales: Gateway, kind: str
+) -> None:
+    answer = await sales.http.get(f"{NAMESPACES}//{kind}s/sales")
+    assert (answer.status_code, error_of(answer)["type"]) == (404, f"NoSuch{kind.capitalize()}Exception")
+    for path in (f"{NAMESPACES}//{kind}s", f"{NAMESPACES}//{kind}s/", f"{NAMESPACES}//{kind}s/sales/more"):
+        assert error_of(await sales.http.get(path))["type"] == "NotFoundException"
+
+
 async def test_an_unexpected_failure_reveals_no_internals_to_the_client(
     sales: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
