@@ -8,8 +8,6 @@ Each engine does the same against the peer.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,14 +18,11 @@ from pyiceberg.catalog.rest import RestCatalog
 from bench.gateway.bench import Bench, Part, skipping
 from bench.gateway.target import MissingError, Target
 from bench.latencies import latencies
-from testkit.environment import PROJECT
-from testkit.servers.go_program import go_program
+from testkit.servers.iceberg_go_program import run_iceberg_go
 from testkit.servers.spark_appends import WARM_UP, time_spark
 
 ROWS: Final = 10
 NAMESPACE: Final = "engines"
-GO_TIMEOUT_S: Final = 300
-GO_SOURCES: Final = PROJECT / "testkit" / "servers" / "iceberg_go"
 
 
 def engines(bench: Bench) -> Part:
@@ -80,12 +75,7 @@ def _pyiceberg(target: Target, appends: int) -> dict[str, Any]:
 
 def _iceberg_go(target: Target, appends: int) -> dict[str, Any]:
     arguments = [target.url, target.warehouse, target.key or "", NAMESPACE, "go", str(1 + appends), str(ROWS)]
-    done = subprocess.run(
-        [go_program(GO_SOURCES), *arguments], capture_output=True, text=True, timeout=GO_TIMEOUT_S, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"iceberg-go ended with {done.returncode}: {done.stderr[-2000:]}")
-    found = json.loads(done.stdout)
+    found = run_iceberg_go(*arguments)
     times = {name: found[name][1:] for name in ("append_ms", "load_ms")}
     return {**times, "rows": found["rows"], "expected_rows": ROWS * (1 + appends)}
 
