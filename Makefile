@@ -50,7 +50,7 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 	@$(BIN)/python -m testkit.spark_detect.class_archive
 	@touch $@
 
-tests: $(VENV)/dev.stamp java $(if $(filter-out spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
+tests: $(VENV)/dev.stamp java $(if $(filter-out engines spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
 	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE))
 
 # Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.

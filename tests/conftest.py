@@ -54,9 +54,11 @@ MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directorie
 MEMORY_BYTES_MIN = 4 * 1024**3
 LONGEST: Final = (
     "tests/system/test_scene.py",
+    "tests/engines/test_spark.py",
     "tests/spark_detect/driver/test_spark.py",
     "tests/system/test_processes.py",
     "tests/system/test_hostile_names.py",
+    "tests/engines/test_pyiceberg_own_tests.py",
     "tests/system/test_readme.py",
     "tests/system/test_crash.py",
     "tests/ledger/append/test_append_stress.py",
@@ -67,6 +69,7 @@ LONGEST: Final = (
 )
 """Files that take long: begun first, they do not end last while other processes have nothing to do."""
 ON_LOOP_OF_UP: Final = (
+    "tests/engines/",
     "tests/gateway/",
     "tests/lakeproof/serving/",
     "tests/ledger/append/",

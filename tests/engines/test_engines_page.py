@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+docs/engines.md: it shows nothing that no test takes from it, and names the versions that run.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from typing import Final
+
+from testkit.engines.page import PAGE, configuration
+from testkit.servers.iceberg_go_program import SOURCES
+from testkit.servers.maven import POMS
+from testkit.servers.python_packages import PACKAGES
+from testkit.system.documents import path_of
+
+SHOWN: Final = {"Spark": "properties", "PyIceberg": "yaml", "DuckDB": "sql", "iceberg-go": "go"}
+"""The one block of each engine that runs, which its test takes."""
+NOT_RUN: Final = {"Trino": "ini"}
+
+
+def test_the_page_shows_one_configuration_of_each_engine() -> None:
+    text = path_of(PAGE).read_text(encoding="utf-8")
+    languages = re.findall(r"^```(\w*)$", text, re.MULTILINE)[::2]
+    assert languages == [*SHOWN.values(), *NOT_RUN.values()]
+    for engine, language in (SHOWN | NOT_RUN).items():
+        assert configuration(engine, language)
+
+
+def test_a_configuration_is_for_another_catalog_with_its_name_address_and_key() -> None:
+    for engine, language in (SHOWN | NOT_RUN).items():
+        if engine != "iceberg-go":
+            text = configuration(engine, language, url="https://gate.example", alias="far", key="secret")
+            assert "https://gate.example" in text
+            assert "secret" in text
+            assert "far" in text
+            assert not re.search(r"\blake\b|\bKEY\b|127\.0\.0\.1", text)
+
+
+def test_the_versions_of_the_page_are_those_that_run() -> None:
+    text = path_of(PAGE).read_text(encoding="utf-8")
+    runtime = re.search(r"<artifactId>iceberg-spark-runtime-4.1_2.13</artifactId><version>([\d.]+)<", _pom())
+    go = re.search(r"apache/iceberg-go v([\d.]+)", (SOURCES / "go.mod").read_text(encoding="utf-8"))
+    pinned = set(re.findall("==([0-9.]+) ", (PACKAGES / "duckdb.txt").read_text(encoding="utf-8")))
+    assert runtime is not None
+    assert go is not None
+    assert len(pinned) == 1
+    assert f"| Spark | {version('pyspark')} with Iceberg's runtime {runtime[1]} |" in text
+    assert f"| PyIceberg | {version('pyiceberg')} |" in text
+    assert f"| DuckDB | {pinned.pop()} with" in text
+    assert f"| iceberg-go | {go[1]} |" in text
+
+
+def _pom() -> str:
+    return (POMS / "iceberg-spark.xml").read_text(encoding="utf-8")
