@@ -39,6 +39,10 @@ from lakeproof.explaining import explain
 
 NAME: Final = "lakeproof"
 
+SINGLE: Final = {
+    "status": ("status.status_app", "Show what runs and how it is; end with 1 if something is not well."),
+}
+"""Where in `lakeproof/commands/` a command is that is imported when it is called, and what the list says of it."""
 GROUPS: Final = {
     "ledger": ("ledger.ledger_app", "Verify, export and prove logs; most of it offline."),
     "projections": ("projections.projections_app", "See how far the read models are; rebuild them from the log."),
@@ -53,6 +57,13 @@ GROUPS: Final = {
     "server": ("server.server_app", "See which databases root's servers keep here; remove one that has ended."),
 }
 """Where in `lakeproof/commands/` a group's commands are, and what the list of commands says of it."""
+
+
+def _single(name: str) -> typer.Typer:
+    """Import a command; return it in a group of its own."""
+    module, _, make = SINGLE[name][0].partition(".")
+    commands: typer.Typer = getattr(import_module(f"lakeproof.commands.{module}"), make)()
+    return commands
 
 
 def _group(name: str) -> typer.Typer:
@@ -70,6 +81,8 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:  # whatever Typer gives a group
         super().__init__(**attributes)
+        for name, (_, summary) in SINGLE.items():
+            self.add_command(LateCommand(name, partial(_single, name), summary=summary))
         for name, (_, summary) in GROUPS.items():
             self.add_command(LateCommand(name, partial(_group, name), summary=summary))
 

@@ -22,7 +22,7 @@ from gateway.database import Database
 from lakeproof.console import say_aside
 from lakeproof.ending import end_with_appender, stop_on_signals
 from lakeproof.errors import first_of_group
-from lakeproof.installation import open_existing_installation
+from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
 from projections.egress.client import open_client
@@ -115,7 +115,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
         sender = Sender(dsn, sinks, append, receipts={WEBHOOK: AlertReceipt(clock=now)}, on_sent=counters.add_sent)
         runner = HandlerRunner(
             dsn,
-            log_handlers(services, reads),
+            log_handlers(services.installation, reads),
             append,
             workers=settings.streams_workers,
             on_batch=counters.add_batch,
@@ -139,24 +139,24 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
         )
 
 
-def log_handler_names(services: Services) -> Sequence[str]:
+def log_handler_names(installation: Installation) -> Sequence[str]:
     """
     Return the names of the handlers that pass the logs.
     """
-    return [handler.name for handler in log_handlers(services, MetadataReaderPool())]
+    return [handler.name for handler in log_handlers(installation, MetadataReaderPool())]
 
 
-def log_handlers(services: Services, reads: MetadataReaderPool) -> Sequence[Handler]:
+def log_handlers(installation: Installation, reads: MetadataReaderPool) -> Sequence[Handler]:
     """
     Return the handlers that pass the logs, as the settings ask for them; they read metadata files by `reads`.
     """
-    settings = services.installation.settings
+    settings = installation.settings
     handlers: list[Handler] = [
         Alerts(clock=now, sink=None if settings.alert_webhook is None else WEBHOOK),
         ObserveCommits(
             warehouse=settings.warehouse,
             ours=storage_properties(settings),
-            secrets=services.installation.secrets,
+            secrets=installation.secrets,
             egress=settings.upstreams_allowed,
             clock=now,
             reads=reads,
@@ -191,7 +191,7 @@ async def streams_metrics_text(database: Database, role: str, services: Services
         UnavailableError: if the database cannot be reached.
     """
     async with database.as_role(role) as connection:
-        return format_metrics(await read_metrics(connection, log_handler_names(services)))
+        return format_metrics(await read_metrics(connection, log_handler_names(services.installation)))
 
 
 async def run_until_signal(streams: Streams) -> Counters:

@@ -119,7 +119,7 @@ class SceneRun:
         services = self.serving.services
         auditor = services.installation.roles.auditor
         async with services.gateway.database.as_role(auditor) as connection:
-            progress = await read_progress(connection, log_handler_names(services))
+            progress = await read_progress(connection, log_handler_names(services.installation))
         return "; ".join(
             f"{each.handler} is at {each.next_index} of {each.size} in {each.log.origin}, after "
             f"{each.failures} failures in a row, with {each.dead_letters} dead letters"
@@ -155,7 +155,9 @@ class SceneRun:
         """Return how far every stream is in every log."""
         services = self.serving.services
         async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
-            return tuple(each.next_index for each in await read_progress(connection, log_handler_names(services)))
+            return tuple(
+                each.next_index for each in await read_progress(connection, log_handler_names(services.installation))
+            )
 
     async def projected(self) -> None:
         """Wait until every projection holds what the log holds now."""

@@ -94,6 +94,27 @@ def open_server_files(
     return files
 
 
+def find_server_files(home: Path) -> ServerFiles | None:
+    """
+    Return the places of the server of `home` as they are recorded, or None if it has no database. Writes nothing.
+
+    Whose account the server runs as is not looked up: `account` is None also for root's.
+
+    Raises:
+        ServerError: if what the home says cannot be understood, or the directory that it names is gone.
+        OSError: if it cannot be read.
+    """
+    home = home.absolute()
+    record = _read_record(home / "server.json")
+    directory = _directory_in(home, record) or home / "postgres"
+    if not (directory / "data").exists():
+        return None
+    run = directory / "run"
+    if not _is_socket_directory(run) and "run" in record:
+        run = Path(record["run"])
+    return ServerFiles(home=home, directory=directory, run=run, account=None)
+
+
 def recorded_directory(home: Path) -> Path | None:
     """
     Return the directory that a home names, or None if it names none.

@@ -80,7 +80,7 @@ class EmbeddedServer:
     @property
     def admin_dsn(self) -> str:
         """The connection string of the owner, a superuser; it holds the password, so never log it."""
-        return _admin_dsn(self.files)
+        return admin_dsn_of(self.files)
 
     @property
     def running(self) -> bool:
@@ -248,7 +248,7 @@ def _attach(files: ServerFiles) -> bool:
     The process is looked for because a server in recovery does not answer yet; the socket is tried because the server
     of another container is not among our processes.
     """
-    if postmaster_pid(files.data) is None and _nobody_listens(_refusal(files)):
+    if postmaster_pid(files.data) is None and nobody_listens(_refusal(files)):
         return False
     return _wait_for_answer(files)
 
@@ -258,7 +258,7 @@ def _wait_for_answer(files: ServerFiles) -> bool:
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while (refusal := _refusal(files)) is not None:
         pid = postmaster_pid(files.data)
-        if pid is None and _nobody_listens(refusal):
+        if pid is None and nobody_listens(refusal):
             return False
         if time.monotonic() > deadline:
             raise ServerError(f"PostgreSQL (pid {pid}) does not answer ({refusal}): end it with `kill -INT {pid}`")
@@ -269,7 +269,7 @@ def _wait_for_answer(files: ServerFiles) -> bool:
 def _refusal(files: ServerFiles) -> str | None:
     """Return why the server does not take a connection, or None if it does."""
     try:
-        psycopg.connect(_admin_dsn(files), connect_timeout=CONNECT_TIMEOUT_S).close()
+        psycopg.connect(admin_dsn_of(files), connect_timeout=CONNECT_TIMEOUT_S).close()
     except psycopg.OperationalError as error:
         if "password" in str(error):  # wrong, or none in an empty file
             raise ServerError(
@@ -279,12 +279,20 @@ def _refusal(files: ServerFiles) -> str | None:
     return None
 
 
-def _nobody_listens(refusal: str | None) -> bool:
-    """Return whether no process listens on the socket; any other refusal comes from a server."""
+def nobody_listens(refusal: str | None) -> bool:
+    """
+    Return whether no process listens on the socket; any other refusal comes from a server.
+    """
     return refusal is not None and ("No such file" in refusal or "Connection refused" in refusal)
 
 
-def _admin_dsn(files: ServerFiles) -> str:
+def admin_dsn_of(files: ServerFiles) -> str:
+    """
+    Return the connection string of the owner, a superuser; it holds the password, so never log it.
+
+    Raises:
+        ServerError: if a cluster exists, but its password does not.
+    """
     port = SOCKET_NAME.rpartition(".")[2]
     password = files.password()
     return make_conninfo(host=str(files.run), port=port, user=files.owner, password=password, dbname="postgres")
@@ -299,7 +307,7 @@ def _check_that_it_works(files: ServerFiles, age: Path) -> None:
         return
     query = "SELECT k::text FROM cypher('smoke_test', $$ MERGE (n:Probe {k: 1}) RETURN n.k $$) AS (k agtype)"
     try:
-        with psycopg.connect(_admin_dsn(files)) as connection, connection.transaction(force_rollback=True):
+        with psycopg.connect(admin_dsn_of(files)) as connection, connection.transaction(force_rollback=True):
             connection.execute("CREATE EXTENSION IF NOT EXISTS age")
             connection.execute("SET LOCAL search_path = ag_catalog")
             connection.execute("SELECT create_graph('smoke_test')")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The folder in which the gateway processes of one `lakeproof up` have sockets for each other: `<home>/run/<pid>`.
+The folder of one `lakeproof up`, `<home>/run/<pid>`: the gateway processes have sockets for each other in it, and the
+file `url` says where they listen (`lakeproof status` reads it).
 
 The home is a folder that nobody else may enter. What a supervisor that was killed has left is removed by the next one.
 """
@@ -17,6 +18,9 @@ from lakeproof.errors import ServerError
 from lakeproof.private_folders import PRIVATE
 
 RUN = "run"
+URL = "url"
+"""The file with the URL of the gateway."""
+URL_LENGTH_MAX = 1_000
 
 
 @contextmanager
@@ -40,6 +44,30 @@ def socket_folder(home: Path) -> Iterator[Path]:
         yield own
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def write_url(folder: Path, url: str) -> None:
+    """
+    Write where the gateway of the `lakeproof up` with that folder listens.
+
+    Raises:
+        ServerError: if it cannot be written.
+    """
+    try:
+        (folder / URL).write_text(f"{url}\n", encoding="utf-8")
+    except OSError as error:
+        raise ServerError(f"{folder / URL} cannot be written ({error}): repair that") from error
+
+
+def read_url(folder: Path) -> str | None:
+    """
+    Return what `write_url` has written, None if there is nothing yet.
+    """
+    try:
+        with (folder / URL).open(encoding="utf-8") as file:
+            return file.read(URL_LENGTH_MAX).strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _runs(name: str) -> bool:

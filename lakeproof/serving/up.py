@@ -19,7 +19,7 @@ from lakeproof.messages import Say
 from lakeproof.serving.listening import listen, url_of, warn_without_tls
 from lakeproof.serving.processes import Processes, gateway_names, process_names
 from lakeproof.serving.shared_metrics import SharedMetrics
-from lakeproof.serving.socket_folder import socket_folder
+from lakeproof.serving.socket_folder import socket_folder, write_url
 from lakeproof.serving.supervisor import Observer, Supervisor
 from lakeproof.settings import Settings
 
@@ -39,6 +39,7 @@ def run_up(settings: Settings, say: Say) -> None:
     ):
         warn_without_tls(listener, settings.host, say)
         url, unannounced = url_of(listener), set(gateway_names(settings))
+        write_url(sockets, url)
 
         def announce(name: str) -> None:
             if name in unannounced:

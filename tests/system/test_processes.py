@@ -198,6 +198,18 @@ def commit_while(installed: Installed, table: str, happens: Callable[[], None]) 
     return committing.statuses
 
 
+def test_the_status_names_every_process_and_finds_nothing_amiss(installed: Installed) -> None:
+    shown = installed.up.command("status", "--json")
+    assert shown.returncode == 0, shown.stdout
+    status = json.loads(shown.stdout)
+    assert (status["ok"], status["problems"]) == (True, [])
+    pids = {process["name"]: process["pid"] for process in status["processes"]}
+    assert pids == {"supervisor": installed.up.process.pid, **installed.up.processes()}
+    assert [(each["url"], each["ready"]) for each in status["gateways"]] == [(installed.up.url, True)]
+    assert (status["database"]["embedded"], status["database"]["pending_migrations"]) == (True, [])
+    assert all(log["takes_entries"] and log["checkpoint_size"] for log in status["logs"])
+
+
 @pytest.mark.parametrize("duty", DUTIES)
 def test_a_duty_that_is_killed_during_commits_is_back_and_no_answer_was_wrong(duty: str, installed: Installed) -> None:
     others = {name: pid for name, pid in installed.up.processes().items() if name != duty}

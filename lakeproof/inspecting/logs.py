@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+How far everything is that follows the logs: checkpoints, read models, streams, detection.
+
+How many entries something is behind says little: a busy log is always some ahead. So the age of the oldest entry that
+is missing is read, too: what keeps up is seconds behind, and what stands still is behind for longer with each look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from gateway.control.plane import ControlPlane, ControlState
+from lakeproof.inspecting.database import FoundDatabase
+from lakeproof.projecting import PROJECTIONS
+from lakeproof.streaming import log_handler_names
+from ledger.format.entry import parse_entry
+from ledger.store.queries import load_queries
+from ledger.store.read import read_entry
+from ledger.store.session import Connection
+from projections.processing import cursors
+from spark_detect.status import LogStatus
+from streams.state.cursors import read_progress
+
+QUERIES: Final = load_queries("lakeproof", "inspecting.sql")
+OTHER_VERSION: Final = "other version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """
+    Something that follows a log: entries that it has not passed yet, and for how long the first of them has been there.
+
+    `trouble` says what else is wrong with it; nothing if that is empty.
+    """
+
+    name: str
+    lag_entries: int
+    behind_s: float
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLog:
+    """
+    One log: `checkpoint` is the signer (its name is the size of the newest checkpoint), `followers` are the rest.
+
+    `waiting` has the entries that wait for detection, and `put_off` the ranges whose storage does not answer; both are
+    None for the system log, which is not scanned.
+    """
+
+    log_id: int
+    origin: str
+    tenant: UUID | None
+    name: str
+    size: int
+    takes_entries: bool
+    checkpoint_size: int
+    checkpoint: Follower
+    projections: Sequence[Follower] = ()
+    streams: Sequence[Follower] = ()
+    waiting: int | None = None
+    put_off: int | None = None
+
+
+@dataclass(slots=True)
+class _Ages:
+    """The age of entries as of `now`, read once each."""
+
+    connection: Connection
+    now: datetime
+    known: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    async def of(self, log_id: int, next_index: int, *, size: int) -> float:
+        """Return for how many seconds the entry has been there; 0 if there is none at that index."""
+        if next_index >= size:
+            return 0.0
+        if (log_id, next_index) not in self.known:
+            entry = parse_entry(await read_entry(self.connection, log_id, next_index))
+            self.known[log_id, next_index] = max((self.now - entry.recorded_at).total_seconds(), 0.0)
+        return self.known[log_id, next_index]
+
+
+async def read_system_state(auditor: Connection, found: FoundDatabase) -> ControlState:
+    """
+    Return the control plane of the system log: which tenants there are, and what they are called.
+
+    Raises:
+        LedgerError, GatewayError: if it cannot be read.
+    """
+    rows = await (await auditor.execute(QUERIES["logs"])).fetchall()
+    system = next((row[0] for row in rows if row[1] == found.installation.system_origin), None)
+    if system is None:
+        return ControlState.empty()
+    return await ControlPlane(lambda: nullcontext(auditor)).current(system)
+
+
+async def read_found_logs(
+    auditor: Connection, found: FoundDatabase, detected: Sequence[LogStatus], *, now: datetime
+) -> list[FoundLog]:
+    """
+    Return how far everything is in each log, in the order in which the logs were made.
+
+    Raises:
+        LedgerError, GatewayError: if a log cannot be read, or is broken where it is read.
+    """
+    state, ages = await read_system_state(auditor, found), _Ages(auditor, now)
+    names = {UUID(tenant.id): tenant.name for tenant in state.tenants.values()}
+    projected = await _projections(auditor, ages)
+    streamed = await _streams(auditor, found, ages)
+    scanned = {each.log.log_id: each for each in detected}
+    logs = []
+    for log_id, origin, tenant, size, checkpoint_size, takes in await (
+        await auditor.execute(QUERIES["logs"])
+    ).fetchall():
+        is_system = origin == found.installation.system_origin
+        scan = None if is_system else scanned.get(log_id)
+        unsigned_s = await ages.of(log_id, checkpoint_size, size=size)
+        logs.append(
+            FoundLog(
+                log_id=log_id,
+                origin=origin,
+                tenant=tenant,
+                name="system" if is_system else names.get(tenant, tenant.hex if tenant else origin),
+                size=size,
+                takes_entries=takes,
+                checkpoint_size=checkpoint_size,
+                checkpoint=Follower(name="signer", lag_entries=max(size - checkpoint_size, 0), behind_s=unsigned_s),
+                projections=projected.get(log_id, ()),
+                streams=streamed.get(log_id, ()),
+                waiting=None if scan is None else scan.waiting,
+                put_off=None if scan is None else scan.put_off,
+            )
+        )
+    return logs
+
+
+async def _projections(auditor: Connection, ages: _Ages) -> Mapping[int, Sequence[Follower]]:
+    versions = {projection.name: projection.version for projection in PROJECTIONS}
+    followers: dict[int, list[Follower]] = {}
+    for each in await cursors.read_progress(auditor, versions):
+        is_other = each.version not in {None, versions[each.projection]}  # None: it has not begun, and is behind
+        trouble = OTHER_VERSION if is_other else ""
+        behind_s = await ages.of(each.log.log_id, each.next_index, size=each.size)
+        followers.setdefault(each.log.log_id, []).append(
+            Follower(name=each.projection, lag_entries=each.lag_entries, behind_s=behind_s, trouble=trouble)
+        )
+    return followers
+
+
+async def _streams(auditor: Connection, found: FoundDatabase, ages: _Ages) -> Mapping[int, Sequence[Follower]]:
+    followers: dict[int, list[Follower]] = {}
+    for each in await read_progress(auditor, log_handler_names(found.installation)):
+        trouble = f"{each.failures} failures in a row" if each.failures else ""
+        if each.dead_letters and not trouble:
+            trouble = f"{each.dead_letters} dead letters"
+        behind_s = await ages.of(each.log.log_id, each.next_index, size=each.size)
+        followers.setdefault(each.log.log_id, []).append(
+            Follower(name=each.handler, lag_entries=each.lag_entries, behind_s=behind_s, trouble=trouble)
+        )
+    return followers

@@ -1,0 +1,16 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- name: logs
+-- Every log: its size, that of its newest checkpoint, and whether it takes entries.
+SELECT logs.log_id, logs.origin, logs.tenant, heads.size,
+       coalesce((SELECT max(size) FROM ledger.checkpoints WHERE checkpoints.log_id = logs.log_id), 0),
+       EXISTS (SELECT FROM ledger.confirmed_logs WHERE confirmed_logs.log_id = logs.log_id)
+FROM ledger.logs JOIN ledger.heads USING (log_id)
+ORDER BY logs.log_id
+
+-- name: clock
+-- The server's time.
+SELECT clock_timestamp()
+
+-- name: newest_entry
+-- The time of the newest entry of all logs, NULL if there is none.
+SELECT max(recorded_at) FROM ledger.heads

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+`lakeproof status`: it says what is not well, one sentence each, and leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from lakeproof.commands.status import status_app, status_json
+from lakeproof.inspecting.disks import FREE_BYTES_MIN, find_disks
+from lakeproof.inspecting.processes import ask_readiness, find_ups
+from lakeproof.inspecting.status import BEHIND_S_MAX, Status, read_installation_status
+from lakeproof.provision import Provisioned, create_tenant_log
+from lakeproof.services import Services
+from lakeproof.serving.socket_folder import RUN, read_url, socket_folder, write_url
+from lakeproof.settings import Settings, load_settings
+from lakeproof.tenants import found_tenant
+from testkit.databases import LOGIN_PASSWORD
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return every file below a folder, with its mode and the time of its last change."""
+    return {str(each): (each.lstat().st_mode, each.lstat().st_mtime_ns) for each in sorted(folder.rglob("*"))}
+
+
+def settings_of(directory: Path, **variables: str) -> Settings:
+    chosen = {"home": str(directory / "home"), **variables}
+    return load_settings({f"LAKEPROOF_{name.upper()}": value for name, value in chosen.items()}, directory=directory)
+
+
+@pytest.fixture
+def settings(database: str, installation: Provisioned, tmp_path: Path) -> Settings:
+    """The settings of a home on this test's database, with the password of the login role."""
+    assert installation.id
+    home = tmp_path / "home"
+    (home / "secrets").mkdir(mode=0o700, parents=True)
+    (home / "secrets" / "login-password").write_text(LOGIN_PASSWORD)
+    return settings_of(tmp_path, dsn=database)
+
+
+def look(settings: Settings, *, later_s: float = 0) -> Status:
+    return read_installation_status(settings, now=datetime.now(UTC) + timedelta(seconds=later_s))
+
+
+def run_status(monkeypatch: pytest.MonkeyPatch, directory: Path, *arguments: str, **variables: str) -> Any:
+    """Run `lakeproof status` as a command; return its result."""
+    for name in [name for name in os.environ if name.startswith("LAKEPROOF_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"home": str(directory / "home"), **variables}.items():
+        monkeypatch.setenv(f"LAKEPROOF_{name.upper()}", value)
+    monkeypatch.chdir(directory)
+    return CliRunner().invoke(status_app(), arguments)
+
+
+def test_without_an_installation_it_says_so_and_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run_status(monkeypatch, tmp_path)
+    assert shown.exit_code == 1
+    assert f"not well: nothing runs on {tmp_path / 'home'}: start `lakeproof up`" in shown.stdout
+    assert f"not well: there is no installation in {tmp_path / 'home'}" in shown.stdout
+    document = json.loads(run_status(monkeypatch, tmp_path, "--json").stdout)
+    assert (document["ok"], document["processes"], document["logs"]) == (False, [], [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_does_not_answer_is_a_problem_and_the_password_is_not_shown(tmp_path: Path) -> None:
+    status = look(settings_of(tmp_path, dsn=f"host={tmp_path} password=sesame dbname=nowhere"))
+    said = [problem for problem in status.problems if "LAKEPROOF_DSN leads to no server that answers" in problem]
+    assert len(said) == 1
+    assert "sesame" not in json.dumps(status_json(status))
+    wrong = look(settings_of(tmp_path, dsn="postgresql//:sesame"))
+    assert any("LAKEPROOF_DSN is no connection string" in problem for problem in wrong.problems)
+    assert "sesame" not in json.dumps(status_json(wrong))
+
+
+def test_everything_is_read_while_nothing_runs_and_nothing_is_changed(settings: Settings) -> None:
+    before = files_of(settings.home)
+    status = look(settings)
+    assert [problem.partition(" ")[0] for problem in status.problems] == ["nothing"]
+    assert status.database is not None
+    assert (status.database.pending, status.database.owner.directory) == ([], None)
+    assert [(log.name, log.size, log.takes_entries) for log in status.logs] == [("system", 0, True)]
+    assert files_of(settings.home) == before
+
+
+async def test_what_stands_still_behind_a_log_is_named_and_what_keeps_up_is_not(services: Services) -> None:
+    founded = await found_tenant(services, name="acme", identity="ada@acme.example", alias="lake")
+    installation = services.installation
+    home = installation.settings.home
+    (home / "secrets").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "secrets" / "login-password").write_text(LOGIN_PASSWORD)
+    settings = settings_of(home.parent, dsn=installation.admin_dsn)
+    status = await asyncio.to_thread(look, settings)
+    log = next(log for log in status.logs if log.name == "acme")
+    assert (log.origin, log.tenant) == (founded.origin, founded.tenant)
+    assert all(each.lag_entries == log.size for each in log.projections)
+    assert [problem for problem in status.problems if "acme" in problem] == []  # all of it began just now
+    later = (await asyncio.to_thread(look, settings, later_s=BEHIND_S_MAX + 60)).problems
+    for follower in ("the signer", "the projection graph", "the stream observe"):
+        assert any(f"log acme: {follower} is {log.size} entries and 1" in problem for problem in later), later
+
+
+def test_a_schema_that_is_not_up_to_date_is_named(settings: Settings, database: str) -> None:
+    with psycopg.connect(database) as owner:
+        owner.execute("DELETE FROM lakeproof.migrations WHERE package = 'ledger' AND number = 3")
+    status = look(settings)
+    assert any("migrations have not run (ledger 0003" in problem for problem in status.problems)
+    assert status.logs == ()
+
+
+def test_a_log_that_the_signer_has_not_confirmed_takes_no_entries(
+    settings: Settings, database: str, installation: Provisioned
+) -> None:
+    create_tenant_log(database, installation, UUID(int=5))
+    with psycopg.connect(database) as owner:
+        owner.execute("DELETE FROM ledger.confirmations")
+    said = [problem for problem in look(settings).problems if "takes no entries" in problem]
+    assert [problem.split()[1] for problem in said] == ["system", UUID(int=5).hex]
+
+
+def test_a_home_without_the_password_of_its_database_is_named(settings: Settings) -> None:
+    (settings.home / "secrets" / "login-password").unlink()
+    assert any("login-password cannot be read" in problem for problem in look(settings).problems)
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(total=2**40, used=2**40 - 5, free=FREE_BYTES_MIN - 1))
+    status = look(settings_of(tmp_path, dsn="host=/nonexistent"))
+    assert any("expected at least 1 GiB of free space, found that 1.0 of 1024.0" in each for each in status.problems)
+
+
+def test_each_file_system_is_named_once_with_all_that_lies_there(tmp_path: Path) -> None:
+    disks = find_disks(settings_of(tmp_path, dsn="host=/nonexistent"))
+    assert [disk.use for disk in disks] == ["home, metadata and tables"]
+    assert [disk.use for disk in find_disks(settings_of(tmp_path, dsn="host=/x", warehouse="s3://b/w"))] == ["home"]
+
+
+# Processes
+
+
+def test_the_url_of_the_gateway_is_read_from_the_folder_of_what_runs(tmp_path: Path) -> None:
+    with socket_folder(tmp_path) as own:
+        assert read_url(own) is None
+        write_url(own, "http://127.0.0.1:8181")
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700
+        assert read_url(own) == "http://127.0.0.1:8181"
+
+
+def test_what_a_killed_process_has_left_is_no_process_and_neither_is_a_strangers(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    (tmp_path / RUN / ended.stdout.decode().strip()).mkdir(parents=True)
+    (tmp_path / RUN / "notes").mkdir()
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        (tmp_path / RUN / str(stranger.pid)).mkdir()
+        assert find_ups(tmp_path) == []
+        stranger.kill()
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """Yield the URL of a server that gives one answer to everything."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing on stderr."""
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True, kwargs={"poll_interval": 0.01}).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def test_a_gateway_that_is_not_ready_is_quoted_with_its_reasons() -> None:
+    with answering(200, b'{"status": "ready"}') as url:
+        assert ask_readiness(url).is_ready
+    not_ready = {"error": {"message": "not ready: the database; the logs", "type": "x", "code": 503}}
+    with answering(503, json.dumps(not_ready).encode()) as url:
+        assert ask_readiness(url).reasons == ["the database", "the logs"]
+    for body in (b"{}", b"\xff", b"[]", b'{"error": "x"}', b'{"error": {"message": 1}}'):
+        with answering(502, body) as url:
+            assert ask_readiness(url).reasons == ["the answer has status 502 and is not a gateway's"]
+    with pytest.raises(OSError):  # noqa: PT011 - whatever the system says of it
+        ask_readiness(url)
