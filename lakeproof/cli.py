@@ -41,6 +41,7 @@ NAME: Final = "lakeproof"
 
 SINGLE: Final = {
     "status": ("status.status_app", "Show what runs and how it is; end with 1 if something is not well."),
+    "doctor": ("doctor.doctor_app", "Check what it depends on, and say what to do; end with 1 on a problem."),
 }
 """Where in `lakeproof/commands/` a command is that is imported when it is called, and what the list says of it."""
 GROUPS: Final = {

@@ -16,6 +16,7 @@ from gateway.catalogs.registry import REST
 from gateway.policy.access import NO_CONTENT
 from gateway.policy.engine import ACCESS_RULE
 from gateway.policy.vocabulary import variables_of
+from lakeproof.inspecting.doctor import CHECKS
 from lakeproof.settings import format_settings_table
 from testkit.environment import PROJECT
 from testkit.system.documents import CONTINUED, DOCUMENTS, blocks_of
@@ -94,3 +95,9 @@ def test_what_docstrings_say_of_the_stored_formats_is_a_section_of_their_page() 
     }
     assert len(named) >= 4
     assert named <= titles
+
+
+def test_the_documented_checks_of_the_doctor_are_its_checks() -> None:
+    page = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("## What is wrong, and what to do?")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == ["settings", *CHECKS]

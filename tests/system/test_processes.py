@@ -198,7 +198,7 @@ def commit_while(installed: Installed, table: str, happens: Callable[[], None]) 
     return committing.statuses
 
 
-def test_the_status_names_every_process_and_finds_nothing_amiss(installed: Installed) -> None:
+def test_the_status_names_every_process_and_with_the_doctor_finds_nothing_amiss(installed: Installed) -> None:
     shown = installed.up.command("status", "--json")
     assert shown.returncode == 0, shown.stdout
     status = json.loads(shown.stdout)
@@ -208,6 +208,9 @@ def test_the_status_names_every_process_and_finds_nothing_amiss(installed: Insta
     assert [(each["url"], each["ready"]) for each in status["gateways"]] == [(installed.up.url, True)]
     assert (status["database"]["embedded"], status["database"]["pending_migrations"]) == (True, [])
     assert all(log["takes_entries"] and log["checkpoint_size"] for log in status["logs"])
+    examined = installed.up.command("doctor", "--json")
+    assert [each for each in json.loads(examined.stdout)["checks"] if each["result"] != "ok"] == []
+    assert examined.returncode == 0
 
 
 @pytest.mark.parametrize("duty", DUTIES)

@@ -34,7 +34,7 @@ from lakeproof.services import Services
 from lakeproof.serving.socket_folder import RUN, read_url, socket_folder, write_url
 from lakeproof.settings import Settings, load_settings
 from lakeproof.tenants import found_tenant
-from testkit.databases import LOGIN_PASSWORD
+from testkit.lakeproof.examined_home import make_home
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
@@ -48,13 +48,9 @@ def settings_of(directory: Path, **variables: str) -> Settings:
 
 
 @pytest.fixture
-def settings(database: str, installation: Provisioned, tmp_path: Path) -> Settings:
-    """The settings of a home on this test's database, with the password of the login role."""
-    assert installation.id
-    home = tmp_path / "home"
-    (home / "secrets").mkdir(mode=0o700, parents=True)
-    (home / "secrets" / "login-password").write_text(LOGIN_PASSWORD)
-    return settings_of(tmp_path, dsn=database)
+def settings(variables: dict[str, str], tmp_path: Path) -> Settings:
+    """The settings of that home."""
+    return load_settings(variables, directory=tmp_path)
 
 
 def look(settings: Settings, *, later_s: float = 0) -> Status:
@@ -104,10 +100,8 @@ def test_everything_is_read_while_nothing_runs_and_nothing_is_changed(settings: 
 async def test_what_stands_still_behind_a_log_is_named_and_what_keeps_up_is_not(services: Services) -> None:
     founded = await found_tenant(services, name="acme", identity="ada@acme.example", alias="lake")
     installation = services.installation
-    home = installation.settings.home
-    (home / "secrets").mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / "secrets" / "login-password").write_text(LOGIN_PASSWORD)
-    settings = settings_of(home.parent, dsn=installation.admin_dsn)
+    directory = installation.settings.home.parent
+    settings = load_settings(make_home(directory, installation.admin_dsn), directory=directory)
     status = await asyncio.to_thread(look, settings)
     log = next(log for log in status.logs if log.name == "acme")
     assert (log.origin, log.tenant) == (founded.origin, founded.tenant)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Whether the foreign catalog behind an alias answers: what its configuration says, and whether it takes our credentials.
+
+Two requests that change nothing, sent exactly as the gateway sends its own: through the same rules of egress, with the
+same credentials. Some catalogs answer `/v1/config` to anybody, so a page of namespaces is asked for, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from gateway.catalogs.onward import Onward, format_hop
+from gateway.catalogs.registry import REST
+from gateway.catalogs.rest import RestCatalog
+from gateway.catalogs.upstream import open_client
+from gateway.catalogs.upstreams import Upstreams
+from gateway.control.aggregates import Catalog
+from gateway.errors import GatewayError, UpstreamCredentialsError, UpstreamNotAllowedError
+from gateway.http.operations import OPERATIONS
+from lakeproof.installation import Installation
+
+NAMESPACES_ASKED: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamFound:
+    """
+    What one alias leads to. `trouble` says why it cannot be used, and `advice` what to do; both are empty if it can.
+
+    `endpoints` are those that the upstream says it has, None if it does not say; `missing` those of them that the
+    gateway forwards to and that are not there.
+    """
+
+    alias: str
+    answers: bool
+    endpoints: Sequence[str] | None = None
+    missing: Sequence[str] = ()
+    trouble: str = ""
+    advice: str = ""
+
+
+async def check_upstream(installation: Installation, tenant: UUID, catalog: Catalog) -> UpstreamFound:
+    """
+    Ask the upstream of a catalog of kind `rest` for its configuration and for one namespace.
+    """
+    settings = installation.settings
+    hop = format_hop(installation=installation.id, tenant_hex=tenant.hex, alias=catalog.id)
+    async with open_client(settings.upstreams_allowed) as client:
+        upstreams = Upstreams(client=client, secrets=installation.secrets, timeout_s=settings.upstream_timeout_s)
+        upstream = upstreams.upstream(tenant, catalog.id, catalog.options)
+        rest = RestCatalog(upstream=upstream, onward=Onward().through(hop))
+        try:
+            configuration = await rest.configuration()
+        except GatewayError as error:
+            return _refused(catalog, error, answers=False)
+        said = configuration.endpoints
+        endpoints = None if said is None else sorted(said)
+        missing = [] if said is None else [each for each in _forwarded() if each not in said]
+        try:
+            await rest.list_namespaces((), page_token=None, page_size=NAMESPACES_ASKED)
+        except GatewayError as error:
+            refused = _refused(catalog, error, answers=True)
+            return UpstreamFound(
+                alias=catalog.id,
+                answers=True,
+                endpoints=endpoints,
+                missing=missing,
+                trouble=refused.trouble,
+                advice=refused.advice,
+            )
+    return UpstreamFound(alias=catalog.id, answers=True, endpoints=endpoints, missing=missing)
+
+
+def _forwarded() -> list[str]:
+    """Return the endpoints that the gateway offers for foreign catalogs, as `/v1/config` lists them."""
+    return [each.endpoint for each in OPERATIONS if REST in each.kinds and each.path != "/v1/config"]
+
+
+def _refused(catalog: Catalog, error: GatewayError, *, answers: bool) -> UpstreamFound:
+    match error:
+        case UpstreamNotAllowedError():
+            advice = "add its host to LAKEPROOF_UPSTREAMS_ALLOWED, or register the catalog with another uri"
+        case UpstreamCredentialsError():
+            token = catalog.options.get("token", "secret:<id>").removeprefix("secret:")
+            advice = f"store a token that it accepts with `lakeproof catalogs secret {token}`"
+        case _:
+            advice = "see that it runs, and that the catalog's options uri and warehouse are right"
+    trouble = " ".join(str(error).split())
+    return UpstreamFound(alias=catalog.id, answers=answers, trouble=trouble, advice=advice)
