@@ -55,6 +55,7 @@ GROUPS: Final = {
     "catalogs": ("catalogs.catalogs_app", "Add and list the catalogs that engines reach."),
     "tenants": ("tenants.tenants_app", "Found and list tenants."),
     "keys": ("api_keys.keys_app", "Create, list and revoke API keys."),
+    "config": ("config.config_app", "Show every setting with its value, and where that comes from."),
     "server": ("server.server_app", "See which databases root's servers keep here; remove one that has ended."),
 }
 """Where in `lakeproof/commands/` a group's commands are, and what the list of commands says of it."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -460,25 +461,68 @@ def load_settings(environment: Mapping[str, str], *, directory: Path) -> Setting
     Raises:
         SettingsError: if a name is unknown, a value is not what its setting takes, or the file cannot be read.
     """
+    return Settings(**{each.setting.name: each.value for each in trace_settings(environment, directory=directory)})
+
+
+class Source(StrEnum):
+    """Where the value of a setting comes from."""
+
+    DEFAULT = "default"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A setting, its value, and where that comes from: `where` names the variable, or the key and its file."""
+
+    setting: Setting
+    value: Any  # of the type of its field, see `setting`
+    source: Source
+    where: str
+
+
+def trace_settings(environment: Mapping[str, str], *, directory: Path) -> list[Traced]:
+    """
+    Return every setting with its value and where that comes from, in the order of their declaration.
+
+    Raises as `load_settings`.
+    """
     directory = directory.absolute()
+    given, sources = _given(environment, directory)
+    traced = []
+    for each in SETTINGS:
+        default = Given(value=each.default, where=each.variable, relative_to=directory)
+        value, source = read_value(each, given.get(each.name, default)), sources.get(each.name, Source.DEFAULT)
+        where = given[each.name].where if each.name in given else ""
+        traced.append(Traced(setting=each, value=value, source=source, where=where))
+    home = next(each.value for each in traced if each.setting.name == "home")
+    return [
+        replace(each, value=each.value.replace("file://<home>", f"file://{home}"))
+        if each.setting.kind is Kind.LOCATION
+        else each
+        for each in traced
+    ]
+
+
+def _given(environment: Mapping[str, str], directory: Path) -> tuple[dict[str, Given], dict[str, Source]]:
+    """Return what settings are given, and from where; the environment wins."""
     given: dict[str, Given] = {}
+    sources: dict[str, Source] = {}
     file = _config_file(environment, directory)
     if file is not None:
         for key, value in _read_toml(file).items():
             known = _known(key, {each.name: each for each in SETTINGS}, what=f"the key {key} in {file}")
             given[known.name] = Given(value=value, where=f"{key} in {file}", relative_to=file.parent)
+            sources[known.name] = Source.FILE
     for variable, text in environment.items():
         if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE:
             known = _known(variable, {each.variable: each for each in SETTINGS}, what=f"the variable {variable}")
             if text:
                 value = number_in(text) if known.kind in {Kind.INTEGER, Kind.NUMBER} else text
                 given[known.name] = Given(value=value, where=variable, relative_to=directory)
-    values: dict[str, Any] = {}  # Any: each of the type of its field, see `setting`
-    for each in SETTINGS:
-        default = Given(value=each.default, where=each.variable, relative_to=directory)
-        values[each.name] = read_value(each, given.get(each.name, default))
-    values["warehouse"] = values["warehouse"].replace("file://<home>", f"file://{values['home']}")
-    return Settings(**values)
+                sources[known.name] = Source.ENVIRONMENT
+    return given, sources
 
 
 def format_settings_table() -> str:
