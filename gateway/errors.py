@@ -68,6 +68,10 @@ class ForbiddenError(GatewayError):
     kind = "ForbiddenException"
 
 
+class PolicyDeniedError(ForbiddenError):
+    """A policy says no, where access was permitted."""
+
+
 class PlaceContestedError(ForbiddenError):
     """The catalog was registered for a place that another tenant already held; the operator has to decide."""
 
@@ -161,6 +165,10 @@ class TooManyRequestsError(UnavailableError):
 
     status = 429
     kind = "TooManyRequestsException"
+
+
+class UndecidableError(UnavailableError):
+    """Access rules or policies could not be judged, so nothing was permitted."""
 
 
 class UpstreamNotAllowedError(UnavailableError):

@@ -65,8 +65,10 @@ from gateway.errors import (
     ForbiddenError,
     GatewayError,
     NotFoundError,
+    PolicyDeniedError,
     RequirementFailedError,
     UnavailableError,
+    UndecidableError,
 )
 from gateway.fresh import TableRow
 from gateway.identifiers import Target
@@ -412,5 +414,5 @@ class Flow:
 
 def refusal_of(judgement: Judgement) -> GatewayError:
     if judgement.decision is CommitDecision.UNDECIDABLE:
-        return UnavailableError(f"policies could not be evaluated, so nothing was changed: {judgement.message}")
-    return ForbiddenError(judgement.message)
+        return UndecidableError(f"policies could not be evaluated, so nothing was changed: {judgement.message}")
+    return (PolicyDeniedError if judgement.is_of_policies else ForbiddenError)(judgement.message)

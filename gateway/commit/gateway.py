@@ -25,7 +25,7 @@ from gateway.commit.request_hash import RequestKeys
 from gateway.commit.target_queues import TargetQueues
 from gateway.control.plane import ControlPlane, ControlState
 from gateway.database import Database
-from gateway.errors import ForbiddenError, UnavailableError
+from gateway.errors import ForbiddenError, UndecidableError
 from gateway.identifiers import Target
 from gateway.identity import Arrived, Authenticator, Principal
 from ledger.format.event import random_group_id
@@ -144,6 +144,6 @@ class Gateway:
         if judgement.decision is CommitDecision.APPROVED:
             return
         if judgement.decision is CommitDecision.UNDECIDABLE:
-            raise UnavailableError(f"access could not be judged: {judgement.message}")
+            raise UndecidableError(f"access could not be judged: {judgement.message}")
         await self.refusals.not_permitted(caller, operation, target, judgement.reason)
         raise ForbiddenError(judgement.message)

@@ -88,7 +88,8 @@ class Judgement:
     A decision, its rules (digest `policy_set`, as of control entry `as_of`) and its reason.
 
     `message` is for the client: the reason of a refusal, empty if approved. `verdicts` is a payload part of the record;
-    `failed` has the kind of each program that could not be judged.
+    `failed` has the kind of each program that could not be judged; `is_of_policies` says that access was permitted, and
+    policies decided.
     """
 
     decision: CommitDecision
@@ -98,6 +99,7 @@ class Judgement:
     as_of: int
     policy_set: str
     failed: tuple[str, ...] = ()
+    is_of_policies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,7 +398,7 @@ def _of_policies(state: ControlState, verdicts: Sequence[Verdict]) -> Judgement:
     if ruled.outcome is CommitDecision.REJECTED and ruled.reason is not None:
         # The client is given the reason as the author of the policy wrote it.
         message = f"{state.policies[ruled.reason[0]].message} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
-    return _judgement(state, ruled.outcome, ruled.reason, message, verdicts)
+    return replace(_judgement(state, ruled.outcome, ruled.reason, message, verdicts), is_of_policies=True)
 
 
 def _undecidable(state: ControlState, error: UnavailableError) -> Judgement:

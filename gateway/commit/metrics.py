@@ -8,7 +8,7 @@ These counters start at zero with the process; metrics over the whole log are th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import accumulate
@@ -20,9 +20,27 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.errors import GatewayError
+from gateway.errors import (
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    GatewayError,
+    NotFoundError,
+    PolicyDeniedError,
+    RequirementFailedError,
+    TooLargeError,
+    UnauthorizedError,
+    UnavailableError,
+    UndecidableError,
+    UnprocessableError,
+    UnsupportedEncodingError,
+    UnsupportedOperationError,
+    UpstreamAnswerError,
+    UpstreamCredentialsError,
+)
 from gateway.mutations import Operation
 
+OK = 200
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -44,6 +62,67 @@ class MutationStage(StrEnum):
     CHANGE = "12"
     SETTLE = "13"
     ANSWER = "14"
+
+
+class LoadStage(StrEnum):
+    """The stages of a load: whether the caller may, and the table for the answer."""
+
+    PERMIT = "permit"
+    SHOW = "show"
+
+
+class Ending(StrEnum):
+    """How a mutation ended, for its whole duration."""
+
+    MADE = "made"
+    REFUSED = "refused"
+
+
+class Rejection(StrEnum):
+    """
+    Why a mutation was certainly not made: the label `reason` of `lakeproof_commit_rejected_total`, a closed set.
+
+    Which policy or rule it was is in the log, not here: tenants make them, so they are not bounded.
+    """
+
+    POLICY_DENIED = "policy_denied"
+    ACCESS_DENIED = "access_denied"
+    POLICY_ENGINE_UNAVAILABLE = "policy_engine_unavailable"
+    CONFLICT = "conflict"
+    UNAUTHENTICATED = "unauthenticated"
+    INVALID = "invalid"
+    NOT_FOUND = "not_found"
+    UPSTREAM_REFUSED = "upstream_refused"
+    UNAVAILABLE = "unavailable"
+
+
+def rejection_of(error: GatewayError) -> Rejection | None:
+    """
+    Return why a mutation was rejected; None if it may have been made, or broke down.
+    """
+    match error:
+        case PolicyDeniedError():
+            return Rejection.POLICY_DENIED
+        case ForbiddenError():
+            return Rejection.ACCESS_DENIED
+        case UndecidableError():
+            return Rejection.POLICY_ENGINE_UNAVAILABLE
+        case UnavailableError():
+            return Rejection.UNAVAILABLE
+        case ConflictError() | RequirementFailedError():
+            return Rejection.CONFLICT
+        case UnauthorizedError():
+            return Rejection.UNAUTHENTICATED
+        case UpstreamAnswerError() | UpstreamCredentialsError():
+            return Rejection.UPSTREAM_REFUSED
+        case NotFoundError():
+            return Rejection.NOT_FOUND
+        case BadRequestError() | UnprocessableError() | UnsupportedOperationError():
+            return Rejection.INVALID
+        case TooLargeError() | UnsupportedEncodingError():
+            return Rejection.INVALID
+        case _:  # its outcome is unknown (`CommitStateUnknownError`), or it is a failure of ours
+            return None
 
 
 Done: TypeAlias = Callable[[MutationStage], None]
@@ -73,27 +152,26 @@ class FailedPrograms:
 
 class _StageTimes(Collector):
     """
-    The histogram of the duration of each stage. Event loop only: without the locks of a `Histogram`, of which a commit
-    would take some forty.
+    The histogram of the duration of each stage, by the label `label`. Event loop only: without the locks of a
+    `Histogram`, of which a commit would take some forty.
     """
 
-    def __init__(self) -> None:
-        self._counts = {stage: [0] * (len(BUCKETS_S) + 1) for stage in MutationStage}
+    def __init__(self, name: str, about: str, *, label: str, stages: Iterable[StrEnum]) -> None:
+        self._name = name
+        self._about = about
+        self._label = label
+        self._counts = {stage: [0] * (len(BUCKETS_S) + 1) for stage in stages}
         """How often each stage ended in each bucket; the last one has no bound."""
-        self._sums_s = dict.fromkeys(MutationStage, 0.0)
+        self._sums_s = dict.fromkeys(self._counts, 0.0)
 
-    def observe(self, stage: MutationStage, seconds: float) -> None:
+    def observe(self, stage: StrEnum, seconds: float) -> None:
         """Count one duration."""
         self._counts[stage][bisect_left(BUCKETS_S, seconds)] += 1
         self._sums_s[stage] += seconds
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield the histogram; its buckets are cumulative."""
-        family = HistogramMetricFamily(
-            "lakeproof_commit_step_seconds",
-            "Time from the end of the step before to the end of this one.",
-            labels=["step"],
-        )
+        family = HistogramMetricFamily(self._name, self._about, labels=[self._label])
         bounds = [*map(floatToGoString, BUCKETS_S), "+Inf"]
         for stage, counts in self._counts.items():
             buckets = zip(bounds, map(float, accumulate(counts)), strict=True)
@@ -106,8 +184,34 @@ class Measures:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._stages = _StageTimes()
-        self.registry.register(self._stages)
+        self._stages = _StageTimes(
+            "lakeproof_commit_step_seconds",
+            "Time from the end of the step before to the end of this one.",
+            label="step",
+            stages=MutationStage,
+        )
+        self._whole = _StageTimes(
+            "lakeproof_commit_seconds",
+            "Time from the arrival of a mutation to its end, by how it ended.",
+            label="ending",
+            stages=Ending,
+        )
+        self._loads = _StageTimes(
+            "lakeproof_load_step_seconds",
+            "Time of each step of a load of a table or view that was answered.",
+            label="step",
+            stages=LoadStage,
+        )
+        for times in (self._stages, self._whole, self._loads):
+            self.registry.register(times)
+        self._rejected = Counter(
+            "lakeproof_commit_rejected_total",
+            "Mutations that were certainly not made, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in Rejection:
+            self._rejected.labels(reason=reason.value)  # there from the start: an alert needs a first value
         self._answers = Counter(
             "lakeproof_gateway_mutations_total", "Mutations answered.", ["operation", "status"], registry=self.registry
         )
@@ -146,7 +250,7 @@ class Measures:
     @contextmanager
     def commit(self, operation: Operation) -> Iterator[Done]:
         """Measure one mutation; yields the function that `commit_flow` calls at the end of each stage."""
-        last = perf_counter()
+        began = last = perf_counter()
 
         def done(stage: MutationStage) -> None:
             nonlocal last
@@ -158,13 +262,21 @@ class Measures:
         self._in_flight.inc()
         try:
             yield done
-            status = 200
+            status = OK
         except GatewayError as error:
             status = error.status
+            if (reason := rejection_of(error)) is not None:
+                self._rejected.labels(reason=reason.value).inc()
             raise
         finally:
+            self._whole.observe(Ending.MADE if status == OK else Ending.REFUSED, perf_counter() - began)
             self._in_flight.dec()
             self._answers.labels(operation=operation.value, status=str(status)).inc()
+
+    def loaded(self, *, permit_s: float, show_s: float) -> None:
+        """Count a load that was answered: seconds until access was permitted, and from then to the answer."""
+        self._loads.observe(LoadStage.PERMIT, permit_s)
+        self._loads.observe(LoadStage.SHOW, show_s)
 
     def upstream(self, method: str, outcome: str) -> None:
         """Count a request to a foreign catalog: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""

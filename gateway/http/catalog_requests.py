@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from time import perf_counter
 from typing import Final
 from uuid import UUID
 
@@ -67,24 +68,29 @@ async def load_table(asked: Asked, alias: str, namespace: str, table: str) -> An
     """
     Answer with a table's metadata, or 304 if the engine has it (RFC 9110, section 13.1.2).
     """
+    began = perf_counter()
     found = await reader(asked, "load", alias, namespace, table)
     snapshots = _ALL_SNAPSHOTS
     if (requested := asked.parameter("snapshots")) is not None:
         if requested not in _SNAPSHOTS:
             raise BadRequestError(f"expected 'all' or 'refs', found {requested!r:.40}", field="snapshots")
         snapshots = _SNAPSHOTS[requested]
-    return await _shown(asked, found, snapshots)
+    return await _shown(asked, found, snapshots, began=began)
 
 
 async def load_view(asked: Asked, alias: str, namespace: str, view: str) -> Answer:
     """
     Answer with a view's metadata, or 304 if the engine has it.
     """
-    return await _shown(asked, await reader(asked, "load", alias, namespace, view, is_view=True), _ALL_SNAPSHOTS)
+    began = perf_counter()
+    found = await reader(asked, "load", alias, namespace, view, is_view=True)
+    return await _shown(asked, found, _ALL_SNAPSHOTS, began=began)
 
 
-async def _shown(asked: Asked, found: reads.Reader, snapshots: Snapshots) -> Answer:
+async def _shown(asked: Asked, found: reads.Reader, snapshots: Snapshots, *, began: float) -> Answer:
+    permitted = perf_counter()
     shown = await found.show(snapshots, held=held_tags(asked.whole_header(b"if-none-match")))
+    asked.measures.loaded(permit_s=permitted - began, show_s=perf_counter() - permitted)
     if shown.body is None:
         return Answer(304, ((b"etag", (shown.etag or "").encode()),))
     return json_answer(shown.body, shown.etag)

@@ -13,11 +13,13 @@ import pytest
 from gateway.admin.limits import KNOWN_OPTIONS
 from gateway.catalogs.login_options import SECRETS
 from gateway.catalogs.registry import REST
+from gateway.commit.metrics import Rejection
 from gateway.policy.access import NO_CONTENT
 from gateway.policy.engine import ACCESS_RULE
 from gateway.policy.vocabulary import variables_of
 from lakeproof.inspecting.doctor import CHECKS
 from lakeproof.settings import format_settings_table
+from spark_detect.status import status_metrics
 from testkit.environment import PROJECT
 from testkit.system.documents import CONTINUED, DOCUMENTS, blocks_of
 
@@ -101,3 +103,25 @@ def test_the_documented_checks_of_the_doctor_are_its_checks() -> None:
     page = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
     section = page.partition("## What is wrong, and what to do?")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == ["settings", *CHECKS]
+
+
+METRICS_IN = (
+    "gateway/commit/metrics.py",
+    "gateway/reconcile/metrics.py",
+    "lakeproof/serving/metrics.py",
+    "lakeproof/serving/shared_metrics.py",
+    "projections/relational/metrics.py",
+    "streams/state/metrics.py",
+)
+"""Every module that names metrics; those of detection have a prefix of their own."""
+
+
+def test_the_documented_metrics_and_their_reasons_are_those_of_the_code() -> None:
+    page = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = page.partition("## Metrics")[2].partition("\n## ")[0]
+    named = re.findall(r"`(lakeproof_[a-z_]+)`", "".join(re.findall(r"^\| `lakeproof_[^|]*", rows, re.MULTILINE)))
+    code = "".join((PROJECT / file).read_text(encoding="utf-8") for file in METRICS_IN)
+    detection = {metric.name for metric in status_metrics([])}
+    assert sorted(named) == sorted({*re.findall(r'"(lakeproof_[a-z_]+)"', code), *detection})
+    reasons = rows.partition("| reason |")[2]
+    assert re.findall(r"^\| `([a-z_]+)` \|", reasons, re.MULTILINE) == list(Rejection)
