@@ -11,16 +11,18 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import Final
 
 import typer
 
 from lakeproof.crash import CrashFile
-from lakeproof.setting_kinds import LogLevel
+from lakeproof.log_format import Context, JsonLine, TextLine, line_members, no_context
+from lakeproof.messages import Say
+from lakeproof.setting_kinds import LogFormat, LogLevel
 
 OURS: Final = ("ledger", "projections", "gateway", "streams", "spark_detect", "lakeproof")
 
@@ -97,10 +99,29 @@ def tolerate_any_text() -> None:
 
 
 def log_to_stderr(crash_file: CrashFile) -> None:
-    """Show warnings and worse of the log on stderr, one line each; stack traces go to `crash_file`."""
+    """Show warnings and worse of the log on stderr, one line of text each; stack traces go to `crash_file`."""
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine(crash_file))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def log_as_json(*, process: str, context: Context = no_context) -> None:
+    """Show what `log_to_stderr` shows as one JSON object a line; `context` has members of the present request."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, TextLine):
+            handler.setFormatter(JsonLine(handler.formatter.crash_file, process=process, context=context))
+
+
+def say_as(form: LogFormat, *, process: str) -> Say:
+    """Return what prints the lines of a process that serves on stdout: as they are, or in the form of its log."""
+    if form is LogFormat.TEXT:
+        return say
+
+    def say_json(text: str) -> None:
+        at = datetime.now(UTC)
+        typer.echo(json.dumps(line_members(text, at=at, level="info", logger="lakeproof", process=process)))
+
+    return say_json
 
 
 def log_from(level: LogLevel) -> None:
@@ -113,23 +134,11 @@ def log_from(level: LogLevel) -> None:
     logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
-class _OneLine(logging.Formatter):
-    """One line a record, with the time in UTC; of an exception the kind and the message, and where the rest is."""
-
-    default_time_format = "%Y-%m-%dT%H:%M:%S"
-    default_msec_format = "%s.%03dZ"
-
-    def __init__(self, crash_file: CrashFile) -> None:
-        super().__init__()
-        self.converter = time.gmtime
-        self._crash_file = crash_file
+class _OneLine(TextLine):
+    """The text of a record on one line, whatever it has in it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{self.formatTime(record)} {record.levelname} {record.name}: {record.getMessage()}"
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            line += f" ({type(error).__name__}: {error}; details in {self._crash_file.add(error)})"
-        return one_line(line)
+        return one_line(super().format(record))
 
 
 def _cell(value: object) -> str:

@@ -34,6 +34,13 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class LogFormat(StrEnum):
+    """How a line of the log looks."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class Kind(StrEnum):
     """What a setting is; the word that the documentation prints."""
 
@@ -45,8 +52,13 @@ class Kind(StrEnum):
     INTEGER = "integer"
     NUMBER = "number"
     LEVEL = "level"
+    FORMAT = "format"
     HOSTS = "hosts"
     NETWORKS = "networks"
+
+
+CHOICES: Final[Mapping[Kind, type[LogLevel | LogFormat]]] = {Kind.LEVEL: LogLevel, Kind.FORMAT: LogFormat}
+"""The values of the kinds that have a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +137,9 @@ def read_value(setting: Setting, given: Given) -> object:
         case Kind.INTEGER | Kind.NUMBER:
             if (number := _within(setting, value)) is not None:
                 return number
-        case Kind.LEVEL if isinstance(value, str):
-            if value.lower() in set(LogLevel):
-                return LogLevel(value.lower())
+        case Kind.LEVEL | Kind.FORMAT if isinstance(value, str):
+            if value.lower() in set(CHOICES[setting.kind]):
+                return CHOICES[setting.kind](value.lower())
         case Kind.ORIGIN if isinstance(value, str):
             if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._~:-]|/(?![/]|$)){0,199}", value):
                 return value
@@ -185,8 +197,8 @@ def _expected(setting: Setting) -> str:
             return f"{whole} from {setting.least:g} to {setting.most:g}" + (
                 f" ({setting.unit})" if setting.unit else ""
             )
-        case Kind.LEVEL:
-            return "one of " + ", ".join(LogLevel)
+        case Kind.LEVEL | Kind.FORMAT:
+            return "one of " + ", ".join(CHOICES[setting.kind])
         case Kind.HOSTS:
             return "hosts, addresses and networks, separated by commas"
         case Kind.ORIGIN:

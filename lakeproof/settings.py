@@ -25,6 +25,7 @@ from lakeproof.setting_kinds import (
     PREFIX,
     Given,
     Kind,
+    LogFormat,
     LogLevel,
     Setting,
     declared_setting,
@@ -446,6 +447,11 @@ class Settings:
         "a Java 17 for Spark; without it JAVA_HOME, then what is on the path, then the usual folders",
     )
     log_level: LogLevel = setting(Kind.LEVEL, "info", "how much is logged: debug, info, warning, error")
+    log_format: LogFormat = setting(
+        Kind.FORMAT,
+        "text",
+        "text: a log line for people; json: one JSON object a line, with the id and the trace of the request",
+    )
 
 
 SETTINGS: Final = tuple(declared_setting(each.name, each.metadata) for each in fields(Settings))

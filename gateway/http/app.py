@@ -35,6 +35,7 @@ from gateway.http.hot_paths import ICEBERG, PATH_LENGTH_MAX, HotPaths
 from gateway.http.openapi import openapi
 from gateway.http.peers import Peers
 from gateway.http.readiness import Readiness
+from gateway.http.request_context import serving_request
 from ledger.errors import LedgerError
 
 OWN: Final = (
@@ -56,7 +57,11 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
-        await self.first(scope, receive, send)
+        if scope["type"] != "http":
+            await self.first(scope, receive, send)
+            return
+        with serving_request(scope) as request:
+            await self.first(scope, receive, request.identified(send))
 
 
 def create_app(

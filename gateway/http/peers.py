@@ -27,6 +27,7 @@ from gateway.catalogs.connection import AnswerError, Connection, format_request
 from gateway.commit.races import Races
 from gateway.errors import CommitStateUnknownError
 from gateway.http.asked import Answer, Asked
+from gateway.http.request_context import REQUEST_ID, TRACEPARENT, current_request
 
 BODY_SIZE_BYTES_MAX: Final = 256 * 1024
 """Larger commits are made here: they would be held in two processes."""
@@ -45,7 +46,7 @@ _FRAMING: Final = frozenset(
 """Headers that are about a connection, or that the other process must not read: it answers without compression."""
 _SPECIAL: Final = frozenset({b"content-encoding", b"expect", b"transfer-encoding", b"upgrade"})
 """Headers of requests that are not passed on."""
-_OF_SERVER: Final = frozenset({b"connection", b"content-length", b"date", b"server", b"transfer-encoding"})
+_OF_SERVER: Final = frozenset({b"connection", b"content-length", b"date", b"server", b"transfer-encoding", REQUEST_ID})
 """Headers of an answer that this process gives itself."""
 
 
@@ -150,6 +151,8 @@ def _headers(asked: Asked) -> dict[str, str] | None:
     if len(set(names)) < len(names) or not _SPECIAL.isdisjoint(names):
         return None
     kept = {name.decode(): value.decode("latin-1") for name, value in asked.raw_headers if name not in _FRAMING}
+    if (request := current_request()) is not None:
+        kept |= {REQUEST_ID.decode(): request.request_id, TRACEPARENT.decode(): request.traceparent()}
     return {**kept, "content-type": asked.header(b"content-type") or "application/json"}
 
 

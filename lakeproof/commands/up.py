@@ -13,9 +13,11 @@ import typer
 
 from lakeproof import console
 from lakeproof.commands.opening import home_settings
-from lakeproof.setting_kinds import LogLevel
+from lakeproof.setting_kinds import LogFormat, LogLevel
 from lakeproof.settings import format_settings_table
 
+SUPERVISOR: Final = "supervisor"
+"""What the log calls the process that starts the others."""
 PRIVATE_UMASK: Final = 0o077
 """What a process that serves writes, and what it starts, is for this user alone."""
 
@@ -31,9 +33,11 @@ def add_commands(app: typer.Typer) -> None:
         settings = home_settings()
         os.umask(PRIVATE_UMASK)
         console.log_from(settings.log_level)
+        if settings.log_format is LogFormat.JSON:
+            console.log_as_json(process=SUPERVISOR)
         from lakeproof.serving.up import run_up
 
-        run_up(settings, console.say)
+        run_up(settings, console.say_as(settings.log_format, process=SUPERVISOR))
 
     @app.command()
     def demo(

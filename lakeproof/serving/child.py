@@ -18,6 +18,7 @@ from typing import Final
 
 from gateway.commit.large_requests import SWITCH_INTERVAL_S
 from gateway.files.file_process import FileProcess
+from gateway.http.request_context import log_fields
 from lakeproof import console
 from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError, first_of_group
@@ -29,6 +30,7 @@ from lakeproof.serving.duties.duty import Duty, run_duties, watched
 from lakeproof.serving.event_loop import new_event_loop
 from lakeproof.serving.garbage_collection import freeze_started
 from lakeproof.serving.supervisor import STOP_TIMEOUT_S, Line, Reason
+from lakeproof.setting_kinds import LogFormat
 from lakeproof.token_settings import load_issuers
 from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError
 from ledger.format.sealing import SubjectKeysError
@@ -37,13 +39,17 @@ CORRUPT: Final = (BrokenError, FormatError)
 REFUSED: Final = (LakeproofError, KeyDirectoryError, SubjectKeysError)
 
 
-def work(installation: Installation, duties: Sequence[Duty], say: Say, line: Line) -> int:
+def work(installation: Installation, duties: Sequence[Duty], say: Say, name: str, line: Line) -> int:
     """
-    Run `duties` on services of this process until it is told to end; return its exit code.
+    Run `duties` on services of this process, called `name`, until it is told to end; return its exit code.
     """
-    crash_file = CrashFile(lambda: installation.settings.home, began=datetime.now(UTC), pid=os.getpid())
+    settings = installation.settings
+    crash_file = CrashFile(lambda: settings.home, began=datetime.now(UTC), pid=os.getpid())
     console.log_to_stderr(crash_file)
-    console.log_from(installation.settings.log_level)
+    console.log_from(settings.log_level)
+    if settings.log_format is LogFormat.JSON:
+        console.log_as_json(process=name, context=log_fields)
+        say = console.say_as(settings.log_format, process=name)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

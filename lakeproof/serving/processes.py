@@ -90,7 +90,7 @@ class Processes:
     def _signer(self) -> Work:
         from lakeproof.serving.duties.signer import sign
 
-        return self._work([sign])
+        return self._work("signer", [sign])
 
     def _gateway(self, name: str) -> Work:
         from lakeproof.serving.child import work
@@ -106,31 +106,32 @@ class Processes:
             counts=self.counts,
             sockets=sockets,
         )
-        return partial(work, self.installation, [answer], self.say)
+        return partial(work, self.installation, [answer], self.say, name)
 
     def _projections(self) -> Work:
         from lakeproof.serving.duties.projections import project
 
-        return self._work([project], niceness=BEHIND)
+        return self._work("projections", [project], niceness=BEHIND)
 
     def _streams(self) -> Work:
         from lakeproof.serving.duties.streams import stream
 
-        return self._work([partial(stream, gateway=url_of(self.listener))], niceness=BEHIND)
+        return self._work("streams", [partial(stream, gateway=url_of(self.listener))], niceness=BEHIND)
 
     def _reconciler(self) -> Work:
         from lakeproof.serving.duties.detection import detect
         from lakeproof.serving.duties.reconciler import reconcile
 
-        return self._work([reconcile, detect] if self.installation.settings.detect else [reconcile])
+        duties = [reconcile, detect] if self.installation.settings.detect else [reconcile]
+        return self._work("reconciler", duties)
 
-    def _work(self, duties: Sequence[Duty], *, niceness: int = 0) -> Work:
+    def _work(self, name: str, duties: Sequence[Duty], *, niceness: int = 0) -> Work:
         """Return the work of a process that accepts no connections, so much nicer to others than this one."""
         from lakeproof.serving.child import work
 
         def apart(line: Line) -> int:
             os.nice(niceness)
             self.listener.close()  # only gateways hold it: when they have ended, connections are refused
-            return work(self.installation, duties, self.say, line)
+            return work(self.installation, duties, self.say, name, line)
 
         return apart

@@ -9,7 +9,7 @@ from lakeproof.demo.channel import Channel
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.scene import scene_settings
 from lakeproof.errors import SettingsError
-from lakeproof.setting_kinds import Kind, LogLevel
+from lakeproof.setting_kinds import Kind, LogFormat, LogLevel
 from lakeproof.settings import SETTINGS, Settings, format_settings_table, load_settings
 from ledger.append.appender import APPEND_QUEUE_BYTES_MAX
 from projections.egress.rules import EgressRules
@@ -25,7 +25,8 @@ def refusal(environment: dict[str, str], directory: Path) -> str:
 def test_every_field_is_annotated_with_the_type_of_its_kind() -> None:
     types: dict[Kind, str] = {
         Kind.TEXT: "str", Kind.SECRET: "str", Kind.ORIGIN: "str", Kind.LOCATION: "str", Kind.PATH: "Path",
-        Kind.INTEGER: "int", Kind.NUMBER: "float", Kind.LEVEL: "LogLevel", Kind.HOSTS: "EgressRules",
+        Kind.INTEGER: "int", Kind.NUMBER: "float", Kind.LEVEL: "LogLevel", Kind.FORMAT: "LogFormat",
+        Kind.HOSTS: "EgressRules",
         Kind.NETWORKS: "tuple[IPv4Network | IPv6Network, ...]",
     }  # fmt: skip
     annotated = {field.name: field.type for field in fields(Settings)}
@@ -38,7 +39,7 @@ def test_every_default_is_a_value_its_setting_takes(tmp_path: Path) -> None:
     settings = load_settings({}, directory=tmp_path)
     kinds: dict[Kind, type | tuple[type, ...]] = {
         Kind.TEXT: str, Kind.SECRET: str, Kind.ORIGIN: str, Kind.LOCATION: str, Kind.PATH: Path, Kind.INTEGER: int,
-        Kind.NUMBER: float, Kind.LEVEL: LogLevel, Kind.HOSTS: EgressRules, Kind.NETWORKS: tuple,
+        Kind.NUMBER: float, Kind.LEVEL: LogLevel, Kind.FORMAT: LogFormat, Kind.HOSTS: EgressRules, Kind.NETWORKS: tuple,
     }  # fmt: skip
     for setting in SETTINGS:
         value = getattr(settings, setting.name)

@@ -251,13 +251,15 @@ async def tenants(gateway: Gateway) -> AsyncIterator[tuple[Tenant, Tenant]]:
 
 
 def shown(answer: httpx.Response) -> str:
-    """All that an answer says."""
-    return f"{answer.status_code} {dict(answer.headers)} {answer.content.decode('utf-8', 'backslashreplace')}"
+    """All that an answer says, but for the id that each has of its own."""
+    headers = {name: value for name, value in answer.headers.items() if name != "x-request-id"}
+    return f"{answer.status_code} {headers} {answer.content.decode('utf-8', 'backslashreplace')}"
 
 
 def same_for_anybody(answer: httpx.Response, *names: Named) -> str:
     """Return an answer without what it repeats of this request or earlier ones, and without what is new each time."""
-    headers = {name: value for name, value in answer.headers.items() if name not in {"content-length", "date"}}
+    own = {"content-length", "date", "x-request-id"}
+    headers = {name: value for name, value in answer.headers.items() if name not in own}
     content = answer.content.decode("utf-8", "backslashreplace")
     if answer.status_code == 201 and answer.headers.get("content-type", "").startswith("application/json"):
         content = str(sorted(answer.json()))  # a key of the caller's own, say, which differs each time

@@ -130,8 +130,9 @@ async def test_unknown_wrong_and_revoked_keys_get_the_same_answer(sales: Gateway
     async with serve_gateway(sales.app) as url:
         for route in ROUTES:
             heard = [await ask(url, route, header) for header in (keys.unknown[0], keys.wrong[0], keys.revoked[0])]
+            own = {"date", "x-request-id"}
             shown = {
-                (one.status, one.body, tuple(sorted(one.headers.items() - {("date", one.headers["date"])})))
+                (one.status, one.body, tuple(sorted((n, value) for n, value in one.headers.items() if n not in own)))
                 for one in heard
             }
             assert len(shown) == 1, route

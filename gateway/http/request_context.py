@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Which request the running code works for: its id, which the answer carries as `X-Request-Id`, and its W3C trace context.
+
+Set once for each request, in the context that tasks and threads of the request inherit. Nothing but the id is made
+before something is logged: the headers are read, and texts formatted, only then.
+
+A client's `traceparent` (W3C Trace Context, section 3.2) is taken if it is valid; otherwise the request begins a trace
+of its own, whose id is the request's. An `X-Request-Id` of a client is not taken: what stands in logs is ours. Only
+another process of this gateway hands its id on, with a commit that it passes on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, NamedTuple
+
+from starlette.types import Message, Scope, Send
+
+REQUEST_ID: Final = b"x-request-id"
+TRACEPARENT: Final = b"traceparent"
+VERSION: Final = "00"
+NOT_SAMPLED: Final = "00"
+
+_TRACEPARENT: Final = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_ID: Final = re.compile(rb"[0-9a-f]{32}")
+_INVALID_VERSION: Final = b"ff"
+
+
+class TraceParent(NamedTuple):
+    """What a valid `traceparent` says: the trace, the client's span in it, and its flags, all in hex."""
+
+    trace_id: str
+    parent_id: str
+    flags: str
+
+
+class RequestContext:
+    """One request: `request_id` is 32 hex digits. `is_over` is true once it was answered, or has failed."""
+
+    __slots__ = ("_headers", "is_over", "request_id")
+
+    def __init__(self, scope: Scope) -> None:
+        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.is_over = False
+        handed_on = _handed_on(scope) if scope.get("server") is None else None
+        self.request_id: Final = handed_on or os.urandom(16).hex()
+
+    def fields(self) -> Mapping[str, str]:
+        """Return what a log says of it: `request_id`, `trace_id`, `span_id`, and the client's span if it sent one."""
+        given = parse_traceparent([value for name, value in self._headers if name == TRACEPARENT])
+        own = {"request_id": self.request_id, "span_id": self._span_id}
+        if given is None:
+            return {**own, "trace_id": self.request_id}
+        return {**own, "trace_id": given.trace_id, "parent_span_id": given.parent_id}
+
+    def traceparent(self) -> str:
+        """Return the header with which this request goes on elsewhere: the same trace, and its own span."""
+        given = parse_traceparent([value for name, value in self._headers if name == TRACEPARENT])
+        trace_id, flags = (self.request_id, NOT_SAMPLED) if given is None else (given.trace_id, given.flags)
+        return f"{VERSION}-{trace_id}-{self._span_id}-{flags}"
+
+    def identified(self, send: Send) -> Send:
+        """Return a `send` that adds the request's id to the answer."""
+        pair = (REQUEST_ID, self.request_id.encode())
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), pair]
+            await send(message)
+
+        return sending
+
+    @property
+    def _span_id(self) -> str:
+        return self.request_id[:16]
+
+
+_current: ContextVar[RequestContext | None] = ContextVar("request", default=None)
+
+
+@contextmanager
+def serving_request(scope: Scope) -> Iterator[RequestContext]:
+    """
+    Yield the context of a new request, which is the current one meanwhile.
+    """
+    context = RequestContext(scope)
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        # A task that it has started may outlive it, and what that does later is not this request's any more.
+        context.is_over = True
+        _current.reset(token)
+
+
+def current_request() -> RequestContext | None:
+    """
+    Return the request that the running code works for; None if it works for none, or that is over.
+    """
+    context = _current.get()
+    return None if context is None or context.is_over else context
+
+
+def log_fields() -> Mapping[str, str]:
+    """
+    Return what a log says of the current request; nothing if there is none.
+    """
+    context = current_request()
+    return {} if context is None else context.fields()
+
+
+def parse_traceparent(values: list[bytes]) -> TraceParent | None:
+    """
+    Return what the header says; None if it is missing, repeated or not valid.
+    """
+    if len(values) != 1 or (match := _TRACEPARENT.fullmatch(values[0].strip())) is None:
+        return None
+    version, trace_id, parent_id, flags, more = match.groups()
+    is_ours = version == VERSION.encode()
+    if version == _INVALID_VERSION or (is_ours and more) or not trace_id.strip(b"0") or not parent_id.strip(b"0"):
+        return None
+    return TraceParent(trace_id=trace_id.decode(), parent_id=parent_id.decode(), flags=flags.decode())
+
+
+def _handed_on(scope: Scope) -> str | None:
+    """Return the id that another process of this gateway hands on: only they reach a socket without host and port."""
+    ids = [value for name, value in scope["headers"] if name == REQUEST_ID]
+    return ids[0].decode() if len(ids) == 1 and _ID.fullmatch(ids[0]) else None
