@@ -52,9 +52,9 @@ GROUPS: Final = {
     "detect": ("detect.detect_app", "Run detection on Spark, and see what it has scanned and found."),
     "policies": ("rules.policies_app", "Add, change, list and retire the policies that judge commits."),
     "access-rules": ("rules.access_rules_app", "Add, list and retire the rules on who may do what."),
-    "catalogs": ("catalogs.catalogs_app", "Add and list the catalogs that engines reach."),
-    "tenants": ("tenants.tenants_app", "Found and list tenants."),
-    "keys": ("api_keys.keys_app", "Create, list and revoke API keys."),
+    "catalogs": ("catalogs.catalogs_app", "Add, show, check and retire the catalogs that engines reach."),
+    "tenants": ("tenants.tenants_app", "Found, show and list tenants."),
+    "keys": ("api_keys.keys_app", "Create, show, rotate and revoke API keys."),
     "config": ("config.config_app", "Show every setting with its value, and where that comes from."),
     "server": ("server.server_app", "See which databases root's servers keep here; remove one that has ended."),
 }

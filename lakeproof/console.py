@@ -44,6 +44,27 @@ def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, a
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def show_object(members: Mapping[str, object], *, as_json: bool) -> None:
+    """
+    Print one thing on stdout: a line for each member for people, or one JSON object for programs.
+    """
+    if as_json:
+        show_json(members)
+        return
+    width = max(map(len, members), default=0)
+    for name, value in members.items():
+        shown = [f"{key}={text}" for key, text in value.items()] if isinstance(value, Mapping) else value
+        typer.echo(f"{name.replace('_', ' '):<{width}}  {one_line(_cell(shown))}")
+
+
+def show_done(sentence: str, members: Mapping[str, object], *, as_json: bool) -> None:
+    """Print what was done on stdout: a sentence for people, or the thing that was changed as JSON."""
+    if as_json:
+        show_json(members)
+    else:
+        say(sentence)
+
+
 def show_json(value: object) -> None:
     """Print one JSON document on stdout."""
     typer.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Final
 
 import typer
 
 from gateway.admin.application import OPERATOR
 from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
-from gateway.errors import BadRequestError
+from gateway.errors import BadRequestError, NotFoundError
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
+from lakeproof.inspecting.upstreams import UpstreamFound, check_upstream
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant, find_tenant_log
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX
+
+NOT_USABLE: Final = 1
+Alias = Annotated[str, typer.Argument(help="What engines call it.", show_default=False)]
 
 
 def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Typer:
@@ -42,6 +47,7 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
                 show_default=False,
             ),
         ] = None,
+        as_json: AsJson = False,
     ) -> None:
         """Make a catalog reachable under an alias."""
         options = _options(option or ())
@@ -53,7 +59,8 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
             )
 
         catalog = run_with_services(open_services, work)
-        console.say(f"catalog {catalog.id} ({catalog.kind}) is reachable for tenant {tenant}")
+        sentence = f"catalog {catalog.id} ({catalog.kind}) is reachable for tenant {tenant}"
+        console.show_done(sentence, _row(catalog), as_json=as_json)
 
     @app.command("list")
     def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
@@ -62,16 +69,11 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
         async def work(services: Services) -> Sequence[Catalog]:
             return await services.gateway.admin.list_catalogs(await find_tenant_log(services, tenant))
 
-        catalogs = [
-            {"alias": catalog.id, "kind": catalog.kind, "options": dict(catalog.options)}
-            for catalog in run_with_services(open_services, work)
-        ]
+        catalogs = [_row(catalog) for catalog in run_with_services(open_services, work)]
         console.show_rows(("alias", "kind"), catalogs, as_json=as_json)
 
     @app.command()
-    def retire(
-        alias: Annotated[str, typer.Argument(help="What engines call it.", show_default=False)], *, tenant: OneTenant
-    ) -> None:
+    def retire(alias: Alias, *, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Take an alias away, for ever. Tables and files stay where they are, and so does the hold on its location."""
 
         async def work(services: Services) -> Catalog:
@@ -79,7 +81,49 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
                 await find_tenant_log(services, tenant), OPERATOR, alias=alias
             )
 
-        console.say(f"catalog {run_with_services(open_services, work).id} of tenant {tenant} is retired")
+        catalog = run_with_services(open_services, work)
+        sentence = f"catalog {catalog.id} of tenant {tenant} is retired"
+        console.show_done(sentence, {**_row(catalog), "retired": True}, as_json=as_json)
+
+    _add_looking(app, open_services)
+    _add_places_and_secrets(app, open_services)
+    return app
+
+
+def _add_looking(app: typer.Typer, open_services: OpenServices) -> None:
+    """Add what looks at one catalog: `show` and `check`."""
+
+    @app.command()
+    def show(alias: Alias, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Show one catalog in force and its options; a secret is shown by its name."""
+
+        async def work(services: Services) -> Catalog:
+            return await _find(services, await find_tenant_log(services, tenant), alias)
+
+        console.show_object(_row(run_with_services(open_services, work)), as_json=as_json)
+
+    @app.command()
+    def check(alias: Alias, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Ask what is behind an alias whether it answers, takes our credentials, and what it has; else end with 1."""
+
+        async def work(services: Services) -> UpstreamFound:
+            owner, log_id = await find_tenant(services, tenant)
+            catalog = await _find(services, log_id, alias)
+            if catalog.kind == BUILTIN:
+                return UpstreamFound(alias=alias, answers=True)
+            return await check_upstream(services.installation, owner, catalog)
+
+        found = run_with_services(open_services, work)
+        if as_json:
+            console.show_json(asdict(found) | {"ok": not found.trouble})
+        else:
+            _show_found(found)
+        if found.trouble:
+            raise typer.Exit(NOT_USABLE)
+
+
+def _add_places_and_secrets(app: typer.Typer, open_services: OpenServices) -> None:
+    """Add `transfer` and `secret`."""
 
     @app.command()
     def transfer(
@@ -87,6 +131,7 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
         *,
         giver: Annotated[str, typer.Option("--from", help="The tenant that has it: its name or id.")],
         taker: Annotated[str, typer.Option("--to", help="The tenant that is to have it: its name or id.")],
+        as_json: AsJson = False,
     ) -> None:
         """
         Move a place, with all below it, from one tenant to another, who alone may register catalogs for it then.
@@ -102,13 +147,15 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
             await services.gateway.admin.transfer_place(**logs, by=OPERATOR, place=place)
 
         run_with_services(open_services, work)
-        console.say(f"{place} was taken from tenant {giver}; tenant {taker} alone may register catalogs for it now")
+        sentence = f"{place} was taken from tenant {giver}; tenant {taker} alone may register catalogs for it now"
+        console.show_done(sentence, {"place": place, "from": giver, "to": taker}, as_json=as_json)
 
     @app.command()
     def secret(
         secret_id: Annotated[str, typer.Argument(help="Its id: options name it as secret:<id>.", show_default=False)],
         *,
         tenant: OneTenant,
+        as_json: AsJson = False,
     ) -> None:
         """Store a secret that options name; its value is what comes on standard input. Nothing shows it again."""
         value = _secret_value()
@@ -118,9 +165,43 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
             await asyncio.to_thread(services.installation.secrets.write, owner, secret_id, value)
 
         run_with_services(open_services, work)
-        console.say(f"secret {secret_id} of tenant {tenant} is stored; options name it as secret:{secret_id}")
+        sentence = f"secret {secret_id} of tenant {tenant} is stored; options name it as secret:{secret_id}"
+        console.show_done(sentence, {"secret": secret_id, "option": f"secret:{secret_id}"}, as_json=as_json)
 
-    return app
+
+async def _find(services: Services, log_id: int, alias: str) -> Catalog:
+    """
+    Return a catalog in force.
+
+    Raises:
+        NotFoundError: if there is none of that alias.
+    """
+    for catalog in await services.gateway.admin.list_catalogs(log_id):
+        if catalog.id == alias:
+            return catalog
+    raise NotFoundError(
+        f"catalog {alias!r:.80}: expected an alias in force, found none: `lakeproof catalogs list` shows them",
+        kind="NotFoundException",
+    )
+
+
+def _row(catalog: Catalog) -> dict[str, object]:
+    return {"alias": catalog.id, "kind": catalog.kind, "options": dict(catalog.options)}
+
+
+def _show_found(found: UpstreamFound) -> None:
+    if found.trouble:
+        console.say(f"{found.alias} cannot be used: {console.one_line(found.trouble)}")
+        console.say(f"what to do: {console.one_line(found.advice)}")
+        return
+    if found.endpoints is None:
+        console.say(f"{found.alias} answers; it does not say which endpoints it has")
+        return
+    console.say(f"{found.alias} answers, and has {len(found.endpoints)} endpoints")
+    for endpoint in found.endpoints:
+        console.say(f"    {console.one_line(endpoint)}")
+    for endpoint in found.missing:
+        console.say(f"it does not have {endpoint}: engines are refused there")
 
 
 def _options(given: Sequence[str]) -> dict[str, str]:

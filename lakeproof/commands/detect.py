@@ -55,6 +55,7 @@ def detect_app(open_installation: OpenInstallation = open_home) -> typer.Typer:
         snapshot: Annotated[
             str | None, typer.Option(help="One snapshot; without it everything that is live.", show_default=False)
         ] = None,
+        as_json: AsJson = False,
     ) -> None:
         """Ask for a scan of what was scanned before, or was there before detection."""
 
@@ -62,7 +63,8 @@ def detect_app(open_installation: OpenInstallation = open_home) -> typer.Typer:
             async with open_installation() as installation:
                 return await request_scan(installation, tenant, table, snapshot)
 
-        console.say(f"requested in entry {asyncio.run(append())}")
+        index = asyncio.run(append())
+        console.show_done(f"requested in entry {index}", {"entry": index, "table": table}, as_json=as_json)
 
     @app.command()
     def status(*, as_json: AsJson = False) -> None:

@@ -93,20 +93,22 @@ def projections_app(
         console.show_rows(_COLUMNS, asyncio.run(read()), as_json=as_json)
 
     @app.command("rebuild")
-    def rebuild_(name: Name, *, tenant: SomeTenant = None, log: Origin = None) -> None:
+    def rebuild_(name: Name, *, tenant: SomeTenant = None, log: Origin = None, as_json: AsJson = False) -> None:
         """Build a projection again from the log, compare, and switch to it if it is the same."""
-        asyncio.run(_build(open_services, projections, rebuild, name, LogSelection(tenant=tenant, origin=log)))
+        selected = LogSelection(tenant=tenant, origin=log)
+        asyncio.run(_build(open_services, projections, rebuild, name, selected, as_json=as_json))
 
     @app.command("replace")
-    def replace_(name: Name, *, tenant: SomeTenant = None, log: Origin = None) -> None:
+    def replace_(name: Name, *, tenant: SomeTenant = None, log: Origin = None, as_json: AsJson = False) -> None:
         """Build a projection again and switch to it, whatever the live one says: that is outdated, or wrong."""
-        asyncio.run(_build(open_services, projections, replace, name, LogSelection(tenant=tenant, origin=log)))
+        selected = LogSelection(tenant=tenant, origin=log)
+        asyncio.run(_build(open_services, projections, replace, name, selected, as_json=as_json))
 
     @app.command("prune")
-    def prune_(*, tenant: SomeTenant = None, log: Origin = None) -> None:
+    def prune_(*, tenant: SomeTenant = None, log: Origin = None, as_json: AsJson = False) -> None:
         """Drop the generations that are not live; readers that still hold the name of one lose it."""
-
-        asyncio.run(_prune(open_services, projections, LogSelection(tenant=tenant, origin=log)))
+        selected = LogSelection(tenant=tenant, origin=log)
+        asyncio.run(_prune(open_services, projections, selected, as_json=as_json))
 
     @app.command("graph")
     def graph_(
@@ -163,12 +165,19 @@ class _Builds(Protocol):
 
 
 async def _build(
-    open_services: OpenServices, projections: Sequence[Projection], build: _Builds, name: str, selected: LogSelection
+    open_services: OpenServices,
+    projections: Sequence[Projection],
+    build: _Builds,
+    name: str,
+    selected: LogSelection,
+    *,
+    as_json: bool,
 ) -> None:
+    rows: list[dict[str, object]] = []
     async with open_services() as services:
         projection = _projection(projections, name)
         logs = await _logs(services, [projection], selected)
-        if not logs:
+        if not logs and not as_json:
             console.say(f"no log has the projection {name} yet: `lakeproof up` makes it")
         for log in logs:
             with console.status_line() as show:
@@ -181,18 +190,38 @@ async def _build(
                     report=report,
                     opener=services.opener,
                 )
-            console.say(_sentence(rebuilt, log))
+            if not as_json:
+                console.say(_sentence(rebuilt, log))
+            rows.append(_rebuilt_row(rebuilt, log))
+    if as_json:
+        console.show_json(rows)
 
 
-async def _prune(open_services: OpenServices, projections: Sequence[Projection], selected: LogSelection) -> None:
-    dropped = 0
+def _rebuilt_row(rebuilt: Rebuilt, log: Log) -> dict[str, object]:
+    attested = rebuilt.attested
+    return {
+        "log": log.origin,
+        "projection": attested.projection,
+        "replaced": rebuilt.replaced,
+        "generation": attested.generation,
+        "size": attested.size,
+        "digest": attested.digest,
+        "compared": rebuilt.compared,
+    }
+
+
+async def _prune(
+    open_services: OpenServices, projections: Sequence[Projection], selected: LogSelection, *, as_json: bool
+) -> None:
+    dropped: list[dict[str, object]] = []
     async with open_services() as services:
         for log in await _logs(services, projections, selected):
             for projection in projections:
                 for generation in await prune(_dsn(services), projection, log):
-                    console.say(f"{projection.name} of {log.origin}: generation {generation} dropped")
-                    dropped += 1
-    console.say(f"{dropped} generations dropped")
+                    if not as_json:
+                        console.say(f"{projection.name} of {log.origin}: generation {generation} dropped")
+                    dropped.append({"log": log.origin, "projection": projection.name, "generation": generation})
+    console.show_done(f"{len(dropped)} generations dropped", {"dropped": dropped}, as_json=as_json)
 
 
 async def _query(

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
 from gateway.admin.application import OPERATOR, Admin
 from gateway.control.aggregates import AccessRule, Policy
+from gateway.errors import NotFoundError
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
 from lakeproof import console
@@ -32,6 +33,10 @@ Condition = Annotated[str, typer.Option("--expression", help="CEL; commits pass 
 Message = Annotated[str, typer.Option("--message", help="What a refused client reads.", show_default=False)]
 
 R = TypeVar("R")
+T = TypeVar("T", Policy, AccessRule)
+
+_POLICY: Final = ("id", "version", "message", "expression")
+_RULE: Final = ("id", "version", "effect", "vocabulary", "expression")
 
 
 def policies_app(open_services: OpenServices = open_home_services) -> typer.Typer:
@@ -41,7 +46,9 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def add(*, tenant: OneTenant, policy_id: NewId, expression: Condition, message: Message) -> None:
+    def add(
+        *, tenant: OneTenant, policy_id: NewId, expression: Condition, message: Message, as_json: AsJson = False
+    ) -> None:
         """Put a new policy in force."""
 
         async def create(admin: Admin, log_id: int) -> Policy:
@@ -49,10 +56,12 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
                 log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
 
-        _put_in_force(open_services, create, tenant=tenant, expression=expression)
+        _put_in_force(open_services, create, tenant=tenant, expression=expression, as_json=as_json)
 
     @app.command()
-    def change(policy_id: PolicyId, *, tenant: OneTenant, expression: Condition, message: Message) -> None:
+    def change(
+        policy_id: PolicyId, *, tenant: OneTenant, expression: Condition, message: Message, as_json: AsJson = False
+    ) -> None:
         """Give a policy other contents."""
 
         async def change_it(admin: Admin, log_id: int) -> Policy:
@@ -60,7 +69,7 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
                 log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
 
-        _put_in_force(open_services, change_it, tenant=tenant, expression=expression)
+        _put_in_force(open_services, change_it, tenant=tenant, expression=expression, as_json=as_json)
 
     @app.command("list")
     def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
@@ -69,11 +78,21 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         async def work(services: Services) -> Sequence[Policy]:
             return await services.gateway.admin.list_policies(await find_tenant_log(services, tenant))
 
-        columns = ("id", "version", "message", "expression")
-        console.show_rows(columns, _rows(columns, run_with_services(open_services, work)), as_json=as_json)
+        console.show_rows(_POLICY, _rows(_POLICY, run_with_services(open_services, work)), as_json=as_json)
 
     @app.command()
-    def retire(policy_id: PolicyId, *, tenant: OneTenant) -> None:
+    def show(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Show one policy in force."""
+
+        async def work(services: Services) -> Policy:
+            policies = await services.gateway.admin.list_policies(await find_tenant_log(services, tenant))
+            return _named(policies, policy_id, "policy")
+
+        (row,) = _rows(_POLICY, [run_with_services(open_services, work)])
+        console.show_object(row, as_json=as_json)
+
+    @app.command()
+    def retire(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Take a policy out of force, for ever."""
 
         async def work(services: Services) -> Policy:
@@ -81,7 +100,10 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
                 await find_tenant_log(services, tenant), OPERATOR, policy_id=policy_id
             )
 
-        console.say(f"policy {run_with_services(open_services, work).id} of tenant {tenant} is retired")
+        policy = run_with_services(open_services, work)
+        (row,) = _rows(_POLICY, [policy])
+        sentence = f"policy {policy.id} of tenant {tenant} is retired"
+        console.show_done(sentence, {**row, "retired": True}, as_json=as_json)
 
     return app
 
@@ -99,6 +121,7 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
         rule_id: NewId,
         effect: Annotated[str, typer.Option(help="permit or forbid.", show_default=False)],
         expression: Annotated[str, typer.Option(help="CEL; the rule holds where it is true.", show_default=False)],
+        as_json: AsJson = False,
     ) -> None:
         """Put a new access rule in force."""
 
@@ -114,7 +137,9 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
             return rule, warnings
 
         rule, warnings = _saved(open_services, work, expression=expression)
-        console.say(f"access rule {rule.id} ({rule.effect}) is in force for tenant {tenant}")
+        (row,) = _rows(_RULE, [rule])
+        sentence = f"access rule {rule.id} ({rule.effect}) is in force for tenant {tenant}"
+        console.show_done(sentence, row, as_json=as_json)
         _warn(warnings)
 
     @app.command("list")
@@ -124,15 +149,25 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
         async def work(services: Services) -> Sequence[AccessRule]:
             return await services.gateway.admin.list_access_rules(await find_tenant_log(services, tenant))
 
-        columns = ("id", "version", "effect", "vocabulary", "expression")
         rules = run_with_services(open_services, work)
-        console.show_rows(columns, _rows(columns, rules), as_json=as_json)
+        console.show_rows(_RULE, _rows(_RULE, rules), as_json=as_json)
         for rule in rules:
             if is_in_doubt(rule.judged()):
                 console.explain(f"access rule {rule.id} may be in doubt: {how_to_mend(rule.id)}")
 
     @app.command()
-    def retire(rule_id: RuleId, *, tenant: OneTenant) -> None:
+    def show(rule_id: RuleId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Show one access rule in force."""
+
+        async def work(services: Services) -> AccessRule:
+            rules = await services.gateway.admin.list_access_rules(await find_tenant_log(services, tenant))
+            return _named(rules, rule_id, "access rule")
+
+        (row,) = _rows(_RULE, [run_with_services(open_services, work)])
+        console.show_object(row, as_json=as_json)
+
+    @app.command()
+    def retire(rule_id: RuleId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Take an access rule out of force, for ever."""
 
         async def work(services: Services) -> AccessRule:
@@ -140,7 +175,10 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
                 await find_tenant_log(services, tenant), OPERATOR, rule_id=rule_id
             )
 
-        console.say(f"access rule {run_with_services(open_services, work).id} of tenant {tenant} is retired")
+        rule = run_with_services(open_services, work)
+        (row,) = _rows(_RULE, [rule])
+        sentence = f"access rule {rule.id} of tenant {tenant} is retired"
+        console.show_done(sentence, {**row, "retired": True}, as_json=as_json)
 
     return app
 
@@ -161,6 +199,7 @@ def _put_in_force(
     *,
     tenant: str,
     expression: str,
+    as_json: bool,
 ) -> None:
     """Save a policy, say that it is in force, and on which inputs it fails."""
 
@@ -170,7 +209,8 @@ def _put_in_force(
         return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, expression)
 
     policy, warnings = _saved(open_services, work, expression=expression)
-    console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
+    (row,) = _rows(_POLICY, [policy])
+    console.show_done(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}", row, as_json=as_json)
     _warn(warnings)
 
 
@@ -186,6 +226,19 @@ def _saved(open_services: OpenServices, work: Callable[[Services], Awaitable[R]]
 def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
         console.explain(f"warning: {warning}")
+
+
+def _named(things: Sequence[T], named: str, what: str) -> T:
+    """
+    Return the policy or rule in force with an id.
+
+    Raises:
+        NotFoundError: if there is none.
+    """
+    for thing in things:
+        if thing.id == named:
+            return thing
+    raise NotFoundError(f"{what} {named!r:.80}: expected one in force, found none", kind="NotFoundException")
 
 
 def _rows(columns: Sequence[str], things: Sequence[Policy] | Sequence[AccessRule]) -> list[dict[str, object]]:

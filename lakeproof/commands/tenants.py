@@ -25,7 +25,9 @@ from lakeproof.commands.opening import OpenServices, open_home_services, open_ne
 from lakeproof.commands.options import AsJson, Identity, RoleNames
 from lakeproof.services import Services
 from lakeproof.settings import Settings
-from lakeproof.tenants import Founded, find_tenant_log, found_tenant
+from lakeproof.signing import latest_checkpoint_size
+from lakeproof.tenants import Founded, find_tenant, find_tenant_log, found_tenant
+from ledger.store.read import read_head
 
 TenantArgument = Annotated[str, typer.Argument(help="The tenant: its name or id.", show_default=False)]
 
@@ -83,6 +85,22 @@ def tenants_app(
         columns = ("id", "name")
         console.show_rows(columns, _rows(columns, run_with_services(open_services, work)), as_json=as_json)
 
+    _add_looking(app, open_services)
+    return app
+
+
+def _add_looking(app: typer.Typer, open_services: OpenServices) -> None:
+    """Add what looks at one tenant, and changes its settings: `show`, `settings` and `set`."""
+
+    @app.command()
+    def show(tenant: TenantArgument, *, as_json: AsJson = False) -> None:
+        """Show one tenant: its log, and how much is in force for it."""
+
+        async def work(services: Services) -> dict[str, object]:
+            return await _shown(services, tenant)
+
+        console.show_object(run_with_services(open_services, work), as_json=as_json)
+
     @app.command()
     def settings(tenant: TenantArgument, *, as_json: AsJson = False) -> None:
         """Show a tenant's settings; version 0 is the default."""
@@ -98,6 +116,8 @@ def tenants_app(
         tenant: TenantArgument,
         setting_id: Annotated[str, typer.Argument(help="The setting, as in lineage-cycles.", show_default=False)],
         value: Annotated[str, typer.Argument(help="Its value, as in keep.", show_default=False)],
+        *,
+        as_json: AsJson = False,
     ) -> None:
         """Give a setting of a tenant another value; it is in the tenant's log, and holds from there on."""
 
@@ -106,9 +126,8 @@ def tenants_app(
             return await services.gateway.admin.change_setting(log_id, OPERATOR, setting_id=setting_id, value=value)
 
         setting = run_with_services(open_services, work)
-        console.say(f"setting {setting.id} of tenant {tenant} is {setting.value}")
-
-    return app
+        (row,) = _rows(("id", "version", "value"), [setting])
+        console.show_done(f"setting {setting.id} of tenant {tenant} is {setting.value}", row, as_json=as_json)
 
 
 async def _found(services: Services, *, name: str, identity: str, roles: Sequence[str], alias: str | None) -> Founded:
@@ -127,6 +146,28 @@ async def _found(services: Services, *, name: str, identity: str, roles: Sequenc
     if name in known:
         raise ConflictError(f"tenant {name!r:.80} exists already: choose another name", kind="AlreadyExistsException")
     return await found_tenant(services, name=name, identity=identity, roles=roles, alias=alias)
+
+
+async def _shown(services: Services, name: str) -> dict[str, object]:
+    """Return one tenant as `show` shows it; raises as `find_tenant`."""
+    tenant, log_id = await find_tenant(services, name)
+    state = await services.gateway.control.current(log_id)
+    known = {each.id: each.name for each in await _known(services)}
+    async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
+        head = await read_head(connection, log_id)
+        checkpoint_size = await latest_checkpoint_size(connection, log_id)
+    return {
+        "id": tenant.hex,
+        "name": known[tenant.hex],
+        "log": next(log.origin for log in await services.logs() if log.log_id == log_id),
+        "entries": head.size,
+        "checkpoint_size": checkpoint_size,
+        "catalogs": list(state.catalogs),
+        "policies": len(state.policies),
+        "access_rules": len(state.access_rules),
+        "keys": len(state.keys),
+        "settings": {each.id: each.value for each in await services.gateway.admin.list_settings(log_id)},
+    }
 
 
 async def _known(services: Services) -> Sequence[Tenant]:

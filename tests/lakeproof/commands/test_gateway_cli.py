@@ -8,11 +8,14 @@ The tests share a database and a tenant: each adds things by ids of its own, and
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NoReturn
+from threading import Thread
+from typing import Any, NoReturn
 from uuid import UUID
 
 import psycopg
@@ -457,3 +460,143 @@ def test_a_command_without_what_it_needs_is_called_wrongly(arguments: tuple[str,
 )
 def test_the_caret_stands_under_the_column(text: str, line: int, column: int, expected: str) -> None:
     assert mark_place(text, line=line, column=column) == expected
+
+
+# One thing at a time, and what programs read
+
+
+def shown(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    members: dict[str, Any] = json.loads(result.stdout)
+    return members
+
+
+def test_one_thing_is_shown_as_it_is_listed_and_one_that_is_not_there_is_named(command: Command) -> None:
+    founded = add_tenant(command, "shows", "--catalog", "lake")
+    of = ("--tenant", "shows")
+    rule = ("access-rules", "add", *of, "--id", "r1", "--effect", "permit", "--expression", "'x' in roles", "--json")
+    assert shown(command(*rule))["id"] == "r1"
+    policy = command("policies", "add", *of, *POLICY, "--expression", "true", "--json")
+    assert shown(policy) == shown(command("policies", "show", "tenant-id", *of, "--json"))
+    assert shown(command("access-rules", "show", "r1", *of, "--json"))["effect"] == "permit"
+    assert shown(command("catalogs", "show", "lake", *of, "--json"))["kind"] == "builtin"
+    key = founded["key"]
+    assert isinstance(key, dict)
+    assert shown(command("keys", "show", str(key["id"]), *of, "--json"))["actor"] == key["actor"]
+    tenant = shown(command("tenants", "show", "shows", "--json"))
+    assert (tenant["id"], tenant["log"], tenant["catalogs"]) == (founded["tenant"], founded["log"], ["lake"])
+    assert (tenant["policies"], tenant["access_rules"], tenant["keys"]) == (1, 2, 1)
+    assert re.search(r"^catalogs +lake$", command("tenants", "show", "shows").stdout, re.MULTILINE)
+    for group in ("policies", "access-rules", "catalogs", "keys"):
+        assert isinstance(command(group, "show", "nothing", *of).exception, NotFoundError)
+    assert isinstance(command("tenants", "show", "nothing").exception, NotFoundError)
+
+
+def test_what_was_done_is_told_to_programs_too(command: Command) -> None:
+    add_tenant(command, "done")
+    of = ("--tenant", "done", "--json")
+    assert shown(command("catalogs", "add", "lake", *of)) == {"alias": "lake", "kind": "builtin", "options": {}}
+    assert shown(command("catalogs", "retire", "lake", *of))["retired"] is True
+    assert shown(command("catalogs", "secret", "token", *of, input="sesame")) == {
+        "secret": "token",
+        "option": "secret:token",
+    }
+    command("policies", "add", *POLICY, "--expression", "true", *of)
+    changed = command("policies", "change", "tenant-id", "--message", "no", "--expression", "1 == 1", *of)
+    assert shown(changed)["version"] == 2
+    assert shown(command("policies", "retire", "tenant-id", *of))["retired"] is True
+    assert shown(command("tenants", "set", "done", "lineage-cycles", "keep", "--json"))["value"] == "keep"
+    key = shown(command("keys", "create", "--identity", "bob", *of))
+    assert shown(command("keys", "revoke", key["id"], *of))["revoked"] is True
+
+
+def test_a_key_is_rotated_to_one_of_the_same_actor_roles_and_end(command: Command) -> None:
+    add_tenant(command, "turns")
+    of = ("--tenant", "turns")
+    old = shown(command("keys", "create", *of, "--identity", "bob", "--role", "etl", "--expires", "90d", "--json"))
+    rotated = command("keys", "rotate", old["id"], *of)
+    assert f"lakeproof keys revoke {old['id']} --tenant turns" in rotated.stdout
+    rows = {row["id"]: row for row in listed(command("keys", "list", *of, "--json"))}
+    (new,) = [row for row in rows.values() if row["roles"] == ["etl"] and row["id"] != old["id"]]
+    assert (new["actor"], new["expires_at"]) == (old["actor"], old["expires_at"])
+    again = shown(command("keys", "rotate", str(new["id"]), *of, "--expires", "12h", "--revoke", "--json"))
+    assert (again["actor"], again["replaces"], again["revoked"]) == (old["actor"], new["id"], True)
+    assert again["expires_at"] != old["expires_at"]
+    assert again["secret"]
+    ids = {row["id"] for row in listed(command("keys", "list", *of, "--json"))}
+    assert old["id"] in ids
+    assert new["id"] not in ids
+    assert isinstance(command("keys", "rotate", str(new["id"]), *of).exception, NotFoundError)
+
+
+def test_a_key_whose_holder_would_get_another_actor_is_not_rotated(command: Command, module_database: str) -> None:
+    founded = add_tenant(command, "stays")
+    key = founded["key"]
+    assert isinstance(key, dict)
+    with psycopg.connect(module_database) as owner:
+        owner.execute("DELETE FROM ledger.subjects WHERE actor = %s", [key["actor"]])
+    refused = command("keys", "rotate", key["id"], "--tenant", "stays")
+    assert isinstance(refused.exception, ConflictError)
+    assert "was erased" in str(refused.exception)
+
+
+ANSWERS = {
+    "/v1/config": {"defaults": {}, "overrides": {}, "endpoints": ["GET /v1/{prefix}/namespaces"]},
+    "/v1/namespaces": {"namespaces": []},
+}
+
+
+@contextmanager
+def foreign_catalog() -> Iterator[str]:
+    """Yield the URL of a catalog that answers what `ANSWERS` has, in a thread of its own."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(ANSWERS[self.path.partition("?")[0]]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing on stderr."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True, kwargs={"poll_interval": 0.01}).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def test_what_is_behind_an_alias_is_asked_whether_it_answers(module_database: str, home: Path) -> None:
+    provisioned = provision(module_database, login_password=LOGIN_PASSWORD)
+    variables = {"LAKEPROOF_HOME": str(home), "LAKEPROOF_UPSTREAMS_ALLOWED": "127.0.0.0/8"}
+    settings = load_settings(variables, directory=home.parent)
+    installation = Installation.on(provisioned, settings=settings, admin_dsn=module_database)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Services]:
+        async with open_services(installation, engine=shared_engine(), hasher=QUICK_HASHES) as services:
+            yield services
+
+    def command(*arguments: str) -> Result:
+        return CliRunner().invoke(apps(opened), arguments)
+
+    add_tenant(command, "asks", "--catalog", "lake")
+    of = ("--tenant", "asks")
+    assert command("catalogs", "check", "lake", *of).exit_code == 0
+    with foreign_catalog() as url:
+        assert command("catalogs", "add", "partner", *of, "--kind", "rest", "--option", f"uri={url}").exit_code == 0
+        found = command("catalogs", "check", "partner", *of)
+        assert found.exit_code == 0
+        assert "partner answers, and has 1 endpoints\n    GET /v1/{prefix}/namespaces\n" in found.stdout
+        assert "it does not have POST /v1/{prefix}/namespaces: engines are refused there" in found.stdout
+        document = shown(command("catalogs", "check", "partner", *of, "--json"))
+        assert (document["ok"], document["answers"]) == (True, True)
+        assert document["endpoints"] == ["GET /v1/{prefix}/namespaces"]
+    gone = command("catalogs", "check", "partner", *of)
+    assert gone.exit_code == 1
+    assert "partner cannot be used: " in gone.stdout
+    assert "what to do: see that it runs" in gone.stdout
