@@ -8,7 +8,7 @@ The catalog's routes are not in it: the Iceberg REST specification describes the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -16,6 +16,19 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gateway.http.admin_routes import AccessRuleBody, CatalogBody, KeyBody, PolicyBody, PolicyChangeBody, SettingBody
+from gateway.http.answer_models import (
+    AccessRuleSaved,
+    AccessRulesShown,
+    CatalogShown,
+    CatalogsShown,
+    KeyIssued,
+    KeysShown,
+    PoliciesShown,
+    PolicySaved,
+    SettingShown,
+    SettingsShown,
+    StatusShown,
+)
 
 BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/policies"): PolicyBody,
@@ -26,6 +39,23 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("PUT", "/v1/settings/{setting_id}"): SettingBody,
 }
 """Bodies of routes; those that are missing here take JSON of another specification (OpenLineage, Polaris)."""
+ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
+    ("GET", "/v1/policies"): PoliciesShown,
+    ("POST", "/v1/policies"): PolicySaved,
+    ("PUT", "/v1/policies/{policy_id}"): PolicySaved,
+    ("GET", "/v1/access-rules"): AccessRulesShown,
+    ("POST", "/v1/access-rules"): AccessRuleSaved,
+    ("GET", "/v1/catalogs"): CatalogsShown,
+    ("POST", "/v1/catalogs"): CatalogShown,
+    ("GET", "/v1/keys"): KeysShown,
+    ("POST", "/v1/keys"): KeyIssued,
+    ("GET", "/v1/settings"): SettingsShown,
+    ("PUT", "/v1/settings/{setting_id}"): SettingShown,
+    ("GET", "/health"): StatusShown,
+    ("GET", "/health/live"): StatusShown,
+    ("GET", "/health/ready"): StatusShown,
+}
+"""What routes answer; those that are missing here answer nothing, or what is not JSON of ours."""
 STATUSES: Final = {
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
@@ -45,7 +75,17 @@ ERRORS: Final = {
     422: "It is well-formed and cannot be accepted.",
     503: "It cannot be answered now; Retry-After says when to try again.",
 }
-OPEN: Final = frozenset({"/health", "/health/live", "/health/ready", "/v1/openapi.json", "/v1/webhooks/polaris"})
+OPEN: Final = frozenset(
+    {
+        "/docs",
+        "/health",
+        "/health/live",
+        "/health/ready",
+        "/openapi.json",
+        "/v1/openapi.json",
+        "/v1/webhooks/polaris",
+    }
+)
 """Routes without credentials."""
 _REF: Final = "#/components/schemas/{model}"
 _ERROR: Final = {
@@ -66,7 +106,10 @@ def openapi(routers: Iterable[APIRouter]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for method, route in _own_routes(routers):
         paths.setdefault(route.path_format, {})[method.lower()] = _operation(method, route)
-    _, definitions = models_json_schema([(model, "validation") for model in BODIES.values()], ref_template=_REF)
+    models: list[tuple[type[BaseModel], Literal["validation"]]] = [
+        (model, "validation") for model in (*BODIES.values(), *ANSWERS.values())
+    ]
+    _, definitions = models_json_schema(models, ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Lakeproof gateway", "version": "1"},
@@ -93,7 +136,10 @@ def _own_routes(routers: Iterable[APIRouter]) -> Iterator[tuple[str, APIRoute]]:
 def _operation(method: str, route: APIRoute) -> dict[str, Any]:
     name = (method, route.path)
     names = [parameter.name for parameter in route.dependant.path_params]
-    answer = {"description": "Done."}
+    answer: dict[str, Any] = {"description": "Done."}
+    if (answered := ANSWERS.get(name)) is not None:
+        schema = {"$ref": _REF.format(model=answered.__name__)}
+        answer["content"] = {"application/json": {"schema": schema}}
     error = {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}}
     operation: dict[str, Any] = {
         "summary": (route.endpoint.__doc__ or "").strip(),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Routes for operators: health (`/health`, `/health/live`, `/health/ready`), metrics (`/metrics`), and the description of
-the API (`/v1/openapi.json`).
+the API (`/openapi.json`, also `/v1/openapi.json`, and `/docs` for people).
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import hmac
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.errors import ForbiddenError, UnauthorizedError, UnavailableError
+from gateway.http.api_page import CONTENT_POLICY, api_page
 from gateway.http.readiness import Readiness
 from gateway.http.server.clients import FORWARDING, parse_address
 
@@ -44,10 +45,23 @@ async def ready(request: Request) -> Response:
     return JSONResponse({"status": "ready"})
 
 
-@router.get("/v1/openapi.json")
+@router.get("/openapi.json")
 async def describe(request: Request) -> Response:
     """Answer with the description of the gateway's own routes."""
     return JSONResponse(request.app.state.openapi)
+
+
+@router.get("/v1/openapi.json")
+async def describe_at_first_place(request: Request) -> Response:
+    """Answer with the same: it was at this place first."""
+    return await describe(request)
+
+
+@router.get("/docs")
+async def show_description(request: Request) -> Response:
+    """Answer with the same as a page for people, which loads nothing."""
+    headers = {"Content-Security-Policy": CONTENT_POLICY}
+    return HTMLResponse(api_page(request.app.state.openapi), headers=headers)
 
 
 @router.get("/metrics")

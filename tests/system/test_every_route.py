@@ -35,7 +35,7 @@ from testkit.system.two_tenants import Tenant, new_tenant, nobody_projects, run_
 __all__ = ["nobody_projects"]
 
 METRICS, HEALTH, WEBHOOK = "/metrics", "/health", "/v1/webhooks/polaris"
-OPEN: Final = {HEALTH, f"{HEALTH}/live", f"{HEALTH}/ready", "/v1/openapi.json"}
+OPEN: Final = {HEALTH, f"{HEALTH}/live", f"{HEALTH}/ready", "/docs", "/openapi.json", "/v1/openapi.json"}
 """Answered to everybody: they name nobody."""
 BY_SIGNATURE: Final = {WEBHOOK}
 """Not a matter of keys: what is sent is signed."""

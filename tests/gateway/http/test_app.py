@@ -5,6 +5,8 @@ The application around the routes: unknown routes, failures, and the routes for 
 
 from __future__ import annotations
 
+import re
+from html import escape
 from uuid import UUID
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 
 from gateway.commit.metrics import Measures
 from gateway.errors import UnavailableError
+from gateway.http.api_page import api_page
 from gateway.http.app import create_app
 from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, QueueFullError, UnsafeServerError
 from ledger.format.sealing import SubjectKeysError
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_what_has_no_route_is_an_error_of_the_specifications_form(sales: Gateway) -> None:
-    for path in ("/", "/v1", "/v1/nothing", "/docs", "/openapi.json", f"{NAMESPACES}/", "/v1/policies/"):
+    for path in ("/", "/v1", "/v1/nothing", "/redoc", "/docs/", f"{NAMESPACES}/", "/v1/policies/"):
         answer = await sales.http.get(path)
         assert answer.status_code == 404, path
         assert answer.json() == {"error": {"message": "Not Found", "type": "NotFoundException", "code": 404}}
@@ -173,3 +176,27 @@ async def test_malformed_headers_of_a_metrics_request_are_refused_without_a_fail
         "127.1",
     ):
         assert (await scraped(sales, token=None, host=host).get("/metrics")).status_code == 403, host
+
+
+async def test_the_page_for_people_names_every_route_and_loads_nothing(sales: Gateway) -> None:
+    document = (await sales.client(None).get("/openapi.json")).json()
+    answer = await sales.client(None).get("/docs")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none';")
+    for path, operations in document["paths"].items():
+        for method in operations:
+            assert f"<code>{method.upper()} {path}</code>" in answer.text
+    for name in document["components"]["schemas"]:
+        assert f'<h2 id="{name}">' in answer.text
+    assert re.search(r"<(?:script|link|img|iframe)|src=|url\(|https?://", answer.text) is None
+
+
+async def test_the_page_escapes_whatever_the_document_says() -> None:
+    operation = {"summary": "<b>&", "responses": {"200": {"description": "<i>"}}, "security": []}
+    schemas = {"X": {"properties": {"<u>": {"type": "<s>"}}, "description": "<p>x"}}
+    info, paths = {"title": "<h1>x"}, {"/<a>": {"get": operation}}
+    page = api_page({"info": info, "paths": paths, "components": {"schemas": schemas}})
+    for text in ("<b>&", "<i>", "<u>", "<s>", "<p>x", "<h1>x", "/<a>"):
+        assert text not in page
+        assert escape(text) in page
