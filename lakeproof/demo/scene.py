@@ -31,6 +31,7 @@ from lakeproof.messages import Say
 from lakeproof.services import open_services
 from lakeproof.serving.in_process import serving
 from lakeproof.serving.listening import listen
+from lakeproof.serving.socket_folder import socket_folder, write_url
 from lakeproof.settings import Settings
 from ledger.files.atomic import create_file
 
@@ -95,6 +96,7 @@ async def open_run(settings: Settings, say: Say) -> AsyncIterator[SceneRun]:
         upstream = await stack.enter_async_context(run_helper("upstream", _upstream_environment(installation, cloud)))
         services = await stack.enter_async_context(open_services(installation))
         served = await stack.enter_async_context(serving(services, say))
+        write_url(stack.enter_context(socket_folder(settings.home)), served.url)  # for `lakeproof status`
         yield SceneRun(serving=served, say=say, cloud=cloud, channel=channel, upstream=upstream.facts)
 
 

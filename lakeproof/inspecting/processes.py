@@ -24,6 +24,8 @@ from urllib.parse import urlsplit
 from lakeproof.serving.socket_folder import RUN, read_url
 
 SUPERVISOR: Final = "supervisor"
+DEMO: Final = "demo"
+"""The one process of `lakeproof demo`, which has all duties."""
 NAME: Final = "lp-"
 """How the names of the other processes begin in `ps`."""
 TIMEOUT_S: Final = 5.0
@@ -65,7 +67,7 @@ class Readiness:
 
 def find_ups(home: Path) -> list[Up]:
     """
-    Return each `lakeproof up` that runs on `home`, by process id.
+    Return each `lakeproof up` that runs on `home`, and `lakeproof demo`, by process id.
 
     Raises:
         OSError: if the home cannot be read.
@@ -75,7 +77,7 @@ def find_ups(home: Path) -> list[Up]:
     except FileNotFoundError:
         return []
     return [
-        Up(processes=[RunningProcess(name=SUPERVISOR, pid=pid, since=_started(pid)), *_children(pid)], url=url)
+        Up(processes=[RunningProcess(name=_name(pid), pid=pid, since=_started(pid)), *_children(pid)], url=url)
         for pid, url in ((int(folder.name), read_url(folder)) for folder in folders)
         if _is_supervisor(pid)
     ]
@@ -132,6 +134,13 @@ def _is_supervisor(pid: int) -> bool:
     with suppress(OSError):
         return b"lakeproof" in (_PROC / str(pid) / "cmdline").read_bytes()
     return False
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        if DEMO.encode() in (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0"):
+            return DEMO
+    return SUPERVISOR
 
 
 def _children(pid: int) -> Iterator[RunningProcess]:

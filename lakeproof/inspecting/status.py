@@ -21,7 +21,7 @@ from lakeproof.errors import LakeproofError
 from lakeproof.inspecting.database import FoundDatabase, NotThereError, find_database, find_owner
 from lakeproof.inspecting.disks import FREE_BYTES_MIN, Disk, find_disks
 from lakeproof.inspecting.logs import Follower, FoundLog, read_found_logs
-from lakeproof.inspecting.processes import Readiness, Up, ask_readiness, find_ups
+from lakeproof.inspecting.processes import DEMO, Readiness, Up, ask_readiness, find_ups
 from lakeproof.serving.processes import process_names
 from lakeproof.settings import Settings
 from ledger.errors import LedgerError
@@ -80,8 +80,9 @@ def _look_at_processes(status: Status, settings: Settings) -> None:
     if not status.ups:
         status.problems.append(NOTHING_RUNS.format(home=settings.home))
         return
-    missing = _duties(settings) - {name.partition("-")[0] for up in status.ups for name in up.names}
-    if missing:
+    names = {name.partition("-")[0] for up in status.ups for name in up.names}
+    missing = _duties(settings) - names
+    if missing and DEMO not in names:
         status.problems.append(f"no process has the duty {', '.join(sorted(missing))}: see what `lakeproof up` says")
     for up in status.ups:
         if up.url is not None:

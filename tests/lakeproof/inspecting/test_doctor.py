@@ -11,8 +11,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -35,12 +33,12 @@ from lakeproof.inspecting.findings import Finding, Result
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from lakeproof.serving.listening import listen
-from lakeproof.serving.socket_folder import RUN, write_url
+from lakeproof.serving.socket_folder import write_url
 from lakeproof.serving.system_log import record_in_system_log
 from lakeproof.signing import make_signer
 from lakeproof.tenants import found_tenant
 from ledger.signing.key_directory import create_key_directory
-from testkit.lakeproof.examined_home import make_home
+from testkit.lakeproof.examined_home import make_home, process_called_lakeproof
 from testkit.servers.loopback import serve
 from testkit.servers.upstream import Upstream, app_of
 
@@ -287,21 +285,6 @@ def test_logs_that_are_not_confirmed_are_named(variables: dict[str, str]) -> Non
         found = finding("confirmed", variables)
     assert "1 of 1 logs take no entries" in bad(found)
     assert "the signer" in found.advice
-
-
-@contextmanager
-def process_called_lakeproof(home: Path) -> Iterator[Path]:
-    """Start a process that looks like a `lakeproof up` of this home; yield its folder."""
-    program = "import sys, time; print(flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", program, "lakeproof"], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()  # until then the system may not show yet what it is called
-            folder = home / RUN / str(process.pid)
-            folder.mkdir(mode=0o700, parents=True)
-            yield folder
-        finally:
-            process.kill()
 
 
 # What it needs of others

@@ -34,7 +34,7 @@ from lakeproof.services import Services
 from lakeproof.serving.socket_folder import RUN, read_url, socket_folder, write_url
 from lakeproof.settings import Settings, load_settings
 from lakeproof.tenants import found_tenant
-from testkit.lakeproof.examined_home import make_home
+from testkit.lakeproof.examined_home import make_home, process_called_lakeproof
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
@@ -172,6 +172,17 @@ def test_what_a_killed_process_has_left_is_no_process_and_neither_is_a_strangers
         (tmp_path / RUN / str(stranger.pid)).mkdir()
         assert find_ups(tmp_path) == []
         stranger.kill()
+
+
+def test_the_one_process_of_the_demo_has_all_duties_and_a_supervisor_alone_has_none(settings: Settings) -> None:
+    with process_called_lakeproof(settings.home):
+        status = look(settings)
+    assert [process.name for up in status.ups for process in up.processes] == ["supervisor"]
+    assert any("no process has the duty gateway, projections, reconciler" in each for each in status.problems)
+    with process_called_lakeproof(settings.home, "demo"):
+        status = look(settings)
+    assert [process.name for up in status.ups for process in up.processes] == ["demo"]
+    assert status.problems == []
 
 
 @contextmanager
