@@ -20,7 +20,8 @@ from gateway.catalogs.upstream import open_client
 from gateway.catalogs.upstreams import Upstreams
 from gateway.control.aggregates import Catalog
 from gateway.errors import GatewayError, UpstreamCredentialsError, UpstreamNotAllowedError
-from gateway.http.operations import OPERATIONS
+from gateway.http.operations import endpoints as offered_by
+from gateway.http.operations import endpoints_of
 from lakeproof.installation import Installation
 
 NAMESPACES_ASKED: Final = 1
@@ -31,8 +32,8 @@ class UpstreamFound:
     """
     What one alias leads to. `trouble` says why it cannot be used, and `advice` what to do; both are empty if it can.
 
-    `endpoints` are those that the upstream says it has, None if it does not say; `missing` those of them that the
-    gateway forwards to and that are not there.
+    `endpoints` are those that the upstream says it has, None if it does not say; `missing` those that it lacks, so that
+    engines are refused there.
     """
 
     alias: str
@@ -59,7 +60,8 @@ async def check_upstream(installation: Installation, tenant: UUID, catalog: Cata
             return _refused(catalog, error, answers=False)
         said = configuration.endpoints
         endpoints = None if said is None else sorted(said)
-        missing = [] if said is None else [each for each in _forwarded() if each not in said]
+        had = endpoints_of(REST, said)
+        missing = [] if said is None else [each for each in offered_by(REST) if each not in had]
         try:
             await rest.list_namespaces((), page_token=None, page_size=NAMESPACES_ASKED)
         except GatewayError as error:
@@ -73,11 +75,6 @@ async def check_upstream(installation: Installation, tenant: UUID, catalog: Cata
                 advice=refused.advice,
             )
     return UpstreamFound(alias=catalog.id, answers=True, endpoints=endpoints, missing=missing)
-
-
-def _forwarded() -> list[str]:
-    """Return the endpoints that the gateway offers for foreign catalogs, as `/v1/config` lists them."""
-    return [each.endpoint for each in OPERATIONS if REST in each.kinds and each.path != "/v1/config"]
 
 
 def _refused(catalog: Catalog, error: GatewayError, *, answers: bool) -> UpstreamFound:

@@ -351,7 +351,7 @@ async def test_endpoints_that_an_upstream_lacks_are_named(services: Services) ->
 
     async with foreign(services, app) as variables:
         found = await in_thread("upstreams", variables)
-        assert "it does not have POST /v1/{prefix}/namespaces" in bad(found, Result.WARNING)
+        assert "it does not have DELETE /v1/{prefix}/namespaces/{namespace}," in bad(found, Result.WARNING)
         assert "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}" not in found.found
 
 
