@@ -136,6 +136,7 @@ class Mutation:
             kind=self.target.kind,
             operation=self.operation.value,
             actions=actions,
+            purge=self.purge,
             updates=self.updates,
             requirements=self.requirements,
         )

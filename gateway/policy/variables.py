@@ -35,7 +35,8 @@ class CommitView:
     A catalog mutation as policies see it.
 
     `catalog` is the alias; `kind` is "table", "view" or "namespace"; `operation` is what is done to it ("table.create",
-    "table.commit", "namespace.drop", …); `updates` and `requirements` are those of the request, unchanged.
+    "table.commit", "namespace.drop", …); `purge` tells that the files of a dropped table are to be deleted, too;
+    `updates` and `requirements` are those of the request, unchanged.
     """
 
     catalog: str
@@ -44,6 +45,7 @@ class CommitView:
     kind: str
     operation: str
     actions: Sequence[str] = ()
+    purge: bool = False
     updates: Sequence[Mapping[str, Any]] = ()
     requirements: Sequence[Mapping[str, Any]] = ()
 
@@ -114,6 +116,7 @@ def _commit(commit: CommitView) -> dict[str, Json]:
         "kind": commit.kind,
         "operation": commit.operation,
         "actions": list(commit.actions),
+        "purge": commit.purge,
         "updates": list(commit.updates),
         "requirements": list(commit.requirements),
         "snapshots": snapshots,

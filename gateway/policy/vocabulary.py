@@ -43,6 +43,7 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
             "kind": None,
             "operation": None,
             "actions": None,
+            "purge": None,
             "updates": None,
             "requirements": None,
             "snapshots": None,

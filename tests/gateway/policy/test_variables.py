@@ -331,6 +331,7 @@ def test_a_commit_shows_its_updates_and_the_snapshots_they_add() -> None:
         "kind": "table",
         "operation": "table.commit",
         "actions": ["META_ADD_SNAPSHOT"],
+        "purge": False,
         "updates": [
             {
                 "action": "add-snapshot",
