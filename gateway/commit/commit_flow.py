@@ -175,7 +175,7 @@ async def read_request(request: Request, gateway: Gateway, done: Done) -> ReadRe
         size_bytes_max=min(request.body_size_bytes_max, gateway.intake.body_size_bytes_max),
     )
     key = await gateway.intake.request_keys.key(principal.log_id)
-    keyed_hash = request_hash(key, method=request.method, path=request.path, body=body)
+    keyed_hash = request_hash(key, method=request.method, path=request.asks_for, body=body)
     done(MutationStage.BODY)
     return ReadRequest(arrived=arrived, arrived_s=arrived_s, state=state, path=path, body=body, request_hash=keyed_hash)
 

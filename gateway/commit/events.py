@@ -24,6 +24,7 @@ from gateway.catalogs.replies import ForwardOutcome
 from gateway.catalogs.table_places import PLACES, format_places
 from gateway.commit.judgement import Judgement
 from gateway.commit.open_decisions import FORWARD, Forwarding
+from gateway.commit.requests import PURGE_QUERY
 from gateway.identity import Principal
 from gateway.metadata import added_snapshot_ids, uuid_of
 from gateway.metadata.files import Written
@@ -205,7 +206,7 @@ def inputs(requested: Requested, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX)
         "body_size_bytes": len(requested.body),
         "client": requested.client,
         "method": requested.method,
-        "path": f"{requested.path}?purgeRequested=true" if requested.mutation.purge else requested.path,
+        "path": f"{requested.path}{PURGE_QUERY}" if requested.mutation.purge else requested.path,
     }
     if len(requested.body) <= size_bytes_max:
         body = requested.body.decode("utf-8", "replace")

@@ -20,6 +20,7 @@ CONTENT_LENGTH_DIGITS_MAX: Final = 18
 COMMIT_BODY_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 NAMESPACE_BODY_SIZE_BYTES_MAX: Final = 512 * 1024
 """The record keeps a namespace's properties completely: its row is replayed from there."""
+PURGE_QUERY: Final = "?purgeRequested=true"
 _WITH_METADATA: Final = frozenset(
     {Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.VIEW_CREATE, Operation.VIEW_REPLACE}
 )
@@ -54,6 +55,12 @@ class Request:
         if self.operation in _WITH_METADATA:
             return COMMIT_BODY_SIZE_BYTES_MAX
         return NAMESPACE_BODY_SIZE_BYTES_MAX
+
+    @property
+    def asks_for(self) -> str:
+        """Return the path with what else says what is to be done: whether a table is dropped with its files."""
+        purges = self.purge and self.operation is Operation.TABLE_DROP
+        return f"{self.path}{PURGE_QUERY}" if purges else self.path
 
     def target(self) -> Target:
         """

@@ -27,6 +27,7 @@ import orjson
 from psycopg.sql import SQL, Identifier
 
 from gateway.commit.request_hash import request_hash
+from gateway.commit.requests import PURGE_QUERY
 from gateway.confusables import SKELETONS_VERSION, skeleton_columns
 from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.deep_verification.guarded_rows import (
@@ -335,8 +336,10 @@ class _Pass:
             body = known.get("body")
             if body is None or hashlib.sha256(body.encode()).hexdigest() != known["body_sha256"]:
                 continue  # erased, too large to be kept, or not text
-            hashed = request_hash(keys[0], method=known["method"], path=known["path"], body=body.encode())
-            if hashed != entry.data.get("request"):
+            # Older hashes of a drop with a purge are of the path alone.
+            paths = {known["path"], known["path"].removesuffix(PURGE_QUERY)}
+            hashed = {request_hash(keys[0], method=known["method"], path=path, body=body.encode()) for path in paths}
+            if entry.data.get("request") not in hashed:
                 expected = f"the key that the request of entry {entry.index} was hashed with"
                 raise BrokenError(Fault.DERIVED, where=where, expected=expected, found="another")
             return "the key for request hashes"
