@@ -2,9 +2,10 @@
 """
 Rebuilds the gateway's guarded rows from the log: derives from entries and payload parts which guards a group ran.
 
-The rows are pointers of tables and views, namespaces, places of catalogs, open decisions and API keys. An accepted
-outcome in the group of its decision belongs to the built-in catalog. A decision with a part `forward` was opened; an
-outcome in a group of its own closed it, unless it is unknown. The part `places` says where a table or view is.
+The rows are pointers of tables and views, namespaces, places of catalogs, open decisions, purges and API keys. An
+accepted outcome in the group of its decision belongs to the built-in catalog. A decision with a part `forward` was
+opened; an outcome in a group of its own closed it, unless it is unknown. The part `places` says where a table or view
+is.
 
 The log does not contain the hash of a key. If the row of a key was lost, its secret can no longer be checked: the row
 is rebuilt with the hash of a random secret that is thrown away, so the key grants no access and can still be revoked.
@@ -22,6 +23,7 @@ from gateway.admin.edits import PRINCIPAL
 from gateway.catalogs.catalog_places import GRANTED, LOCATION, replayed_claim, replayed_release
 from gateway.catalogs.table_places import PLACES, expected_places, parse_places, place_digests
 from gateway.commit.open_decisions import FORWARD, close_guard, doubt_guard
+from gateway.commit.purges import close_purge_guard, open_purge_guard
 from gateway.confusables import skeleton_columns
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_rows import revoke_guard
@@ -44,6 +46,8 @@ from ledger.format.events import (
     MetricsReported,
     PlaceGranted,
     PlaceReleased,
+    PurgeCompleted,
+    PurgeRequested,
     from_data,
 )
 from ledger.format.guards import EntryWithParts, Guard, GuardCall
@@ -87,6 +91,11 @@ def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[EntryWi
                         yield (doubt_guard if unknown else close_guard)(UUID(settled.decision), entry.key)
                     elif settled.outcome is CommitOutcome.ACCEPTED:
                         yield from _changed(*decisions[entry.key], settled)
+                case PurgeRequested.TYPE:
+                    yield open_purge_guard(entry.group_id, entry.key, from_data(PurgeRequested, entry.data))
+                case PurgeCompleted.TYPE:
+                    completed = from_data(PurgeCompleted, entry.data)
+                    yield close_purge_guard(UUID(completed.purge), entry.key)
                 case _:
                     yield from _edited(entry, lost)
 

@@ -66,6 +66,8 @@ SEGMENT_SIZE_BYTES_MAX: Final = 255
 """The longest name of a file or folder on the usual file systems."""
 REMEMBERED_MAX: Final = 1_024
 """Locations that are not parsed again, about 1 MB at most."""
+PURGED_PLACES_BYTES_MAX: Final = 16_384
+"""The places of a table that is purged, in one entry with its names and the location of its metadata."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
@@ -339,15 +341,12 @@ class BuiltinCatalog:
         Raises:
             BadRequestError: if a place is in none of its folders, or a file that the commit names is not the table's.
             LookAlikeNameError, PlaceTakenError, UnavailableError: as `Catalog.check`.
-            UnsupportedOperationError: if it would delete a table's files.
+            UnsupportedOperationError: if a table is to be purged whose places are too many for an entry.
         """
         if change.metadata is not None:
             self._check_paths(mutation, loaded, change.metadata)
         if mutation.purge:
-            path = mutation.target.path
-            raise UnsupportedOperationError(
-                f"table {path}: purge is not offered, data files are not deleted here; drop without purge"
-            )
+            _check_purge(mutation.target, loaded)
         new = mutation.target if mutation.creates else mutation.destination
         if new is not None and not self._allows_look_alikes and not _is_alike(mutation.target, new):
             await self._check_name(new)
@@ -376,10 +375,15 @@ class BuiltinCatalog:
         parameters = {**_names(self._alias, target), **place_digests(added)}
         async with self._database.as_role(self._reader) as connection:
             row = await (await connection.execute(_QUERIES["place_taken"], parameters)).fetchone()
+        shown = f"{', '.join(place.format() for place in added)!r:.300}"
         if row is not None and row[0]:
             raise PlaceTakenError(
-                f"expected places of its own, found one that overlaps another table's or view's: "
-                f"{', '.join(place.format() for place in added)!r:.300}"
+                f"expected places of its own, found one that overlaps another table's or view's: {shown}"
+            )
+        if row is not None and row[1]:
+            raise PlaceTakenError(
+                "expected places of its own, found one where the files of a dropped table are being deleted: "
+                f"{shown}; try again when that is done (lakeproof catalogs purges), or take another location"
             )
 
     def recorded_places(self, mutation: Mutation, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
@@ -530,6 +534,16 @@ def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
     """The places that the table did not have before."""
     after, before = table_places(change.metadata), table_places(loaded.metadata)
     return [] if after == before else added_places(after, before)
+
+
+def _check_purge(target: Target, loaded: Loaded) -> None:
+    """The entry that asks for a purge names all places of the table."""
+    size_bytes = sum(len(place.format().encode()) + 3 for place in table_places(loaded.metadata))
+    if size_bytes > PURGED_PLACES_BYTES_MAX:
+        raise UnsupportedOperationError(
+            f"table {target.path}: expected places of at most {PURGED_PLACES_BYTES_MAX} bytes, found {size_bytes}: "
+            "remove properties that name folders, or drop without purge"
+        )
 
 
 def _is_alike(old: Target, new: Target) -> bool:

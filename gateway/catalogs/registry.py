@@ -104,13 +104,17 @@ class CatalogRegistry:
                 hop = format_hop(installation=self.installation, tenant_hex=tenant.hex, alias=alias)
                 return RestCatalog(upstream=upstream, onward=(onward or Onward()).through(hop))
 
+    def folder(self, tenant: UUID, alias: str) -> str:
+        """Return the folder (URI) of a built-in catalog in the warehouse."""
+        # From the tenant and the alias alone, not from options: two tenants never share a folder.
+        return f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}"
+
     def _builtin(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> BuiltinCatalog:
         return BuiltinCatalog(
             alias=alias,
             tenant=tenant,
             reader=self.roles.tenant(tenant),
-            # From the tenant and the alias alone, not from options: two tenants never share a folder.
-            warehouse=f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}",
+            warehouse=self.folder(tenant, alias),
             location=options.get(LOCATION),
             database=self.database,
             fresh=self.fresh,

@@ -18,6 +18,7 @@ from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import decided, settled
 from gateway.commit.metrics import MutationStage
+from gateway.commit.purges import open_purge_guard, purge_event, purge_of
 from gateway.commit.target_queues import Turn
 from gateway.errors import UnavailableError
 from gateway.log_errors import append_errors
@@ -123,7 +124,7 @@ async def _write_all(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> No
 def _group(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> Group:
     """
     Return the group that makes some changes, all or none: a decision and an outcome for each, of a rename for each of
-    its ends. On the last attempt it records that they conflict, if others were first.
+    its ends, and what is to be purged. On the last attempt it records that they conflict, if others were first.
     """
     first = prepared[0][0]
     group_id, at = first.ids.next(), first.gateway.clock()
@@ -158,14 +159,24 @@ def _group(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> Group:
             for part, written, end in ends
         ]
 
+    purges = [
+        (part.requested, purge) for part, _ in prepared if (purge := purge_of(part.requested, part.loaded)) is not None
+    ]
     return Group(
         id=group_id,
-        then=(*decisions, *outcomes(CommitOutcome.ACCEPTED)),
+        then=(
+            *decisions,
+            *outcomes(CommitOutcome.ACCEPTED),
+            *(purge_event(purge, key=of.mutation.target.key, actor=of.principal.actor, at=at) for of, purge in purges),
+        ),
         otherwise=(*decisions, *outcomes(CommitOutcome.CONFLICTED)) if first.is_last else (),
-        guard=tuple(
-            guard
-            for part, written in prepared
-            for guard in catalog.guards(part.mutation, part.loaded, part.change, written)
+        guard=(
+            *(
+                guard
+                for part, written in prepared
+                for guard in catalog.guards(part.mutation, part.loaded, part.change, written)
+            ),
+            *(open_purge_guard(group_id, of.mutation.target.key, purge) for of, purge in purges),
         ),
         as_of=first.judgement.as_of,
     )

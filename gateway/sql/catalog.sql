@@ -25,11 +25,14 @@ SELECT EXISTS (SELECT FROM gateway.tables WHERE alias = %(alias)s AND looks && %
     OR EXISTS (SELECT FROM gateway.namespaces WHERE alias = %(alias)s AND looks && %(looks)s::bytea[])
 
 -- name: place_taken
--- Whether another table is in these places, holds one of them, or lies in one.
+-- Whether another table is in these places, holds one of them, or lies in one; or a table whose files are being deleted.
 SELECT EXISTS (
     SELECT FROM gateway.tables
     WHERE (places && %(folders)s::bytea[] OR folders && %(places)s::bytea[])
       AND (alias, namespace, name) <> (%(alias)s, %(namespace)s::text[], %(name)s)
+), EXISTS (
+    SELECT FROM gateway.purges
+    WHERE places && %(folders)s::bytea[] OR folders && %(places)s::bytea[]
 )
 
 -- name: list_tables

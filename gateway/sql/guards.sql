@@ -66,7 +66,8 @@ SELECT WHERE NOT EXISTS (
 )
 
 -- name: table_place
--- Holds if no other table of the tenant is in the places that are added, holds one of them, or lies in one.
+-- Holds if no other table of the tenant is in the places that are added, holds one of them, or lies in one; nor a
+-- table that was dropped and whose files are being deleted, whatever its name was.
 UPDATE gateway.tables
 SET places = %(places)s::bytea[], folders = %(folders)s::bytea[], places_told = true
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
@@ -75,6 +76,11 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
     WHERE t.log_id = %(log_id)s
       AND (t.places && %(added_folders)s::bytea[] OR t.folders && %(added_places)s::bytea[])
       AND (t.alias, t.namespace, t.name) <> (%(alias)s, %(namespace)s::text[], %(name)s)
+  )
+  AND NOT EXISTS (
+    SELECT FROM gateway.purges AS p
+    WHERE p.log_id = %(log_id)s
+      AND (p.places && %(added_folders)s::bytea[] OR p.folders && %(added_places)s::bytea[])
   )
 
 -- name: place_lock
@@ -122,3 +128,18 @@ DELETE FROM gateway.open_decisions WHERE log_id = %(log_id)s AND decision = %(de
 -- Holds if the decision is still open: it stays so, and is marked as one whose outcome could not be found out.
 UPDATE gateway.open_decisions SET is_unknown = true
 WHERE log_id = %(log_id)s AND decision = %(decision)s AND key = %(key)s
+
+-- name: purge_open
+-- Holds always: the group of a drop is appended once. Used after table_drop, so the places were the table's until then.
+INSERT INTO gateway.purges (
+    log_id, purge, key, alias, namespace, name, metadata_location, metadata_sha256, places, folders
+)
+VALUES (
+    %(log_id)s, %(purge)s, %(key)s, %(alias)s, %(namespace)s::text[], %(name)s, %(metadata_location)s,
+    %(metadata_sha256)s, %(places)s::bytea[], %(folders)s::bytea[]
+)
+ON CONFLICT DO NOTHING
+
+-- name: purge_close
+-- Holds if the purge is still open: it is completed once.
+DELETE FROM gateway.purges WHERE log_id = %(log_id)s AND purge = %(purge)s AND key = %(key)s

@@ -16,6 +16,7 @@ from gateway.admin.application import OPERATOR
 from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
 from gateway.errors import BadRequestError, NotFoundError
+from gateway.purging.listing import Purge, read_purges
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
@@ -87,6 +88,7 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
 
     _add_looking(app, open_services)
     _add_places_and_secrets(app, open_services)
+    _add_purges(app, open_services)
     return app
 
 
@@ -202,6 +204,18 @@ def _show_found(found: UpstreamFound) -> None:
         console.say(f"    {console.one_line(endpoint)}")
     for endpoint in found.missing:
         console.say(f"it does not have {endpoint}: engines are refused there")
+
+
+def _add_purges(app: typer.Typer, open_services: OpenServices) -> None:
+    @app.command()
+    def purges(*, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Show the tables that were dropped with their files: what is deleted already, and what the rest waits for."""
+
+        async def work(services: Services) -> Sequence[Purge]:
+            return await read_purges(services.gateway, await find_tenant_log(services, tenant))
+
+        rows = [purge.row() for purge in run_with_services(open_services, work)]
+        console.show_rows(("table", "state", "deleted", "kept", "missing", "problem"), rows, as_json=as_json)
 
 
 def _options(given: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,8 @@ Compares everything that is derived from a log with the log: `lakeproof ledger v
 The checks, each with how much it compared; the first that fails names the table and the key:
 
 1. guarded rows: control entries, recorded events of applications, API keys, namespaces, tables, storage places, open
-   decisions, marks of scans, erased persons: the rows that follow from the log, and no others (`guarded_rows.py`);
+   decisions, open purges, marks of scans, erased persons: the rows that follow from the log, and no others
+   (`guarded_rows.py`);
 2. metadata files: each table's is the file whose SHA-256 was settled;
 3. the tenant's key for request hashes is the one that the newest recorded requests were hashed with;
 4. no position of a handler, a read model or detection lies behind the end of the log;
@@ -33,6 +34,7 @@ from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.deep_verification.guarded_rows import (
     INPUTS,
     OPENED,
+    PURGED,
     DecodedEntry,
     GuardedRows,
     Key,
@@ -59,6 +61,8 @@ from ledger.format.events import (
     PlaceGranted,
     PlaceReleased,
     ProjectionAttested,
+    PurgeCompleted,
+    PurgeRequested,
     ScanCompleted,
     ScanFailed,
     TenantCreated,
@@ -86,6 +90,8 @@ _TYPES: Final = [
         PlaceGranted,
         PlaceReleased,
         ProjectionAttested,
+        PurgeCompleted,
+        PurgeRequested,
         ScanCompleted,
         ScanFailed,
     )
@@ -224,6 +230,9 @@ class _Pass:
             (decision, key): dict(zip((*OPENED, "is_unknown"), (key, *row), strict=True))
             for decision, key, *row in await self._rows("open_decisions")
         }
+        purges: Table = {
+            (purge, key): dict(zip(PURGED, row, strict=True)) for purge, key, *row in await self._rows("purges")
+        }
         marks: Table = {tuple(key): {"scans": scans} for *key, scans in await self._rows("marks")}
         scanned: Table = {key: {"scans": scans} for key, scans in expected_rows.marks.items()}
         _compare("ledger.aggregates", expected_rows.aggregates, aggregates)
@@ -233,6 +242,7 @@ class _Pass:
         _compare("gateway.api_keys", expected_rows.api_keys, keys)
         await self._check_catalog()
         _compare("gateway.open_decisions", expected_rows.open_decisions, opened)
+        _compare("gateway.purges", expected_rows.purges, purges)
         _compare("detection.marks", scanned, marks)
         counted = {
             "aggregates": aggregates,
@@ -243,6 +253,7 @@ class _Pass:
             "tables": expected_rows.tables,
             "places of catalogs": expected_rows.catalog_places,
             "open decisions": opened,
+            "open purges": purges,
             "marks of scans": marks,
         }
         return ", ".join(f"{len(table):,} {name}" for name, table in counted.items()) + ": as the log says"

@@ -38,6 +38,8 @@ OPENED: Final = (
     "requirements", "result",
 )  # fmt: skip
 """The columns of an open decision."""
+PURGED: Final = ("alias", "namespace", "name", "metadata_location", "metadata_sha256", "places", "folders")
+"""The columns of an open purge that are not its key."""
 _FORWARDED: Final = ("owner", "deadline", "requirements", "result")
 """Those that come from the payload part `forward`."""
 _NAMESPACES: Final = frozenset({Operation.NAMESPACE_CREATE, Operation.NAMESPACE_UPDATE})
@@ -110,6 +112,7 @@ class GuardedRows:
         self.tables: Table = {}
         self.catalog_places: Table = {}
         self.open_decisions: Table = {}
+        self.purges: Table = {}
         self.marks: Counter[Key] = Counter()
         self.conflicts: list[str] = []
         self._guards = (core_guards, gateway_guards(os.urandom), scan_guards)
@@ -237,6 +240,14 @@ def _decision_doubt(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
     rows.open_decisions[parameters["decision"], parameters["key"]]["is_unknown"] = True
 
 
+def _purge_open(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    rows.purges[parameters["purge"], parameters["key"]] = {name: parameters[name] for name in PURGED}
+
+
+def _purge_close(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    del rows.purges[parameters["purge"], parameters["key"]]
+
+
 def _scan_requested(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
     rows.marks[parameters["table_uuid"], parameters["snapshot"], parameters["ruleset"]] += 1
 
@@ -262,6 +273,8 @@ _APPLY: Final[Mapping[str, Callable[[GuardedRows, Row, set[str]], None]]] = {
     "decision.open": _decision_open,
     "decision.close": _decision_close,
     "decision.doubt": _decision_doubt,
+    "purge.open": _purge_open,
+    "purge.close": _purge_close,
     "scan.requested": _scan_requested,
 }
 """What each guard does to the rows."""

@@ -21,6 +21,7 @@ from lakeproof.serving.duties.detection import detect
 from lakeproof.serving.duties.duty import Duty, run_duties, watched
 from lakeproof.serving.duties.gateway import answer_requests
 from lakeproof.serving.duties.projections import project
+from lakeproof.serving.duties.purges import purge
 from lakeproof.serving.duties.reconciler import reconcile
 from lakeproof.serving.duties.signer import sign
 from lakeproof.serving.duties.streams import stream
@@ -56,7 +57,8 @@ async def serving(
     with closing(listen(settings.host, settings.port)) as listener:
         warn_without_tls(listener, settings.host, say)
         url = url_of(listener)
-        others: list[Duty] = [partial(answer_requests, listener=listener, measures=measures), project, reconcile]
+        answer = partial(answer_requests, listener=listener, measures=measures)
+        others: list[Duty] = [answer, project, reconcile, purge]
         if settings.streams:
             others.append(partial(stream, gateway=url))
         if settings.detect:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The metrics of /metrics that come from the database: read models, streams, open decisions, anchoring, detection.
+The metrics of /metrics that come from the database: read models, streams, open decisions, purges, anchoring,
+detection.
 
 If the published size of the system log stays behind the signed one, witnesses do not answer: alert on that.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 
+from gateway.purging.metrics import read_purge_metrics
 from gateway.reconcile.metrics import read_open_decision_metrics
 from lakeproof.anchor_settings import load_policy
 from lakeproof.projecting import metrics_text
@@ -33,11 +35,12 @@ async def read_metrics(services: Services) -> str:
     streamed = await streams_metrics_text(database, roles.auditor, services)
     async with database.as_role(roles.gateway) as connection:
         undecided = format_metrics(await read_open_decision_metrics(connection, now=now()))
+        purging = format_metrics(await read_purge_metrics(connection))
     anchored = format_metrics(await measure_anchoring(services, now=now()))
     # Detection works on blocking connections of its own; its role may read the counts.
     dsn = services.installation.as_role(roles.detector)
     detected = format_metrics(status_metrics(await asyncio.to_thread(read_status, dsn)))
-    return projected + streamed + undecided + anchored + detected
+    return projected + streamed + undecided + purging + anchored + detected
 
 
 async def measure_anchoring(services: Services, *, now: datetime) -> list[Metric]:

@@ -6,7 +6,7 @@ The processes of `lakeproof up`, and which duties each has.
     gateway-N      answers requests; all of them accept from one socket
     projections    applies what the logs get to the read models
     streams        S3 events, the poller, alerts, the outbox
-    reconciler     settles open decisions, and keeps Spark's process running
+    reconciler     settles open decisions, deletes files of purged tables, and keeps Spark's process running
 
 The signer is the first stage, since the logs accept nothing before it has confirmed them. The modules of a process are
 imported shortly before the first process that needs them is forked (`supervisor.py`).
@@ -120,9 +120,10 @@ class Processes:
 
     def _reconciler(self) -> Work:
         from lakeproof.serving.duties.detection import detect
+        from lakeproof.serving.duties.purges import purge
         from lakeproof.serving.duties.reconciler import reconcile
 
-        duties = [reconcile, detect] if self.installation.settings.detect else [reconcile]
+        duties = [reconcile, purge, *([detect] if self.installation.settings.detect else [])]
         return self._work("reconciler", duties)
 
     def _work(self, name: str, duties: Sequence[Duty], *, niceness: int = 0) -> Work:

@@ -54,6 +54,11 @@ SELECT decision, key, operation, alias, namespace, name, base, table_uuid, snaps
        result, is_unknown
 FROM gateway.open_decisions WHERE log_id = %(log_id)s
 
+-- name: purges
+-- Tables of the built-in catalogs that were dropped, and whose files are being deleted.
+SELECT purge, key, alias, namespace, name, metadata_location, metadata_sha256, places, folders
+FROM gateway.purges WHERE log_id = %(log_id)s
+
 -- name: marks
 -- Which snapshots were scanned, and how often.
 SELECT table_uuid, snapshot, ruleset, scans FROM detection.marks WHERE log_id = %(log_id)s

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from gateway.admin.application import OPERATOR
+from gateway.purging.purger import Purger
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Group
 from spark_detect.marks import scan_guard
@@ -54,6 +55,11 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}
     assert (await http.post(ORDERS, json=properties([requirement], n="9"))).status_code == 409
     (await http.delete(f"{TABLES}/dropped")).raise_for_status()
+    for name in ("purged", "purging"):
+        (await http.post(TABLES, json={**CREATE, "name": name})).raise_for_status()
+        (await http.delete(f"{TABLES}/{name}?purgeRequested=true")).raise_for_status()
+        if name == "purged":
+            assert len(await Purger(gateway.services.gateway, storage={}).purge_due()) == 1
     await admin.change_policy(log_id, OPERATOR, policy_id="p", expression="1 == 1", message="never")
     await admin.create_catalog(log_id, OPERATOR, alias="second", kind="builtin", options={})
     await hold_places(gateway)

@@ -40,6 +40,7 @@ GUARDED: Final[dict[str, tuple[str, ...]]] = {
     "gateway.tables": (),
     "gateway.catalog_places": (),
     "gateway.open_decisions": (),
+    "gateway.purges": (),
     "detection.marks": (),
 }
 """The guarded tables, with the columns that the log tells if it does not tell all: the hash of a key is not in it."""

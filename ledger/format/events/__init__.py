@@ -85,6 +85,7 @@ from ledger.format.events.operations import (
     SignerRetired,
     SignerRotated,
 )
+from ledger.format.events.purges import PurgeCompleted, PurgeRequested
 from ledger.format.events.reports import MetricsReported, ReportKind
 from ledger.format.events.triggers import (
     CommitObserved,
@@ -100,6 +101,8 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         CommitDecided,
         CommitSettled,
         CommitObserved,
+        PurgeRequested,
+        PurgeCompleted,
         AccessRefused,
         CallerRefused,
         LineageReceived,
@@ -196,6 +199,8 @@ __all__ = [
     "PolicyCreated",
     "PolicyRetired",
     "ProjectionAttested",
+    "PurgeCompleted",
+    "PurgeRequested",
     "Reason",
     "ReportKind",
     "ScanCompleted",

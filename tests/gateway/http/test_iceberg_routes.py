@@ -13,7 +13,18 @@ import pytest
 from gateway.http.operations import OPERATIONS
 from gateway.identifiers import Target
 from testkit.gateway.log_contents import check_agreement, read_stored
-from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
+from testkit.gateway.sales import (
+    CREATE,
+    NAMESPACES,
+    ORDERS,
+    ORDERS_KEY,
+    SALES,
+    SCHEMA,
+    TABLES,
+    error_of,
+    new_key,
+    properties,
+)
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -142,11 +153,33 @@ async def test_errors_to_head_have_no_body(sales: Gateway) -> None:
     assert (answer.status_code, answer.content, answer.headers["www-authenticate"]) == (401, b"", "Bearer")
 
 
-async def test_purging_is_not_offered(sales: Gateway) -> None:
-    answer = await sales.http.delete(f"{ORDERS}?purgeRequested=True")
+@pytest.mark.parametrize(("asked", "purges"), [("True", True), ("true", True), ("False", False), ("yes", False)])
+async def test_a_purge_is_recorded_with_the_drop_that_asks_for_it(sales: Gateway, asked: str, *, purges: bool) -> None:
+    assert (await sales.http.delete(f"{ORDERS}?purgeRequested={asked}")).status_code == 204
+    stored = await read_stored(sales.services, sales.acme.log_id, key=ORDERS_KEY)
+    assert [one.entry.type for one in stored[2:]] == [
+        "commit.decided",
+        "commit.settled",
+        *(["purge.requested"] if purges else []),
+    ]
+    assert len({one.entry.group_id for one in stored[2:]}) == 1
+
+
+async def test_a_table_with_too_many_places_for_an_entry_is_not_purged(sales: Gateway) -> None:
+    folder = (await sales.http.get(ORDERS)).json()["metadata"]["location"] + "-"
+    folders = {f"{number}.path": f"{folder}{number}/{'x' * 200}/{'y' * 200}" for number in range(40)}
+    assert (await sales.http.post(ORDERS, json=properties(**folders))).status_code == 200
+    answer = await sales.http.delete(f"{ORDERS}?purgeRequested=true")
     assert (answer.status_code, error_of(answer)["type"]) == (406, "UnsupportedOperationException")
-    assert (await sales.http.head(ORDERS)).status_code == 204
-    assert (await sales.http.delete(f"{ORDERS}?purgeRequested=False")).status_code == 204
+    assert "drop without purge" in error_of(answer)["message"]
+    assert (await sales.http.delete(ORDERS)).status_code == 204
+
+
+async def test_under_one_key_a_drop_and_a_drop_with_a_purge_are_two_requests(sales: Gateway) -> None:
+    key = new_key()
+    for _ in range(2):
+        assert (await sales.http.delete(f"{ORDERS}?purgeRequested=true", headers=key)).status_code == 204
+    assert (await sales.http.delete(ORDERS, headers=key)).status_code == 422
 
 
 async def test_a_table_is_loaded_as_it_was_committed(sales: Gateway) -> None:

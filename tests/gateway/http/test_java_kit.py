@@ -23,7 +23,6 @@ from testkit.servers.iceberg_kit import TABLES, VIEWS, run_kit
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PURGE: Final = "the test drops a table with its files, and the gateway deletes no file of a table"
 KEPT: Final = "the test deletes a metadata file behind the server's back, and the table is answered from what was read"
 SPELLED: Final = "the test spells a folder file:/…, and the gateway spells metadata files like the catalog's location"
 FOLDER: Final = Path("/tmp")  # noqa: S108 - where the tests of tables want some of theirs, whatever they are told
@@ -31,15 +30,12 @@ NAMESPACES: Final = ("newdb", "ns")
 """Folders that they make there."""
 
 OF_TABLES: Final = {
-    "dropAfterRenameDoesntCorruptTable()": PURGE,
-    "testDropTableWithPurge()": PURGE,
     "testLoadTableWithMissingMetadataFile(Path)": KEPT,
 }
 OF_VIEWS: Final = {
     "createViewWithCustomMetadataLocation()": SPELLED,
 }
 SAID: Final = {
-    PURGE: "purge is not offered",
     KEPT: "Expecting code to raise a throwable",
     SPELLED: "Expecting actual",
 }

@@ -189,8 +189,9 @@ async def test_tables_are_what_an_engine_expects(served: Served) -> None:
             catalog.load_table(("sales", "no"))
         with pytest.raises(NoSuchNamespaceError):
             catalog.create_table(("no", "orders"), SCHEMA)
-        with pytest.raises(RESTError, match="purge is not offered"):
-            catalog.purge_table(ORDERS)
+        catalog.create_table(("sales", "purged"), SCHEMA)
+        catalog.purge_table(("sales", "purged"))
+        assert catalog.list_tables("sales") == [ORDERS]
         with pytest.raises(BadRequestError, match="expected a plain location below"):
             catalog.create_table(("sales", "elsewhere"), SCHEMA, location="file:///elsewhere")
         for name in ("ünï cödé", "a.b", "a/b", "%2F", 'say "x"'):

@@ -57,6 +57,8 @@ MEMBERS = {
         "identifier metadata_location rows rows_sampled ruleset snapshot table_uuid unread"
     ),
     ("table.identified", 1): "identifier metadata_location source table_uuid",
+    ("purge.requested", 1): "identifier metadata_location metadata_sha256 places table_uuid",
+    ("purge.completed", 1): "bytes_deleted deleted fault identifier kept missing purge table_uuid",
     ("metrics.reported", 1): "identifier kind operation snapshot",
     ("scan.failed", 1): "fault file identifier metadata_location ruleset snapshot table_uuid",
     ("detection.found", 1): "column confidence_percent field_id kind matches ruleset snapshot table_uuid values",

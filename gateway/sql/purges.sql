@@ -1,0 +1,82 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- name: claim_due
+-- Hold purges that are due and that no other process holds.
+INSERT INTO gateway.purge_attempts AS a (log_id, purge, holder, held_until)
+SELECT p.log_id, p.purge, %(holder)s, %(held_until)s
+FROM gateway.purges AS p LEFT JOIN gateway.purge_attempts AS k USING (log_id, purge)
+WHERE (k.held_until IS NULL OR k.held_until <= %(now)s)
+  AND (k.next_attempt_at IS NULL OR k.next_attempt_at <= %(now)s) AND NOT p.log_id = ANY(%(busy)s::integer[])
+ORDER BY k.next_attempt_at NULLS FIRST, p.log_id, p.purge
+LIMIT %(limit)s
+ON CONFLICT (log_id, purge) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
+    WHERE a.held_until IS NULL OR a.held_until <= %(now)s
+RETURNING log_id, purge, attempts, deleted, bytes_deleted, swept
+
+-- name: keep
+-- Hold a purge on, and note what was done; no row if another process holds it now.
+UPDATE gateway.purge_attempts
+SET held_until = %(held_until)s, deleted = %(deleted)s, bytes_deleted = %(bytes_deleted)s, swept = %(swept)s
+WHERE log_id = %(log_id)s AND purge = %(purge)s AND holder = %(holder)s
+RETURNING purge
+
+-- name: postpone
+-- Attempt it again later.
+UPDATE gateway.purge_attempts
+SET attempts = attempts + 1, next_attempt_at = %(next_attempt_at)s, held_until = NULL, problem = %(problem)s
+WHERE log_id = %(log_id)s AND purge = %(purge)s AND holder = %(holder)s
+
+-- name: let_go
+-- Whoever held the purge has to stop.
+UPDATE gateway.purge_attempts SET held_until = NULL
+WHERE log_id = %(log_id)s AND purge = %(purge)s AND holder = %(holder)s
+
+-- name: forget_completed
+-- Attempts of purges that are completed, by whichever process.
+DELETE FROM gateway.purge_attempts AS a
+WHERE (a.held_until IS NULL OR a.held_until <= %(now)s) AND NOT EXISTS (
+    SELECT FROM gateway.purges AS p WHERE p.log_id = a.log_id AND p.purge = a.purge
+)
+
+-- name: completed
+-- Nothing is left to do.
+DELETE FROM gateway.purge_attempts WHERE log_id = %(log_id)s AND purge = %(purge)s
+
+-- name: group_entries
+-- The entries of a small group, in order, and some behind it: only the first entry of a group has its id in a column.
+SELECT e.entry FROM ledger.entries AS f
+JOIN ledger.entries AS e ON e.log_id = f.log_id AND e.index >= f.index AND e.index < f.index + 8
+WHERE f.log_id = %(log_id)s AND f.group_id = %(purge)s
+ORDER BY e.index
+
+-- name: catalogs
+-- The entries that made a tenant's catalogs, those that were retired included.
+SELECT entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND is_control AND type = 'catalog.created'
+ORDER BY index
+
+-- name: pointers
+-- A page of all tables and views of a tenant's built-in catalogs, behind a name.
+SELECT alias, namespace, name, is_view, metadata_location, metadata_sha256 FROM gateway.tables
+WHERE log_id = %(log_id)s AND (alias, namespace, name) > (%(alias)s, %(namespace)s::text[], %(name)s)
+ORDER BY alias, namespace, name
+LIMIT %(limit)s
+
+-- name: open_by_log
+-- How many purges are open in each log, and how many of them could not be finished at the last attempt.
+SELECT l.origin, count(*), count(a.problem)
+FROM gateway.purges AS p
+JOIN ledger.logs AS l USING (log_id)
+LEFT JOIN gateway.purge_attempts AS a USING (log_id, purge)
+GROUP BY l.origin
+ORDER BY l.origin
+
+-- name: problems
+-- What the last attempts at a tenant's open purges met.
+SELECT a.purge, a.next_attempt_at, a.deleted, a.problem
+FROM gateway.purge_attempts AS a WHERE a.log_id = %(log_id)s
+
+-- name: purge_entries
+-- What the log has of purges.
+SELECT entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND type IN ('purge.requested', 'purge.completed')
+ORDER BY index
