@@ -95,6 +95,8 @@ class Repeats:
                     raise
                 if (settled := self._final(recorded)) is not None:
                     return await made(recorded.decided, settled)
+                if self.ids.taken == taken:
+                    raise  # this attempt knew all that there is, and the next one would end alike
 
     def _final(self, recorded: Recorded) -> CommitSettled | None:
         """Return the outcome of a request that was made; None if it may be made now. Raises what it was answered."""

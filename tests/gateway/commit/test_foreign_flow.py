@@ -26,7 +26,7 @@ from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullErr
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.open_rows import open_rows
-from testkit.gateway.sales import CREATE, Append, another_key, error_of, properties
+from testkit.gateway.sales import CREATE, Append, another_key, error_of, new_key, properties
 from testkit.servers.chained import BEYOND, Chained, open_chain, register
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.loopback import serve_gateway
@@ -207,6 +207,21 @@ async def test_a_rename_that_the_upstream_refuses_is_recorded_for_both_names(cha
     assert (await words(chained.near.services, chained.near.acme.log_id))[-4:] == [*["approved"] * 2, *["refused"] * 2]
     assert await open_of(chained.near) == []
     assert (await chained.http.head(ORDERS)).status_code == 204
+
+
+async def test_a_refused_request_that_cannot_be_made_any_more_is_answered_when_it_is_sent_again(
+    chained: Chained,
+) -> None:
+    far, headers = chained.far, new_key()
+    await far.services.gateway.admin.create_policy(
+        far.acme.log_id, OPERATOR, policy_id="fixed", expression="commit.operation != 'table.commit'", message="no"
+    )
+    assert (await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)).status_code == 403
+    assert (await far.http.delete("/v1/iceberg/lake/namespaces/sales/tables/orders")).status_code == 204
+    async with asyncio.timeout(20):
+        again = await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)
+    assert (again.status_code, error_of(again)["type"]) == (404, "NoSuchTableException")
+    assert await of_orders(chained.near) == ["approved", "refused"]
 
 
 async def test_a_rename_to_a_name_that_is_taken_is_not_forwarded(chained: Chained) -> None:
