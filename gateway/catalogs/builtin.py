@@ -309,7 +309,9 @@ class BuiltinCatalog:
         """
         (root, spelled), field = self._find(location, field=REGISTERED), REGISTERED
         sha256, metadata = await self._files.find(spelled, within=root)
-        kind = "view" if is_view else "table"
+        kind, other = ("view", "table") if is_view else ("table", "view")
+        if metadata.get(f"{other}-uuid") is not None:  # which of its parts are in force would depend on who reads it
+            raise BadRequestError(f"expected metadata of a {kind}, found a {other}-uuid in it", field=field)
         try:
             if is_view:
                 check_view_metadata(metadata)

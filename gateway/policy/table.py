@@ -144,7 +144,7 @@ def _current_schema(metadata: Metadata) -> Metadata:
     """Return the schema in force; views have that of their current version, metadata of version 1 may have only one."""
     schemas = _by_id(metadata, "schemas", "schema-id")
     current = _id(metadata, "current-schema-id")
-    if "versions" in metadata:
+    if _is_view(metadata):
         current = _id(_current_version(metadata), "schema-id")
     if schemas and current is not None:
         return _one_of(schemas, current, "current-schema-id")
@@ -153,13 +153,21 @@ def _current_schema(metadata: Metadata) -> Metadata:
     return _map(metadata, "schema")
 
 
+def _is_view(metadata: Metadata) -> bool:
+    """Return whether this is a view: a table may have members that are named like a view's, and mean nothing there."""
+    is_view = metadata.get("view-uuid") is not None
+    if is_view and metadata.get("table-uuid") is not None:
+        raise UnreadableMetadataError("view-uuid: expected a table or a view, found what could be both")
+    return is_view
+
+
 def _current_version(metadata: Metadata) -> Metadata:
     return _one_of(_by_id(metadata, "versions", "version-id"), _id(metadata, "current-version-id"), "versions")
 
 
 def _queries(metadata: Metadata) -> dict[str, Json]:
     """Return what a view queries: its SQL by dialect, in lower case; a table has none."""
-    if "versions" not in metadata:
+    if not _is_view(metadata):
         return {}
     representations = _maps(_current_version(metadata), "representations")
     return {_text(each, "dialect").lower(): _text(each, "sql") for each in representations}

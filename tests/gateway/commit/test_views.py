@@ -121,6 +121,34 @@ async def test_only_the_metadata_of_a_view_is_registered_as_one(sales: Gateway) 
     await check_agreement(sales.services, sales.acme.log_id)
 
 
+async def test_metadata_of_both_kinds_is_registered_as_neither(sales: Gateway) -> None:
+    await sales.services.gateway.admin.create_policy(
+        sales.acme.log_id,
+        OPERATOR,
+        policy_id="no-ids",
+        expression="commit.operation != 'table.register' || !result.columns.exists(column, column.name == 'id')",
+        message="no ids",
+    )
+    view = (await make_view(sales))["metadata"]
+    location = str((await sales.http.post(f"{ORDERS}/unregister")).json()["metadata-location"])
+    of_table = json.loads(path_of(location).read_bytes())
+    hidden = {"type": "struct", "schema-id": 7, "fields": []}
+    of_view = {name: view[name] for name in ("version-log", "current-version-id")} | {
+        "schemas": [*of_table["schemas"], hidden],
+        "versions": [{**view["versions"][0], "schema-id": 7}],
+    }
+    file = path_of(location).with_name("00009-both.metadata.json")
+    body = {"name": "both", "metadata-location": f"{location.rpartition('/')[0]}/{file.name}"}
+    file.write_text(json.dumps({**of_table, **of_view}))
+    answer = await sales.http.post(f"{SALES}/register", json=body)
+    assert (answer.status_code, error_of(answer)["message"][:6]) == (403, "no ids"), answer.text
+    assert (await sales.http.post(REGISTER, json=body)).status_code == 400
+    file.write_text(json.dumps({**of_table, **of_view, "view-uuid": view["view-uuid"], "format-version": 1}))
+    for route in (f"{SALES}/register", REGISTER):
+        answer = await sales.http.post(route, json=body)
+        assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
+
+
 @pytest.mark.parametrize("into", ["sales", "archive"])
 async def test_a_renamed_view_is_the_same_view_under_its_new_name(sales: Gateway, into: str) -> None:
     assert (await sales.http.post(NAMESPACES, json={"namespace": ["archive"]})).status_code == 200

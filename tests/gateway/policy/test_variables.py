@@ -224,6 +224,18 @@ def test_metadata_of_version_1_has_one_schema_one_spec_and_an_implied_main() -> 
     assert shown["snapshot"] == {"id": "5", "operation": "", "summary": {}}
 
 
+def test_what_only_views_have_hides_nothing_of_a_table() -> None:
+    view = {
+        "schemas": [*METADATA["schemas"], {"schema-id": 2, "type": "struct", "fields": []}],
+        "versions": [{"version-id": 1, "schema-id": 2, "representations": []}],
+        "current-version-id": 1,
+    }
+    assert table_of({**METADATA, **view})["columns"] == table_of(METADATA)["columns"]
+    # Of what could be both, nobody can say which schema is in force.
+    with pytest.raises(UnreadableMetadataError, match="view-uuid"):
+        table_of({**METADATA, **view, "view-uuid": METADATA["table-uuid"]})
+
+
 def test_a_view_is_shown_by_the_schema_of_its_current_version() -> None:
     shown: Any = table_of(
         {
