@@ -160,6 +160,8 @@ def _add_schema(draft: ViewDraft, update: Update) -> None:
         draft.schemas.last_added_id = known_id
         return
     new_id = draft.schemas.next_id(first=0)
+    if new_id > INT32_MAX:
+        raise InvalidUpdateError(f"expected a schema-id below {new_id}: there is none behind it")
     draft.schemas.add({**schema, "schema-id": new_id}, new_id)
     draft.is_changed = True
 

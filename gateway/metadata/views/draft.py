@@ -86,7 +86,7 @@ def _open(metadata: Metadata) -> ViewDraft:
         versions=versions,
         current_version_id=current,
         version_log=[
-            as_object(entry, f"{_AT}.version-log[{index}]")
+            _log_entry(entry, f"{_AT}.version-log[{index}]")
             for index, entry in enumerate(read_list(metadata, "version-log", _AT))
         ],
         properties=dict(read_texts(metadata, "properties", _AT)) if metadata.get("properties") is not None else {},
@@ -95,7 +95,16 @@ def _open(metadata: Metadata) -> ViewDraft:
 
 def _by_id(metadata: Mapping[str, Any], name: str, id_name: str) -> dict[int, JsonObject]:
     items = [as_object(item, f"{_AT}.{name}[{i}]") for i, item in enumerate(read_list(metadata, name, _AT))]
-    return {read_int(item, id_name, f"{_AT}.{name}", most=INT32_MAX): item for item in items}
+    by_id = {read_int(item, id_name, f"{_AT}.{name}", most=INT32_MAX): item for item in items}
+    if len(by_id) < len(items):  # which of two is meant would depend on who reads it
+        raise BadRequestError(f"expected each {id_name} once", field=f"{_AT}.{name}")
+    return by_id
+
+
+def _log_entry(value: object, at: str) -> JsonObject:
+    entry = as_object(value, at)
+    read_int(entry, "version-id", at, most=INT32_MAX)
+    return entry
 
 
 def write_view(draft: ViewDraft) -> dict[str, Any]:

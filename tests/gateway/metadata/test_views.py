@@ -276,3 +276,27 @@ def test_whatever_is_committed_leaves_a_view(commits: list[list[dict[str, Any]]]
         assert view["current-version-id"] in ids
         assert view["version-log"][-1]["version-id"] == view["current-version-id"]
         assert {each["version-id"] for each in view["version-log"]} <= set(ids)
+
+
+@pytest.mark.parametrize("version_id", [[], {}, "1", None, -1, 2**31])
+def test_a_log_of_versions_that_cannot_be_read_is_corrupt(version_id: object) -> None:
+    view = made("SELECT 1")
+    broken = {**view, "version-log": [{"version-id": version_id, "timestamp-ms": NOW_MS}]}
+    with pytest.raises(CorruptMetadataError):
+        check_view_metadata(broken)
+
+
+@pytest.mark.parametrize(("name", "number"), [("versions", 1), ("schemas", 0)])
+def test_two_definitions_under_one_id_are_corrupt(name: str, number: int) -> None:
+    view = changed(made("SELECT 1"), {"action": "add-schema", "schema": OTHER_SCHEMA}, added("SELECT 2"))
+    twice = [{**each, f"{name[:-1]}-id": number} for each in view[name]]
+    with pytest.raises(CorruptMetadataError):
+        check_view_metadata({**view, name: twice})
+
+
+def test_there_is_no_schema_behind_the_last_id() -> None:
+    view = made("SELECT 1")
+    last = {**OTHER_SCHEMA, "schema-id": 2**31 - 1}
+    another = {"type": "struct", "fields": [{"id": 1, "name": "third", "type": "long", "required": False}]}
+    with pytest.raises(InvalidUpdateError, match="schema-id"):
+        changed({**view, "schemas": [*view["schemas"], last]}, {"action": "add-schema", "schema": another})
