@@ -316,7 +316,7 @@ class BuiltinCatalog:
             if is_view:
                 check_view_metadata(metadata)
             snapshots = {} if is_view else view_draft(metadata).snapshots
-            UUID(str(metadata.get(f"{kind}-uuid")))
+            _check_uuid(str(metadata.get(f"{kind}-uuid")))
         except (CorruptMetadataError, ValueError) as error:
             text = f"expected metadata of a {kind} with a {kind}-uuid: {error}"
             raise BadRequestError(text, field=field) from error
@@ -526,9 +526,14 @@ class _Root:
         return below if all(map(_is_plain, below.split("/"))) and len(below) <= LOCATION_LENGTH_MAX else None
 
 
+def _check_uuid(text: str) -> None:
+    if str(UUID(text)) != text.lower():  # Python reads more spellings than PostgreSQL does
+        raise ValueError(f"found the uuid {text!r:.80}")
+
+
 def _metadata_folder(metadata: Mapping[str, Any]) -> str:
     """Return where the table's metadata files go (property `write.metadata.path`, else below its location)."""
-    folder = metadata.get("properties", {}).get(METADATA_PATH) or f"{metadata['location'].rstrip('/')}/metadata"
+    folder = (metadata.get("properties") or {}).get(METADATA_PATH) or f"{metadata['location'].rstrip('/')}/metadata"
     return str(folder).rstrip("/")
 
 

@@ -42,7 +42,7 @@ def table_places(metadata: Mapping[str, Any] | None) -> list[StoragePlace]:
 
 
 def _table_places(metadata: Mapping[str, Any]) -> list[StoragePlace]:
-    texts = (metadata["location"], *path_properties(metadata.get("properties", {})).values())
+    texts = (metadata["location"], *path_properties(metadata.get("properties") or {}).values())
     return list(_places_of(texts) if sum(map(len, texts)) <= PLACE_LENGTH_MAX else _places_of.__wrapped__(texts))
 
 

@@ -47,8 +47,8 @@ def changed_paths(after: Mapping[str, Any], before: Mapping[str, Any] | None) ->
     known = before or {}
     if after["location"] != known.get("location"):
         yield "location", after["location"]
-    earlier = known.get("properties", {})
-    for name, value in sorted(path_properties(after.get("properties", {})).items()):
+    earlier = known.get("properties") or {}
+    for name, value in sorted(path_properties(after.get("properties") or {}).items()):
         if earlier.get(name) != value:
             yield f"properties.{name}", value
 

@@ -228,7 +228,7 @@ def _is_as_requested(requested: Mapping[str, Any] | None, metadata: Mapping[str,
     return (
         all(_plain(made.get(name)) == _plain(metadata.get(name)) for name in compared)
         and str(made["location"]).rstrip("/") == str(metadata["location"]).rstrip("/")
-        and made.get("properties", {}).items() <= metadata.get("properties", {}).items()
+        and made.get("properties", {}).items() <= (metadata.get("properties") or {}).items()
     )
 
 
@@ -245,7 +245,7 @@ def _is_view_as_requested(requested: Mapping[str, Any] | None, metadata: Mapping
     return (
         _of_view(made) == _of_view(metadata)
         and str(made["location"]).rstrip("/") == str(metadata["location"]).rstrip("/")
-        and made["properties"].items() <= metadata.get("properties", {}).items()
+        and made["properties"].items() <= (metadata.get("properties") or {}).items()
     )
 
 

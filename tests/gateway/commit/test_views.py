@@ -149,6 +149,32 @@ async def test_metadata_of_both_kinds_is_registered_as_neither(sales: Gateway) -
         assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
 
 
+@pytest.mark.parametrize(
+    ("members", "status"),
+    [
+        ({"properties": None}, 200),
+        ({"view-uuid": "urn:uuid:9c12d441-03fe-4693-9a96-a0705ddf69c1"}, 400),
+        ({"view-uuid": "{9c12d441-03fe-4693-9a96-a0705ddf69c1}"}, 400),
+        ({"view-uuid": "9C12D441-03FE-4693-9A96-A0705DDF69C1"}, 200),
+        ({"version-log": [{"version-id": [], "timestamp-ms": 1}]}, 400),
+    ],
+)
+async def test_a_file_of_another_writer_is_registered_or_refused(
+    sales: Gateway, members: dict[str, Any], status: int
+) -> None:
+    made = await make_view(sales)
+    folder = made["metadata-location"].rpartition("/")[0]
+    file = path_of(made["metadata-location"]).with_name("00009-other.metadata.json")
+    file.write_text(json.dumps({**made["metadata"], **members}))
+    assert (await sales.http.delete(REPORT)).status_code == 204
+    body = {"name": "report", "metadata-location": f"{folder}/{file.name}"}
+    answer = await sales.http.post(REGISTER, json=body)
+    assert answer.status_code == status, answer.text
+    if status == 200:
+        assert (await sales.http.post(REPORT, json=view_replaced("SELECT 2"))).status_code == 200
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
 @pytest.mark.parametrize("into", ["sales", "archive"])
 async def test_a_renamed_view_is_the_same_view_under_its_new_name(sales: Gateway, into: str) -> None:
     assert (await sales.http.post(NAMESPACES, json={"namespace": ["archive"]})).status_code == 200
