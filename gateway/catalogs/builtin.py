@@ -313,16 +313,11 @@ class BuiltinCatalog:
         if metadata.get(f"{other}-uuid") is not None:  # which of its parts are in force would depend on who reads it
             raise BadRequestError(f"expected metadata of a {kind}, found a {other}-uuid in it", field=field)
         try:
-            if is_view:
-                check_view_metadata(metadata)
-            snapshots = {} if is_view else view_draft(metadata).snapshots
+            (check_view_metadata if is_view else view_draft)(metadata)
             _check_uuid(str(metadata.get(f"{kind}-uuid")))
         except (CorruptMetadataError, ValueError) as error:
             text = f"expected metadata of a {kind} with a {kind}-uuid: {error}"
             raise BadRequestError(text, field=field) from error
-        if (count := len(snapshots)) > SNAPSHOTS_MAX:
-            text = f"expected at most {SNAPSHOTS_MAX} snapshots, found {count}: expire some of them first"
-            raise BadRequestError(text, field=field)
         return FoundFile(location=spelled, sha256=sha256, metadata=metadata)
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
@@ -341,12 +336,15 @@ class BuiltinCatalog:
         The gateway itself writes to the table's metadata folder, so that is checked whether or not it is new.
 
         Raises:
-            BadRequestError: if a place is in none of its folders, or a file that the commit names is not the table's.
+            BadRequestError: if a place is in none of its folders, a file that the commit names is not the table's, or
+                a table that is registered has too many snapshots.
             LookAlikeNameError, PlaceTakenError, UnavailableError: as `Catalog.check`.
             UnsupportedOperationError: if a table is to be purged whose places are too many for an entry.
         """
         if change.metadata is not None:
             self._check_paths(mutation, loaded, change.metadata)
+        if mutation.registered is not None and not mutation.target.is_view:
+            _check_snapshots(change)
         if mutation.purge:
             _check_purge(mutation.target, loaded)
         new = mutation.target if mutation.creates else mutation.destination
@@ -524,6 +522,13 @@ class _Root:
         root = f"{self.path}/"
         below = path.removeprefix(root).removesuffix("/") if path.startswith(root) else ""
         return below if all(map(_is_plain, below.split("/"))) and len(below) <= LOCATION_LENGTH_MAX else None
+
+
+def _check_snapshots(registered: Change) -> None:
+    """Check that the decision can list the snapshots of a table that is registered."""
+    if (count := len((registered.metadata or {}).get("snapshots") or ())) > SNAPSHOTS_MAX:
+        text = f"expected at most {SNAPSHOTS_MAX} snapshots, found {count}: expire some of them first"
+        raise BadRequestError(text, field=REGISTERED)
 
 
 def _check_uuid(text: str) -> None:

@@ -26,6 +26,7 @@ from gateway.commit.changes import ALREADY_EXISTS, NOT_EMPTY, nothing_there
 from gateway.commit.decision_ids import DecisionIds
 from gateway.commit.gateway import Gateway
 from gateway.errors import (
+    BadRequestError,
     ConflictError,
     ForbiddenError,
     GatewayError,
@@ -178,7 +179,8 @@ async def made_before(catalog: Adapter, mutation: Mutation, decided: CommitDecid
     Return the result of a mutation that was made before.
 
     Raises:
-        NotFoundError: if a foreign catalog does not have the table or view any more.
+        NotFoundError: if a foreign catalog does not have the table or view any more, or the last metadata file of a
+            table that was unregistered is gone.
     """
     loaded, change, shown = Loaded(namespace_exists=True), Change(), None
     if mutation.operation in _IS_THERE:
@@ -193,6 +195,9 @@ async def made_before(catalog: Adapter, mutation: Mutation, decided: CommitDecid
         # Those that are removed were there: what else was named is not known any more.
         loaded = Loaded(namespace_exists=True, properties=dict.fromkeys(mutation.removals, ""))
     elif mutation.operation is Operation.TABLE_UNREGISTER and decided.base is not None:
-        last = await catalog.find_file(decided.base)
+        try:
+            last = await catalog.find_file(decided.base)
+        except BadRequestError as error:  # an engine has deleted it since: there is nothing to show
+            raise nothing_there(mutation.target) from error
         loaded = Loaded(namespace_exists=True, metadata=last.metadata, metadata_location=last.location)
     return Changed(mutation=mutation, loaded=loaded, change=change, shown=shown)

@@ -235,3 +235,16 @@ async def test_what_is_no_key_is_refused(sales: Gateway, key: str) -> None:
 async def test_engines_learn_that_they_may_send_keys(sales: Gateway) -> None:
     config: httpx.Response = await sales.http.get("/v1/config", params={"warehouse": "lake"})
     assert config.json()["idempotency-key-lifetime"] == "PT24H"
+
+
+async def test_an_unregistered_table_is_answered_again_whatever_its_size_and_while_its_file_is_there(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = new_key()
+    first = await sales.http.post(f"{ORDERS}/unregister", headers=headers)
+    monkeypatch.setattr("gateway.catalogs.builtin.SNAPSHOTS_MAX", -1)  # more than may be registered at once
+    again = await sales.http.post(f"{ORDERS}/unregister", headers=headers)
+    assert (again.status_code, again.content) == (200, first.content)
+    path_of(first.json()["metadata-location"]).unlink()
+    gone = await sales.http.post(f"{ORDERS}/unregister", headers=headers)
+    assert (gone.status_code, error_of(gone)["type"]) == (404, "NoSuchTableException")
