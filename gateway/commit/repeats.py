@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 _QUERIES: Final = load_queries("gateway", "repeats.sql")
 OUTCOMES_MAX: Final = 10_000
-"""Outcomes on a table since a request that are looked through for its own."""
+"""Outcomes on a table after a decision that are looked through for its own."""
 _IS_THERE: Final = frozenset(
     {Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.TABLE_REGISTER}
     | {Operation.VIEW_CREATE, Operation.VIEW_REPLACE, Operation.VIEW_REGISTER}
@@ -147,11 +147,9 @@ class Repeats:
 async def _outcome(connection: Connection, log_id: int, entry: Entry) -> CommitSettled | None:
     where = {"log_id": log_id, "key": entry.key, "index": entry.index, "limit": OUTCOMES_MAX}
     rows = await (await connection.execute(_QUERIES["outcomes"], where)).fetchall()
-    for (data,) in rows:
-        settled = from_data(CommitSettled, parse_entry(bytes(data)).data)
-        if UUID(settled.decision) == entry.group_id:
-            return settled
-    return None
+    outcomes = (from_data(CommitSettled, parse_entry(bytes(data)).data) for (data,) in reversed(rows))
+    # The last one: an unknown outcome may have been found out since.
+    return next((settled for settled in outcomes if UUID(settled.decision) == entry.group_id), None)
 
 
 def _conflict(decided: CommitDecided, message: str) -> GatewayError:

@@ -4,10 +4,10 @@
 SELECT group_id, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)s)
 
 -- name: outcomes
--- The outcomes on a key behind an index, the newest first.
+-- The outcomes on a key behind an index, the nearest first: that of a decision comes soon after it.
 SELECT entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND index > %(index)s AND type = 'commit.settled' AND key = %(key)s
-ORDER BY index DESC
+ORDER BY index
 LIMIT %(limit)s
 
 -- name: message

@@ -248,3 +248,15 @@ async def test_an_unregistered_table_is_answered_again_whatever_its_size_and_whi
     path_of(first.json()["metadata-location"]).unlink()
     gone = await sales.http.post(f"{ORDERS}/unregister", headers=headers)
     assert (gone.status_code, error_of(gone)["type"]) == (404, "NoSuchTableException")
+
+
+async def test_a_repeated_commit_is_answered_however_many_came_after(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.commit.repeats.OUTCOMES_MAX", 2)
+    headers = new_key()
+    first = await sales.http.post(ORDERS, json=properties(a="first"), headers=headers)
+    for number in range(3):
+        assert (await sales.http.post(ORDERS, json=properties(a=f"{number}"))).status_code == 200
+    again = await sales.http.post(ORDERS, json=properties(a="first"), headers=headers)
+    assert (again.status_code, again.content) == (200, first.content)
