@@ -27,6 +27,7 @@ from gateway.commit.decision_ids import DecisionIds
 from gateway.commit.gateway import Gateway
 from gateway.errors import (
     BadRequestError,
+    CommitStateUnknownError,
     ConflictError,
     ForbiddenError,
     GatewayError,
@@ -89,8 +90,10 @@ class Repeats:
             try:
                 return await attempt()
             except (GatewayError, GroupMismatchError) as error:
-                if isinstance(error, GatewayError) and (self.ids.taken > taken or error.status >= 500):
-                    raise  # it is this attempt's own, or the next one may do better
+                if isinstance(error, GatewayError) and (
+                    self.ids.taken > taken or isinstance(error, CommitStateUnknownError)
+                ):
+                    raise  # it is this attempt's own
                 recorded = await self._read()
                 if recorded is None:
                     raise

@@ -260,3 +260,15 @@ async def test_a_repeated_commit_is_answered_however_many_came_after(
         assert (await sales.http.post(ORDERS, json=properties(a=f"{number}"))).status_code == 200
     again = await sales.http.post(ORDERS, json=properties(a="first"), headers=headers)
     assert (again.status_code, again.content) == (200, first.content)
+
+
+async def test_a_repeated_request_is_answered_although_policies_can_judge_it_no_more(sales: Gateway) -> None:
+    headers = new_key()
+    first = await sales.http.post(ORDERS, json=properties(a="b"), headers=headers)
+    assert first.status_code == 200
+    await sales.services.gateway.admin.create_policy(
+        sales.acme.log_id, OPERATOR, policy_id="broken", expression="commit.updates[7].action != ''", message="no"
+    )
+    assert (await sales.http.post(ORDERS, json=properties(a="c"), headers=new_key())).status_code == 503
+    again = await sales.http.post(ORDERS, json=properties(a="b"), headers=headers)
+    assert (again.status_code, again.content) == (200, first.content)
