@@ -389,9 +389,9 @@ class Flow:
             with append_errors(not_appended="the decision could not be recorded: nothing was changed, try again"):
                 outcome = await gateway.append(self.read.log_id, group)
         except GroupMismatchError:
-            if not is_undecidable and not self.ids.is_repeatable:
-                raise
-            # The log has the same request, undecided for the same cause, with other parts; or decided before.
+            if not is_undecidable:
+                raise  # a request with a key was decided before: what it is answered is in the log
+            # The log has the same request, undecided for the same cause, with other parts.
             raise error from None
         if isinstance(outcome, Stale):
             return outcome

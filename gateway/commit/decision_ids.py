@@ -40,7 +40,8 @@ def parse_idempotency_key(text: str) -> UUID:
 
 class DecisionIds:
     """
-    The ids of one request's decisions; `key` is None if it will not be repeated. `taken` counts those that are in use.
+    The ids of one request's decisions; `key` is None if it will not be repeated. `taken` counts those that are in use,
+    the first `lost` of them by attempts that were not the request's last.
     """
 
     def __init__(self, new: Callable[[], UUID], *, actor: str = "", key: UUID | None = None) -> None:
@@ -48,6 +49,7 @@ class DecisionIds:
         self._actor = actor
         self._key = key
         self.taken = 0
+        self.lost = 0
 
     @property
     def is_repeatable(self) -> bool:

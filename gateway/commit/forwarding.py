@@ -66,6 +66,7 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
             return approved.answer(Shown(await off_loop(catalog.show_answer, len(answered.body), answered)))
         case CommitOutcome.CONFLICTED, Answered() as answered:
             if not approved.is_last and await _lost_by_a_pin(catalog, outgoing):
+                approved.ids.lost = approved.ids.taken
                 return None
             raise catalog.refusal(answered)
         case CommitOutcome.REFUSED, Answered() as answered:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
-from uuid import UUID
 
 from gateway.catalogs.catalog import Change, Loaded
 from gateway.catalogs.registry import Adapter
@@ -58,11 +57,16 @@ _IS_THERE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What the log has of a request: its last decision, the message with it, and its outcome (None: none yet)."""
+    """
+    What the log has of a request: its last decision, the message with it, and its outcome (None: none yet).
+
+    `is_at_once` says whether the outcome is of the decision's own group, as the built-in catalog's is.
+    """
 
     decided: CommitDecided
     message: str
     settled: CommitSettled | None
+    is_at_once: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,7 @@ class Repeats:
                 return await attempt()
             except (GatewayError, GroupMismatchError) as error:
                 if isinstance(error, GatewayError) and (
-                    self.ids.taken > taken or isinstance(error, CommitStateUnknownError)
+                    self.ids.taken > max(taken, self.ids.lost) or isinstance(error, CommitStateUnknownError)
                 ):
                     raise  # it is this attempt's own
                 recorded = await self._read()
@@ -114,10 +118,13 @@ class Repeats:
         match None if settled is None else settled.outcome:
             case CommitOutcome.ACCEPTED:
                 return settled
-            case CommitOutcome.CONFLICTED:
+            case CommitOutcome.CONFLICTED if recorded.is_at_once:
                 raise _conflict(decided, f"{'.'.join(decided.identifier.namespace)}: another commit was first")
-            case CommitOutcome.REFUSED | CommitOutcome.FAILED:
-                return None  # it was certainly not made
+            case CommitOutcome.CONFLICTED | CommitOutcome.REFUSED | CommitOutcome.FAILED:
+                # It was certainly not made. A conflict at a foreign catalog may be with a pin of the gateway, and then
+                # another attempt is on its way: who is told that there will be none deletes the files that it makes
+                # current.
+                return None
             case _:
                 raise UnavailableError(
                     "what became of the request with this Idempotency-Key is not known yet: try again"
@@ -136,7 +143,12 @@ class Repeats:
             entry = found[ids[self.ids.taken - 1]]
             message = await self._message(connection, entry)
             outcome = await _outcome(connection, log_id, entry)
-        return Recorded(decided=from_data(CommitDecided, entry.data), message=message, settled=outcome)
+        return Recorded(
+            decided=from_data(CommitDecided, entry.data),
+            message=message,
+            settled=None if outcome is None else from_data(CommitSettled, outcome.data),
+            is_at_once=outcome is not None and outcome.group_id == entry.group_id,
+        )
 
     async def _message(self, connection: Connection, entry: Entry) -> str:
         where = {"log_id": self.principal.log_id, "index": entry.index}
@@ -147,12 +159,13 @@ class Repeats:
         return "the request was refused before" if part is None else part.payload.decode("utf-8", "replace")
 
 
-async def _outcome(connection: Connection, log_id: int, entry: Entry) -> CommitSettled | None:
+async def _outcome(connection: Connection, log_id: int, entry: Entry) -> Entry | None:
     where = {"log_id": log_id, "key": entry.key, "index": entry.index, "limit": OUTCOMES_MAX}
     rows = await (await connection.execute(_QUERIES["outcomes"], where)).fetchall()
-    outcomes = (from_data(CommitSettled, parse_entry(bytes(data)).data) for (data,) in reversed(rows))
     # The last one: an unknown outcome may have been found out since.
-    return next((settled for settled in outcomes if UUID(settled.decision) == entry.group_id), None)
+    outcomes = (parse_entry(bytes(data)) for (data,) in reversed(rows))
+    decision = str(entry.group_id)
+    return next((each for each in outcomes if from_data(CommitSettled, each.data).decision == decision), None)
 
 
 def _conflict(decided: CommitDecided, message: str) -> GatewayError:

@@ -27,6 +27,7 @@ from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.open_rows import open_rows
 from testkit.gateway.sales import CREATE, Append, another_key, error_of, new_key, properties
+from testkit.gateway.table_requests import snapshot
 from testkit.servers.chained import BEYOND, Chained, open_chain, register
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.loopback import serve_gateway
@@ -222,6 +223,41 @@ async def test_a_refused_request_that_cannot_be_made_any_more_is_answered_when_i
         again = await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)
     assert (again.status_code, error_of(again)["type"]) == (404, "NoSuchTableException")
     assert await of_orders(chained.near) == ["approved", "refused"]
+
+
+@pytest.mark.parametrize("appends", [False, True])
+async def test_a_request_that_is_still_attempted_is_not_answered_with_a_conflict(
+    chained: Chained, appends: bool
+) -> None:
+    """The engine would delete the files of a commit that is made after all."""
+    headers, body, others = new_key(), properties(a="b"), list[httpx.Response]()
+    if appends:  # once it is made, its own requirement does not hold any more
+        location = (await chained.http.get(ORDERS)).json()["metadata"]["location"]
+        body = snapshot(f"{location}/metadata/snap-7.avro")
+        body["requirements"] = [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}]
+    of_far = "/v1/iceberg/lake/namespaces/sales/tables/orders"
+    columns = [*CREATE["schema"]["fields"], {"id": 2, "name": "more", "type": "long", "required": False}]
+    another_schema = [
+        {"action": "add-schema", "schema": {"type": "struct", "fields": columns}},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    count = 0
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        nonlocal count
+        count += 1
+        if count == 1:  # what it was judged on is not there any more when it reaches the upstream
+            changed = await chained.far.http.post(of_far, json={"requirements": [], "updates": another_schema})
+            assert changed.status_code == 200, changed.text
+        appended = await chained.near.services.gateway.append(log_id, group)
+        if count == 2:  # it has lost by a pin of the gateway, and is sent again by an engine that waits no longer
+            others.append(await chained.http.post(ORDERS, json=body, headers=headers))
+        return appended
+
+    async with chained.near.through(append=append) as http:
+        answer = await http.post(ORDERS, json=body, headers=headers)
+    assert [each.status_code for each in (answer, *others)] == [200, 200], others
+    assert await of_orders(chained.near) == ["approved", "conflicted", "approved", "accepted"]
 
 
 async def test_a_rename_to_a_name_that_is_taken_is_not_forwarded(chained: Chained) -> None:
