@@ -174,11 +174,10 @@ class BuiltinCatalog:
 
     async def show_made(self, target: Target, location: str, *, metadata_sha256: str | None) -> Shown | None:
         """
-        Return a table or view as a commit left it; as it is now if an engine has deleted that metadata file since.
+        Return a table or view as a commit left it; None if an engine has deleted that metadata file since.
 
         Raises:
             UnavailableError: if it cannot be read now.
-            MetadataFileError: as `show`.
         """
         pointer = Pointer(
             metadata_location=location, metadata_sha256=str(metadata_sha256), places=None, is_view=target.is_view
@@ -186,7 +185,7 @@ class BuiltinCatalog:
         try:
             return await self._shown.show(pointer, Snapshots.ALL, held=())
         except MetadataFileError:
-            return await self.show(target, Snapshots.ALL)
+            return None
 
     async def has(self, target: Target, *, row: TableRow | None = None) -> bool:
         """

@@ -166,7 +166,7 @@ class Catalog(Protocol):
         """
         Return a table or view as engines see it after a commit that was made some time ago.
 
-        The commit wrote the metadata file at `location`; None if there is no such table or view any more.
+        The commit wrote the metadata file at `location`; None if that is not known any more.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.

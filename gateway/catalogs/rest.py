@@ -118,13 +118,13 @@ class RestCatalog:
 
     async def show_made(
         self,
-        target: Target,
-        location: str,  # noqa: ARG002 - its file is the upstream's
+        target: Target,  # noqa: ARG002 - an upstream shows what it has now, and nothing else
+        location: str,  # noqa: ARG002
         *,
-        metadata_sha256: str | None,  # noqa: ARG002 - unknown
+        metadata_sha256: str | None,  # noqa: ARG002
     ) -> Shown | None:
-        """Return the table or view as the upstream has it now. Raises as `load`."""
-        return await self.show(target, Snapshots.ALL)
+        """Return None: the file is the upstream's."""
+        return None
 
     async def has(self, target: Target, *, row: TableRow | None = None) -> bool:
         """Return whether the upstream shows it; its own check for existence is not used. Raises as `load`."""

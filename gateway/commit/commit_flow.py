@@ -113,7 +113,7 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     run = partial(flow.run, row=read.arrived.table if mutation.target == read.path else None)
     if ids.is_repeatable:
         repeats = read.repeats(gateway, ids)
-        changed = await repeats.make_once(run, partial(made_before, catalog, mutation))
+        changed = await repeats.make_once(run, partial(made_before, catalog, mutation, flow.check_permitted))
     else:
         changed = await run()
     done(MutationStage.ANSWER)
@@ -291,6 +291,10 @@ class Flow:
         state = await self.gateway.rules_in_force(principal)
         self.gateway.catalog(principal.tenant, state, self.requested.mutation.target.alias, self.requested.onward)
         return state
+
+    async def check_permitted(self) -> None:
+        """Check access as of now."""
+        await check_permitted(self.gateway, await self.rules(), self.requested)
 
     async def load(self, seen: Loaded | None, row: TableRow | None) -> Plan:
         """Step 8, without reading what is known: the target as it was `seen`, or its `row`."""

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.catalog import Change, Loaded, Shown, Snapshots
 from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Changed
 from gateway.commit.changes import ALREADY_EXISTS, NOT_EMPTY, nothing_there
@@ -188,13 +188,20 @@ _EXISTING: Final = RENAMES_TO | {
 """Their conflicts are names that are taken; that of a table's create depends on how it was asked for."""
 
 
-async def made_before(catalog: Adapter, mutation: Mutation, decided: CommitDecided, settled: CommitSettled) -> Changed:
+async def made_before(
+    catalog: Adapter,
+    mutation: Mutation,
+    check_permitted: Callable[[], Awaitable[None]],
+    decided: CommitDecided,
+    settled: CommitSettled,
+) -> Changed:
     """
     Return the result of a mutation that was made before.
 
     Raises:
-        NotFoundError: if a foreign catalog does not have the table or view any more, or the last metadata file of a
-            table that was unregistered is gone.
+        CommitStateUnknownError: if it cannot be shown: what it left is not known any more, and there is no such table
+            or view now, or one that `check_permitted` does not let the caller see.
+        NotFoundError: if the last metadata file of a table that was unregistered is gone.
     """
     loaded, change, shown = Loaded(namespace_exists=True), Change(), None
     if mutation.operation in _IS_THERE:
@@ -202,7 +209,7 @@ async def made_before(catalog: Adapter, mutation: Mutation, decided: CommitDecid
             mutation.target, str(settled.metadata_location), metadata_sha256=settled.metadata_sha256
         )
         if shown is None:
-            raise nothing_there(mutation.target)
+            shown = await _show_now(catalog, mutation, check_permitted)
     elif mutation.operation is Operation.NAMESPACE_CREATE:
         change = Change(properties=dict(mutation.properties or {}))
     elif mutation.operation is Operation.NAMESPACE_UPDATE:
@@ -215,3 +222,16 @@ async def made_before(catalog: Adapter, mutation: Mutation, decided: CommitDecid
             raise nothing_there(mutation.target) from error
         loaded = Loaded(namespace_exists=True, metadata=last.metadata, metadata_location=last.location)
     return Changed(mutation=mutation, loaded=loaded, change=change, shown=shown)
+
+
+async def _show_now(catalog: Adapter, mutation: Mutation, check_permitted: Callable[[], Awaitable[None]]) -> Shown:
+    """Not 403 or 404: an engine that is told so deletes the files of its commit, which may be current elsewhere."""
+    try:
+        await check_permitted()
+        shown = await catalog.show(mutation.target, Snapshots.ALL)
+    except ForbiddenError as error:
+        raise CommitStateUnknownError(f"the request was made before, and its result is not shown: {error}") from error
+    if shown is None:
+        there = nothing_there(mutation.target)
+        raise CommitStateUnknownError(f"the request was made before, and its result is not known any more: {there}")
+    return shown

@@ -260,6 +260,21 @@ async def test_a_request_that_is_still_attempted_is_not_answered_with_a_conflict
     assert await of_orders(chained.near) == ["approved", "conflicted", "approved", "accepted"]
 
 
+async def test_a_repeated_commit_shows_nothing_new_to_whom_it_is_not_permitted_any_more(chained: Chained) -> None:
+    admin, log_id = chained.near.services.gateway.admin, chained.near.acme.log_id
+    await admin.create_access_rule(log_id, OPERATOR, rule_id="writers", effect="permit", expression="'w' in roles")
+    eve = {"Authorization": f"Bearer {await another_key(chained.near, 'eve@acme.example', 'w')}"}
+    headers = eve | new_key()
+    assert (await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)).status_code == 200
+    assert (await chained.http.post(ORDERS, json=properties(a="secret"))).status_code == 200
+    again = await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)
+    assert again.json()["metadata"]["properties"]["a"] == "secret"
+    await admin.retire_access_rule(log_id, OPERATOR, rule_id="writers")
+    again = await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)
+    assert (again.status_code, error_of(again)["type"]) == (504, "CommitStateUnknownException"), again.text
+    assert "secret" not in again.text
+
+
 async def test_a_rename_to_a_name_that_is_taken_is_not_forwarded(chained: Chained) -> None:
     assert (await chained.http.post(TABLES, json={**CREATE, "name": "invoices"})).status_code == 200
     answer = await chained.http.post(RENAME, json=renaming("invoices"))

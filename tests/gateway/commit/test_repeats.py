@@ -272,3 +272,16 @@ async def test_a_repeated_request_is_answered_although_policies_can_judge_it_no_
     assert (await sales.http.post(ORDERS, json=properties(a="c"), headers=new_key())).status_code == 503
     again = await sales.http.post(ORDERS, json=properties(a="b"), headers=headers)
     assert (again.status_code, again.content) == (200, first.content)
+
+
+async def test_a_repeated_commit_whose_table_has_another_name_now_is_not_said_to_have_failed(sales: Gateway) -> None:
+    headers = new_key()
+    first = await sales.http.post(ORDERS, json=properties(a="first"), headers=headers)
+    names = [{"namespace": ["sales"], "name": name} for name in ("orders", "moved")]
+    renaming = {"source": names[0], "destination": names[1]}
+    assert (await sales.http.post("/v1/iceberg/lake/tables/rename", json=renaming)).status_code == 204
+    assert (await sales.http.post(f"{TABLES}/moved", json=properties(a="second"))).status_code == 200
+    path_of(first.json()["metadata-location"]).unlink()
+    # An engine that is told 404 deletes the files of its commit.
+    again = await sales.http.post(ORDERS, json=properties(a="first"), headers=headers)
+    assert (again.status_code, error_of(again)["type"]) == (504, "CommitStateUnknownException"), again.text
