@@ -356,7 +356,8 @@ class BuiltinCatalog:
         for field, text in changed_paths(metadata, loaded.metadata):
             self._find(text, field=field)
         self._find(_metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
-        files = list(named_files(mutation.updates) if mutation.registered is None else stored_files(metadata))
+        is_table_found = mutation.registered is not None and not mutation.target.is_view
+        files = list(stored_files(metadata) if is_table_found else named_files(mutation.updates))
         own = [*table_places(metadata), *table_places(loaded.metadata)] if files else []
         for field, text in files:
             place = parse_place(text, field=field)

@@ -191,7 +191,7 @@ def base_of(mutation: Mutation, loaded: Loaded) -> str | None:
 
 def _snapshots(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
     """Return the ids of the snapshots that come into the catalog."""
-    if change is None or change.found is None or mutation.registered is None:
+    if change is None or change.found is None or mutation.registered is None or mutation.target.is_view:
         return tuple(added_snapshot_ids(mutation.updates))
     return tuple(str(one["snapshot-id"]) for one in change.found.metadata.get("snapshots") or ())
 

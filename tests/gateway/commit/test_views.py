@@ -157,6 +157,9 @@ async def test_metadata_of_both_kinds_is_registered_as_neither(sales: Gateway) -
         ({"view-uuid": "{9c12d441-03fe-4693-9a96-a0705ddf69c1}"}, 400),
         ({"view-uuid": "9C12D441-03FE-4693-9A96-A0705DDF69C1"}, 200),
         ({"version-log": [{"version-id": [], "timestamp-ms": 1}]}, 400),
+        # What only tables have means nothing in a view.
+        ({"snapshots": [{}], "statistics": [1]}, 200),
+        ({"snapshots": 1}, 200),
     ],
 )
 async def test_a_file_of_another_writer_is_registered_or_refused(
