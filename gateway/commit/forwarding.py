@@ -10,6 +10,7 @@ the engine follows from the upstream's reply alone (`catalogs/replies.py`), whet
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from uuid import UUID
 
 from gateway.catalogs.catalog import Forwards, Outgoing, Shown
@@ -27,7 +28,9 @@ from gateway.errors import (
     UpstreamNotAllowedError,
 )
 from gateway.log_errors import append_errors
-from gateway.metadata import added_snapshot_ids, check_requirements
+from gateway.metadata import Metadata, Requirement, added_snapshot_ids, check_requirements
+from gateway.metadata.views import check_view_requirements
+from gateway.mutations import Mutation
 from ledger.errors import LedgerError
 from ledger.format.entry import Branch
 from ledger.format.events import CommitOutcome
@@ -145,14 +148,22 @@ async def _settle(decision: UUID, approved: Approved, outcome: ForwardOutcome) -
 
 async def _lost_by_a_pin(catalog: Forwards, outgoing: Outgoing) -> bool:
     """Return whether a pin of the gateway failed while the engine's own requirements still hold."""
+    mutation = outgoing.mutation
     try:
-        metadata = (await catalog.load(outgoing.mutation.target)).metadata
-        check_requirements(metadata, outgoing.mutation.requirements)
+        metadata = (await catalog.load(mutation.target)).metadata
+        _check(mutation, metadata, mutation.requirements)
     except GatewayError:
         # The engine gets the upstream's own answer; there is nothing more to find out.
         return False
     try:
-        check_requirements(metadata, outgoing.pins)
+        _check(mutation, metadata, outgoing.pins)
     except RequirementFailedError:
         return True
     return False
+
+
+def _check(mutation: Mutation, metadata: Metadata | None, requirements: Sequence[Requirement]) -> None:
+    if mutation.target.is_view:
+        check_view_requirements(metadata or {}, requirements)
+    else:
+        check_requirements(metadata, requirements)

@@ -28,6 +28,7 @@ from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.open_rows import open_rows
 from testkit.gateway.sales import CREATE, Append, another_key, error_of, new_key, properties
 from testkit.gateway.table_requests import snapshot
+from testkit.gateway.view_requests import view_created, view_replaced
 from testkit.servers.chained import BEYOND, Chained, open_chain, register
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.loopback import serve_gateway
@@ -273,6 +274,30 @@ async def test_a_repeated_commit_shows_nothing_new_to_whom_it_is_not_permitted_a
     again = await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)
     assert (again.status_code, error_of(again)["type"]) == (504, "CommitStateUnknownException"), again.text
     assert "secret" not in again.text
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_view_that_was_made_anew_meanwhile_is_judged_again_or_left_alone(chained: Chained, named: bool) -> None:
+    views = f"{NAMESPACES}/sales/views"
+    made = await chained.http.post(views, json=view_created())
+    assert made.status_code == 200, made.text
+    body = view_replaced("SELECT 2", view_uuid=made.json()["metadata"]["view-uuid"] if named else None)
+    of_far = "/v1/iceberg/lake/namespaces/sales/views"
+    count = 0
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        nonlocal count
+        count += 1
+        if count == 1:
+            assert (await chained.far.http.delete(f"{of_far}/report")).status_code == 204
+            assert (await chained.far.http.post(of_far, json=view_created())).status_code == 200
+        return await chained.near.services.gateway.append(log_id, group)
+
+    async with chained.near.through(append=append) as http:
+        answer = await http.post(f"{views}/report", json=body)
+    assert answer.status_code == (409 if named else 200), answer.text
+    said = await words(chained.near.services, chained.near.acme.log_id, key="view:beyond/sales/report")
+    assert said[2:] == ["approved", "conflicted", *([] if named else ["approved", "accepted"])]
 
 
 async def test_a_rename_to_a_name_that_is_taken_is_not_forwarded(chained: Chained) -> None:
