@@ -15,7 +15,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from gateway.metadata import uuid_of
 from gateway.mutations import Operation
 from ledger.errors import FormatError
 from ledger.format.events import CommitOutcome
@@ -122,7 +121,10 @@ def _of_success(operation: Operation, reply: Answered) -> ForwardOutcome:
         return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
     location, metadata = table
     return ForwardOutcome(
-        settled=CommitOutcome.ACCEPTED, reply=reply, metadata_location=location, table_uuid=uuid_of(metadata)
+        settled=CommitOutcome.ACCEPTED,
+        reply=reply,
+        metadata_location=location,
+        table_uuid=metadata[_uuid_name(is_view=operation.is_of_view)],
     )
 
 
@@ -136,10 +138,15 @@ def parse_table(answered: Answered, *, is_view: bool = False) -> tuple[str, dict
     except FormatError:
         return None
     location, metadata = parsed.get("metadata-location"), parsed.get("metadata")
-    uuid_name = "view-uuid" if is_view else "table-uuid"
-    if not isinstance(metadata, dict) or not _is_name(metadata.get(uuid_name), length_max=UUID_LENGTH_MAX):
+    if not isinstance(metadata, dict) or not _is_name(
+        metadata.get(_uuid_name(is_view=is_view)), length_max=UUID_LENGTH_MAX
+    ):
         return None
     return (location, metadata) if _is_name(location, length_max=LOCATION_LENGTH_MAX) else None
+
+
+def _uuid_name(*, is_view: bool) -> str:
+    return "view-uuid" if is_view else "table-uuid"
 
 
 def _is_name(text: Any, *, length_max: int) -> TypeGuard[str]:

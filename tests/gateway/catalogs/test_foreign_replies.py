@@ -62,6 +62,12 @@ def test_a_success_says_what_it_has_made_a_table_or_a_view() -> None:
             assert outcome_of(operation, Answered(status=200, body=body)).settled is CommitOutcome.UNKNOWN
 
 
+def test_what_goes_into_the_log_of_a_view_is_its_own_uuid() -> None:
+    metadata = {"view-uuid": "u", "table-uuid": "t" * 1_000_000}
+    body = orjson.dumps({"metadata-location": "s3://b/1", "metadata": metadata})
+    assert outcome_of(Operation.VIEW_CREATE, Answered(status=200, body=body)).table_uuid == "u"
+
+
 def test_other_mutations_need_no_body_to_succeed() -> None:
     for operation in OTHERS:
         for status in (200, 204):
