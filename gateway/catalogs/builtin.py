@@ -52,6 +52,8 @@ from gateway.metadata.views import check_view_metadata
 from gateway.mutations import RENAMES_FROM, RENAMES_TO, SNAPSHOTS_MAX, Mutation, Operation
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
+from projections.errors import FileUnreadableError
+from projections.lake.storage import split_location
 
 _QUERIES = load_queries("gateway", "catalog.sql")
 GUARDS: Final = tuple(
@@ -338,7 +340,8 @@ class BuiltinCatalog:
             BadRequestError: if a place is in none of its folders, a file that the commit names is not the table's, or
                 a table that is registered has too many snapshots.
             LookAlikeNameError, PlaceTakenError, UnavailableError: as `Catalog.check`.
-            UnsupportedOperationError: if a table is to be purged whose places are too many for an entry.
+            UnsupportedOperationError: if a table is to be purged whose places are too many for an entry, or whose files
+                cannot be deleted here.
         """
         if change.metadata is not None:
             self._check_paths(mutation, loaded, change.metadata)
@@ -549,7 +552,13 @@ def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
 
 
 def _check_purge(target: Target, loaded: Loaded) -> None:
-    """The entry that asks for a purge names all places of the table."""
+    """The entry that asks for a purge names all places of the table; files are deleted from two kinds of storage."""
+    try:
+        split_location(loaded.metadata_location or "")
+    except FileUnreadableError as error:
+        raise UnsupportedOperationError(
+            f"table {target.path}: files are deleted from local disks and S3 only, drop without purge: {error}"
+        ) from error
     size_bytes = sum(len(place.format().encode()) + 3 for place in table_places(loaded.metadata))
     if size_bytes > PURGED_PLACES_BYTES_MAX:
         raise UnsupportedOperationError(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.purging.own_files import OwnFile
-from projections.errors import FileMissingError, StorageUnavailableError
+from projections.errors import FileMissingError, FileUnreadableError, StorageUnavailableError
 from projections.lake.storage import Storage, classify_error
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -53,6 +53,8 @@ class FileDeleter:
             return self._delete_object(file.location) if file.root is None else _delete_local(file.root, file.segments)
         except FileMissingError:
             return Deletion.MISSING, None
+        except FileUnreadableError:
+            return Deletion.KEPT, None  # a storage of a kind that is not known here
         except OSError as error:
             raise StorageUnavailableError(f"{file.location}: cannot be deleted: {error}") from error
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from pyiceberg.exceptions import ResolveError
@@ -24,7 +25,7 @@ from gateway.metadata.files import METADATA_SIZE_BYTES_MAX
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
 from projections.errors import FileUnreadableError
-from projections.lake.storage import Storage
+from projections.lake.storage import Storage, split_location
 
 MANIFEST_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 
@@ -58,7 +59,7 @@ def read_metadata(storage: Storage, location: str, *, digest: str) -> tuple[Mapp
         UndecodableError: if it is not the file of that SHA-256 (hex), or no metadata.
         FileMissingError, FileUnreadableError, StorageUnavailableError: as `Storage.read_bytes`.
     """
-    data = storage.read_bytes(location, size_bytes_max=METADATA_SIZE_BYTES_MAX)
+    data = _read(storage, location, size_bytes_max=METADATA_SIZE_BYTES_MAX)
     if (found := sha256(data).hexdigest()) != digest:
         raise UndecodableError(f"{location}: expected the committed file (sha256 {digest}), found sha256 {found}")
     try:
@@ -128,7 +129,7 @@ def read_manifests(storage: Storage, location: str) -> list[ManifestFile]:
         UndecodableError: if it is no manifest list.
         FileMissingError, FileUnreadableError, StorageUnavailableError: as `Storage.read_bytes`.
     """
-    data = storage.read_bytes(location, size_bytes_max=MANIFEST_SIZE_BYTES_MAX)
+    data = _read(storage, location, size_bytes_max=MANIFEST_SIZE_BYTES_MAX)
     try:
         return list(read_manifest_list(_StoredFile(location, data)))
     except UNDECODABLE as error:
@@ -148,7 +149,7 @@ def read_files(storage: Storage, manifest: ManifestFile) -> list[tuple[str, bool
     location = manifest.manifest_path
     if manifest.key_metadata:
         raise UndecodableError(f"{location}: expected a manifest that is not encrypted")
-    data = storage.read_bytes(location, size_bytes_max=MANIFEST_SIZE_BYTES_MAX)
+    data = _read(storage, location, size_bytes_max=MANIFEST_SIZE_BYTES_MAX)
     try:
         entries = manifest.fetch_manifest_entry(_StoredFiles(location, data), discard_deleted=False)
         return [(entry.data_file.file_path, entry.status != ManifestEntryStatus.DELETED) for entry in entries]
@@ -165,6 +166,13 @@ def is_outside(storage: Storage, location: str) -> bool:
     except FileUnreadableError:
         return True
     return False
+
+
+def _read(storage: Storage, location: str, *, size_bytes_max: int) -> bytes:
+    scheme, path = split_location(location)
+    if scheme == "file" and Path(path).exists() and not Path(path).is_file():
+        raise UndecodableError(f"{location}: expected a file")  # to read a pipe may never end
+    return storage.read_bytes(location, size_bytes_max=size_bytes_max)
 
 
 class _StoredFile(InputFile):

@@ -307,16 +307,20 @@ class Purger:
         raise FormatError(of, expected="its purge.requested in the log", found=f"{len(rows)} entries")
 
     async def _roots(self, log: Log) -> Mapping[str, Sequence[str]]:
-        """Return the folders of the tenant's built-in catalogs by alias, of retired ones, too."""
+        """Return the folders of the tenant's built-in catalogs by alias, of retired ones while nobody else has them."""
+        where = {"log_id": log.log_id}
         async with self._schedule.reading(log) as connection:
-            rows = await (await connection.execute(_QUERIES["catalogs"], {"log_id": log.log_id})).fetchall()
+            rows = await (await connection.execute(_QUERIES["catalogs"], where)).fetchall()
+        async with self._gateway.database.as_role(self._gateway.roles.auditor) as connection:
+            held = {alias for (alias,) in await (await connection.execute(_QUERIES["held_places"], where)).fetchall()}
         roots: dict[str, Sequence[str]] = {}
         for (data,) in rows:
             catalog = from_data(CatalogCreated, parse_entry(bytes(data)).data)
             if catalog.kind == BUILTIN and log.tenant is not None:
                 location = catalog.options.get(LOCATION)
                 own = self._gateway.catalogs.folder(log.tenant, catalog.id)
-                roots[catalog.id] = (own,) if location is None else (own, location.rstrip("/"))
+                has_place = location is not None and catalog.id in held
+                roots[catalog.id] = (own, str(location).rstrip("/")) if has_place else (own,)
         return roots
 
 

@@ -9,11 +9,11 @@ snapshots of all tables are read. What is kept in memory are digests of the file
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from gateway.errors import GatewayError
 from gateway.purging.manifests import (
@@ -31,6 +31,7 @@ from projections.errors import FileMissingError, FileUnreadableError
 from projections.lake.storage import Storage
 
 PAGE_ROWS: Final = 500
+KEEP_S: Final = 1.0
 
 _QUERIES: Final = load_queries("gateway", "purges.sql")
 
@@ -134,9 +135,20 @@ async def read_references(
     """
     references = References(keys)
     async for pointer in _pointers(reading, log_id):
-        await asyncio.to_thread(references.add_table, pointer, storage, roots)
+        await _alongside(asyncio.to_thread(references.add_table, pointer, storage, roots), keep)
         await keep()
     return references
+
+
+async def _alongside(work: Coroutine[Any, Any, None], keep: Callable[[], Awaitable[None]]) -> None:
+    """Wait for `work`, and meanwhile call `keep` each second: the manifests of one large table may take hours."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({working}, timeout=KEEP_S))[0]:
+            await keep()
+    finally:
+        working.cancel()  # has no effect on one that is done
+    await working
 
 
 async def _pointers(

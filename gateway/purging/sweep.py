@@ -27,7 +27,7 @@ from gateway.purging.references import References
 from projections.errors import FileMissingError, FileUnreadableError
 from projections.lake.storage import Storage
 
-FILES_AT_ONCE: Final = 256
+FILES_AT_ONCE: Final = 128
 """Files that are deleted between two looks at whether this process is still to do it."""
 OBJECTS_AT_ONCE: Final = 8
 """Requests to an object store under way."""

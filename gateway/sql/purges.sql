@@ -54,6 +54,10 @@ SELECT entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND is_control AND type = 'catalog.created'
 ORDER BY index
 
+-- name: held_places
+-- The catalogs whose location the tenant holds still: the operator may have given the place to another one.
+SELECT alias FROM gateway.catalog_places WHERE log_id = %(log_id)s AND held AND alias <> ''
+
 -- name: pointers
 -- A page of all tables and views of a tenant's built-in catalogs, behind a name.
 SELECT alias, namespace, name, is_view, metadata_location, metadata_sha256 FROM gateway.tables
