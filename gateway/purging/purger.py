@@ -27,10 +27,11 @@ from gateway.catalogs.catalog_places import LOCATION
 from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.catalogs.registry import BUILTIN
 from gateway.commit.gateway import Gateway
-from gateway.commit.purges import completion
+from gateway.commit.purges import completion, key_of
 from gateway.errors import UnavailableError
 from gateway.log_errors import append_errors
 from gateway.purging.deleting import Deletion, FileDeleter
+from gateway.purging.history import recorded_metadata_files
 from gateway.purging.manifests import NamedFiles, UndecodableError, read_metadata
 from gateway.purging.own_files import FileKeys, OwnFolders
 from gateway.purging.references import References, ReferencesUnknownError, read_references
@@ -271,6 +272,14 @@ class Purger:
             counts.add_fault(f"what the table's files were cannot be read: {error}")
             return None
         await sweep.run(named)
+        history = recorded_metadata_files(
+            lambda: self._schedule.reading(held.log),
+            held.log.log_id,
+            key=key_of(requested.identifier),
+            table_uuid=requested.table_uuid,
+        )
+        async for page in history:
+            await sweep.delete_recorded(page)
         swept = _Swept(counts=counts, last_bytes=size_bytes)
         await self._keep(held, counts, swept.format())
         return swept

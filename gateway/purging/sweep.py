@@ -3,7 +3,7 @@
 Deletes the files of one dropped table, in an order that an attempt after it can go on from.
 
 A file is deleted before what names it: the files of a manifest, then that manifest; when all are done the manifest
-lists, statistics and older metadata files. The last metadata file, which the log names, comes after all of them. So an
+lists, statistics and older metadata files. The last metadata file, which the drop names, comes after all of them. So an
 attempt that is killed leaves what the next one needs to find the rest, and what is gone already is no error.
 
 Only what is the table's own is read or deleted (`own_files.py`), and of that nothing that another table references.
@@ -133,6 +133,11 @@ class Sweep:
             await self._manifest(manifest)
         rest = (*named.manifest_lists, *named.statistics, *named.older)
         await self._delete([_Named(location) for location in rest if location not in self._unreadable])
+
+    async def delete_recorded(self, locations: Sequence[str]) -> None:
+        """Delete metadata files that the table had once; they may be gone since long. Raises as `run`."""
+        await self._keep()  # most of a long history may be of other tables
+        await self._delete([_Named(location, expected=False) for location in locations])
 
     async def delete_last(self) -> Deletion:
         """Delete the last metadata file, and return what became of it; it is not counted. Raises as `run`."""

@@ -48,6 +48,18 @@ JOIN ledger.entries AS e ON e.log_id = f.log_id AND e.index >= f.index AND e.ind
 WHERE f.log_id = %(log_id)s AND f.group_id = %(purge)s
 ORDER BY e.index
 
+-- name: history
+-- A page of what was decided on a key and what became of it, from an index on.
+SELECT index, entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND key = %(key)s
+  AND type IN ('commit.decided', 'commit.settled')
+ORDER BY index
+LIMIT %(limit)s
+
+-- name: entry_at
+-- One entry.
+SELECT entry FROM ledger.entries WHERE log_id = %(log_id)s AND index = %(index)s
+
 -- name: catalogs
 -- The entries that made a tenant's catalogs, those that were retired included.
 SELECT entry FROM ledger.entries

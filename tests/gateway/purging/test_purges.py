@@ -31,7 +31,7 @@ from projections.errors import StorageUnavailableError
 from projections.exposition import format_metrics
 from testkit.gateway.log_contents import check_agreement, check_deeply, path_of
 from testkit.gateway.purges import LATER, Shop, WatchedDeleter, append_file, make_table, write
-from testkit.gateway.sales import NAMESPACES, SCHEMA, TABLES, error_of
+from testkit.gateway.sales import NAMESPACES, SCHEMA, TABLES, error_of, properties
 from testkit.gateway.shop_rows import SCHEMA as SHOP
 from testkit.gateway.shop_rows import rows
 from testkit.servers.gateways import Gateway
@@ -122,6 +122,28 @@ async def test_exactly_the_files_of_the_table_are_gone(shop: Shop) -> None:
     assert await shop.completed() == [completed]
     assert await shop.purger(late=LATER).purge_due() == []
     await check(shop)
+
+
+async def test_metadata_files_that_only_the_log_names_are_gone_too(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.purging.history.PAGE_ENTRIES", 3)
+    http, rename = shop.gateway.http, "/v1/iceberg/lake/tables/rename"
+    assert (await http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
+    create = {"schema": SCHEMA, "properties": {"write.metadata.previous-versions-max": "1"}}
+    for name in ("first", "lines"):
+        assert (await http.post(TABLES, json={**create, "name": name})).status_code == 200
+    lines, name = shop.files(), "first"
+    for new in ("second", "third"):
+        for number in range(3):
+            assert (await http.post(f"{TABLES}/{name}", json=properties(n=f"{new} {number}"))).status_code == 200
+        source, destination = ({"namespace": ["sales"], "name": one} for one in (name, new))
+        answer = await http.post(rename, json={"source": source, "destination": destination})
+        assert answer.status_code == 204
+        name = new
+    assert len(shop.files()) == 8
+    assert (await shop.purge("third")).status_code == 204
+    completed = await shop.purged()
+    assert (completed.deleted, completed.missing, completed.kept) == (7, 0, 0)
+    assert shop.files() == {name: data for name, data in lines.items() if "lines" in name}
 
 
 async def test_a_purge_that_is_killed_before_any_deletion_ends_alike(shop: Shop) -> None:
