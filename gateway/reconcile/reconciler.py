@@ -4,8 +4,8 @@ The reconciler: settles open decisions past their deadline, from the state of th
 
 `outcome_proof.prove` decides what that state proves. An outcome is appended with an id derived from it, and with a
 guard that holds only while the decision is open: two processes that do the same, or a late answer, do no harm. What
-cannot be proven is recorded once as unknown and checked again: after growing pauses, and at once when the log has news
-of the same table.
+cannot be proven is recorded once as unknown and checked again: after pauses that grow from the newest decision on, and
+at once when the log has news of the same table.
 
 All open decisions of one key are checked together, by one process at a time: the catalog is read once, and a state that
 one decision explains does not count for another. A process that dies during a check holds its key for a bounded time.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -171,6 +171,9 @@ class Reconciler:
         if not overdue:
             await self._schedule.end(held)
             return []
+        if any(_is_new(decision, held) for decision in overdue):
+            # The pauses begin again: what is old and cannot be proven must not delay what can.
+            held = replace(held, checks=0)
         found = await self._find(held.log, overdue[0])
         # Read the log after the catalog: a change that we loaded is either still in flight or recorded by now.
         state = await self._read_log(held, found)
@@ -199,7 +202,7 @@ class Reconciler:
         async with self._schedule.reading(held.log) as connection:
             decisions = await read_open(connection, log_id, held.key)
             indices = await read_decided(connection, log_id, decisions)
-            new = [each for each in decisions if held.checked_at is None or each.deadline >= held.checked_at]
+            new = [each for each in decisions if _is_new(each, held)]
             from_index = min([indices[each.decision] - MARGIN_ENTRIES for each in new] or [held.read_to])
             claims = await read_claims(connection, log_id, held.key, from_index=from_index)
         location = None if found is None else found.metadata_location
@@ -263,6 +266,11 @@ class Reconciler:
         if isinstance(appended, Appended) and appended.branch is Branch.THEN:
             return appended.indices.start
         return None
+
+
+def _is_new(decision: OpenDecision, held: HeldKey) -> bool:
+    """Return whether no check of its key has taken a decision into account."""
+    return held.checked_at is None or decision.deadline >= held.checked_at
 
 
 def _settled(decision: OpenDecision, outcome: CommitOutcome, found: Loaded | None) -> CommitSettled:

@@ -34,8 +34,9 @@ Lent = AbstractAsyncContextManager[Connection]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldKey:
     """
-    A key that this process holds, and the results of earlier checks: their number, the time of the last one, up to
-    which index the log was read, and the metadata file that was found if it was another decision's.
+    A key that this process holds, and the results of earlier checks: their number since the newest decision, the time
+    of the last one, up to which index the log was read, and the metadata file that was found if it was another
+    decision's.
     """
 
     log: Log
@@ -111,7 +112,13 @@ class Schedule:
         """
         now = self._clock()
         next_look_at = now + self._pauses[min(held.checks, len(self._pauses) - 1)]
-        learned = {"now": now, "next_look_at": next_look_at, "read_to": read_to, "explained": explained}
+        learned = {
+            "now": now,
+            "looks": held.checks + 1,
+            "next_look_at": next_look_at,
+            "read_to": read_to,
+            "explained": explained,
+        }
         async with self._working() as connection:
             await connection.execute(_QUERIES["release_unknown"], _where(held) | learned)
 

@@ -185,6 +185,25 @@ async def test_another_decision_on_a_key_does_not_wait_for_the_first(far: Foreig
     assert outcomes == [CommitOutcome.FAILED, CommitOutcome.ACCEPTED]
 
 
+async def test_the_pauses_begin_again_with_each_decision(far: ForeignTenant) -> None:
+    lose(far, Loss.REQUEST)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    pauses, looked_at = [timedelta(hours=1), timedelta(days=1)], far.late()
+    reconciler = far.reconciler(lambda: looked_at, pauses=pauses)
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.UNKNOWN]
+    later = far.gateway.through(clock=lambda: looked_at)
+    lose(far, Loss.ANSWER)
+    assert (await later.post(far.orders, json=await far.next_append())).status_code == 504
+    looked_again_at = looked_at + PAST_DEADLINES
+    far.wire.fault = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
+    reconciler = far.reconciler(lambda: looked_again_at, pauses=pauses)
+    outcomes = [each.outcome for each in far.own(await reconciler.settle_due())]
+    assert outcomes == [CommitOutcome.UNKNOWN, CommitOutcome.UNKNOWN], "the upstream does not answer"
+    reconciler = far.reconciler(lambda: looked_again_at + pauses[0], pauses=pauses)
+    outcomes = [each.outcome for each in far.own(await reconciler.settle_due())]
+    assert outcomes == [CommitOutcome.FAILED, CommitOutcome.ACCEPTED]
+
+
 async def test_it_goes_on_when_the_log_was_away(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
