@@ -183,7 +183,7 @@ class Reconciler:
         else:
             # Entries since the catalog was read are read again next time: they may explain the state found then.
             read_to = held.read_to if found is None else size
-            await self._schedule.postpone(held, read_to=read_to, explained=state.explained)
+            await self._schedule.postpone(held, checked_at=now, read_to=read_to, explained=state.explained)
         return results
 
     async def _find(self, log: Log, decision: OpenDecision) -> Loaded | None:

@@ -106,14 +106,15 @@ class Schedule:
         async with self._working() as connection:
             await connection.execute(_QUERIES["release_settled"], _where(held))
 
-    async def postpone(self, held: HeldKey, *, read_to: int, explained: str | None) -> None:
+    async def postpone(self, held: HeldKey, *, checked_at: datetime, read_to: int, explained: str | None) -> None:
         """
         Release a key until its next check is due, and store the results of this one. Raises as `hold`.
+
+        It began at `checked_at`: decisions whose deadline came later are new to the next one.
         """
-        now = self._clock()
-        next_look_at = now + self._pauses[min(held.checks, len(self._pauses) - 1)]
+        next_look_at = self._clock() + self._pauses[min(held.checks, len(self._pauses) - 1)]
         learned = {
-            "now": now,
+            "checked_at": checked_at,
             "looks": held.checks + 1,
             "next_look_at": next_look_at,
             "read_to": read_to,

@@ -17,7 +17,7 @@ RETURNING log_id, key, looks, looked_at, read_to, explained
 -- name: release_unknown
 -- Check again later: a decision on the key is still open.
 UPDATE gateway.reconcile_looks
-SET looks = %(looks)s, looked_at = %(now)s, next_look_at = %(next_look_at)s, held_until = NULL,
+SET looks = %(looks)s, looked_at = %(checked_at)s, next_look_at = %(next_look_at)s, held_until = NULL,
     read_to = %(read_to)s, explained = %(explained)s
 WHERE log_id = %(log_id)s AND key = %(key)s
 

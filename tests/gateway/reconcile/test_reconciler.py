@@ -204,6 +204,24 @@ async def test_the_pauses_begin_again_with_each_decision(far: ForeignTenant) -> 
     assert outcomes == [CommitOutcome.FAILED, CommitOutcome.ACCEPTED]
 
 
+async def test_a_decision_whose_deadline_passes_during_a_check_does_not_wait_for_the_next_one(
+    far: ForeignTenant,
+) -> None:
+    lose(far, Loss.REQUEST)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    pauses, began_at = [timedelta(days=1)], far.late()
+    ended_at = began_at + PAST_DEADLINES
+    lose(far, Loss.ANSWER)
+    later = far.gateway.through(clock=lambda: began_at)
+    assert (await later.post(far.orders, json=await far.next_append())).status_code == 504
+    asked = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
+    far.wire.fault = asked
+    reconciler = far.reconciler(lambda: ended_at if asked.hit.is_set() else began_at, pauses=pauses)
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.UNKNOWN]
+    outcomes = [each.outcome for each in far.own(await reconciler.settle_due())]
+    assert outcomes == [CommitOutcome.FAILED, CommitOutcome.ACCEPTED]
+
+
 async def test_it_goes_on_when_the_log_was_away(far: ForeignTenant) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
