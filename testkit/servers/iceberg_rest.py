@@ -46,31 +46,41 @@ def start_iceberg_rest(*, keeps_files_in_memory: bool = False) -> Iterator[Icebe
     On a local file system it starts a process, `chmod`, for each metadata file. In its own memory it does not; then
     only the server itself can read its files, and they are small: the metadata of a new table names the last ten files.
     """
-    libraries = jars("iceberg-rest")
     with tempfile.TemporaryDirectory(prefix="lp-iceberg-") as name:
-        directory = Path(name)
-        (directory / "warehouse").mkdir()
         (port,) = free_ports(1)
-        url, warehouse = f"http://127.0.0.1:{port}", f"file://{directory}/warehouse"
-        environment = {
-            "CATALOG_URI": f"jdbc:sqlite:{directory}/catalog.db",
-            "CATALOG_WAREHOUSE": warehouse,
-            "CATALOG_REST_PORT": str(port),
-            "CATALOG_JDBC_SCHEMA__VERSION": "V1",  # the first one with views
-        }
-        if keeps_files_in_memory:
-            environment |= IN_MEMORY
-        heap = HEAP_WITH_FILES if keeps_files_in_memory else HEAP
-        arguments = [heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libraries}/*", MAIN]
-        with java_server(
-            arguments,
-            directory=directory,
-            port=port,
-            is_ready=lambda: _answers(url),
-            environment=environment,
-            libraries=libraries,
-        ) as pid:
-            yield IcebergRest(url=url, warehouse=warehouse, pid=pid)
+        with serve_iceberg_rest(Path(name), port, keeps_files_in_memory=keeps_files_in_memory) as server:
+            yield server
+
+
+@contextmanager
+def serve_iceberg_rest(directory: Path, port: int, *, keeps_files_in_memory: bool = False) -> Iterator[IcebergRest]:
+    """
+    Yield a catalog server on `port` with all that it keeps in `directory`: what one has left there, the next one has.
+
+    That is not so of files in memory. The directory goes if whoever started the server is killed.
+    """
+    libraries = jars("iceberg-rest")
+    (directory / "warehouse").mkdir(exist_ok=True)
+    url, warehouse = f"http://127.0.0.1:{port}", f"file://{directory}/warehouse"
+    environment = {
+        "CATALOG_URI": f"jdbc:sqlite:{directory}/catalog.db",
+        "CATALOG_WAREHOUSE": warehouse,
+        "CATALOG_REST_PORT": str(port),
+        "CATALOG_JDBC_SCHEMA__VERSION": "V1",  # the first one with views
+    }
+    if keeps_files_in_memory:
+        environment |= IN_MEMORY
+    heap = HEAP_WITH_FILES if keeps_files_in_memory else HEAP
+    arguments = [heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libraries}/*", MAIN]
+    with java_server(
+        arguments,
+        directory=directory,
+        port=port,
+        is_ready=lambda: _answers(url),
+        environment=environment,
+        libraries=libraries,
+    ) as pid:
+        yield IcebergRest(url=url, warehouse=warehouse, pid=pid)
 
 
 def _answers(url: str) -> bool:
