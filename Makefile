@@ -70,10 +70,11 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m testkit.measured_page
 
 # Long searches for faults, about a working day. The tests run small ones of the same.
-campaigns: $(VENV)/campaigns.stamp
+campaigns: $(VENV)/campaigns.stamp java
 	$(BIN)/python -m bench.forks --trials 1000
 	$(BIN)/python -m bench.faults
 	$(BIN)/python -m bench.writers
+	$(BIN)/python -m bench.crash
 	$(BIN)/python -m bench.idempotency
 	$(BIN)/python -m bench.tamper --instances 10000
 	$(BIN)/python -m bench.round_trips --events 10000000

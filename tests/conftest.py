@@ -61,6 +61,7 @@ LONGEST: Final = (
     "tests/engines/test_pyiceberg_own_tests.py",
     "tests/system/test_readme.py",
     "tests/system/test_crash.py",
+    "tests/system/test_crash_campaign.py",
     "tests/ledger/append/test_append_stress.py",
     "tests/lakeproof/test_cli.py",
     "tests/streams/handlers/test_observe.py",
