@@ -187,6 +187,26 @@ def noisy_neighbour(found: Found) -> Iterator[str]:
         )
 
 
+def crash(found: Found) -> Iterator[str]:
+    after = found["reconciled_after_deadline_s"]
+    yield f"{found['kills']:,} times something got SIGKILL while {found['clients']} client processes committed through"
+    yield "a built-in alias and through one in front of Apache Iceberg's own REST server: at random, right after a"
+    yield "request was sent, right after its decision or its outcome was in the log. Then tables, log and answers were"
+    yield f"compared: {found['commits']:,} commits, {found['repeated_requests']:,} requests that were sent again under"
+    yield f"their Idempotency-Key, and {len(found['violations'])} contradictions. The claim: a commit in a table has"
+    yield "its outcome in the log, an outcome in the log has its commit in the table, no answer was wrong, the log"
+    yield "verifies, and no process is left behind."
+    yield f"The reconciler recorded {found['reconciled']:,} of the commits, p50 {after['p50']} s and at most"
+    yield f"{after['max']} s after the decision's deadline, with what it needs killed meanwhile."
+    yield "Cut off are requests at which a kill was aimed and that got no answer, or 5xx. A pause is the longest time"
+    yield "between acknowledged commits after a kill:"
+    yield "| killed | times | cut off | pause, built-in: p50 | longest | pause, foreign: p50 | longest |"
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for victim, one in found["by_victim"].items():
+        pauses = (f"{one[f'{alias}_pause_s'][which]} s" for alias in ("lake", "far") for which in ("p50", "max"))
+        yield f"| {victim} | {one['kills']} | {one['cut_off']} of {one['aimed']} | {' | '.join(pauses)} |"
+
+
 def gateway(found: Found) -> Iterator[str]:
     yield "Loads and commits through a socket, with `wrk` as the client and `lakeproof up` as users start it, on 16"
     yield "tables of 50 columns. Commits set a property of a table chosen at random, without requirements. The peer is"
@@ -255,6 +275,7 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Erasure", erasure),
     ("Flood of wrong keys", key_flood),
     ("Noisy neighbour", noisy_neighbour),
+    ("Kills during commits", crash),
     ("Gateway", gateway),
 )
 
