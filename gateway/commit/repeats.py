@@ -35,10 +35,12 @@ from gateway.errors import (
     UnprocessableError,
 )
 from gateway.identity import Principal
+from gateway.metadata import uuid_of
 from gateway.mutations import RENAMES_TO, Mutation, Operation
 from ledger.errors import GroupMismatchError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled, from_data
+from ledger.format.json_object import parse_object
 from ledger.format.sealing import StoredPart
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -200,7 +202,7 @@ async def made_before(
 
     Raises:
         CommitStateUnknownError: if it cannot be shown: what it left is not known any more, and there is no such table
-            or view now, or one that `check_permitted` does not let the caller see.
+            or view now, another one of its name, or one that `check_permitted` does not let the caller see.
         NotFoundError: if the last metadata file of a table that was unregistered is gone.
     """
     loaded, change, shown = Loaded(namespace_exists=True), Change(), None
@@ -209,7 +211,7 @@ async def made_before(
             mutation.target, str(settled.metadata_location), metadata_sha256=settled.metadata_sha256
         )
         if shown is None:
-            shown = await _show_now(catalog, mutation, check_permitted)
+            shown = await _show_now(catalog, mutation, check_permitted, settled.table_uuid)
     elif mutation.operation is Operation.NAMESPACE_CREATE:
         change = Change(properties=dict(mutation.properties or {}))
     elif mutation.operation is Operation.NAMESPACE_UPDATE:
@@ -224,7 +226,9 @@ async def made_before(
     return Changed(mutation=mutation, loaded=loaded, change=change, shown=shown)
 
 
-async def _show_now(catalog: Adapter, mutation: Mutation, check_permitted: Callable[[], Awaitable[None]]) -> Shown:
+async def _show_now(
+    catalog: Adapter, mutation: Mutation, check_permitted: Callable[[], Awaitable[None]], uuid: str | None
+) -> Shown:
     """Not 403 or 404: an engine that is told so deletes the files of its commit, which may be current elsewhere."""
     try:
         await check_permitted()
@@ -234,4 +238,10 @@ async def _show_now(catalog: Adapter, mutation: Mutation, check_permitted: Calla
     if shown is None:
         there = nothing_there(mutation.target)
         raise CommitStateUnknownError(f"the request was made before, and its result is not known any more: {there}")
+    body = parse_object(shown.body or b"{}", what="the table or view as it is now")
+    if uuid is not None and uuid_of(body.get("metadata", {})) != uuid:
+        raise CommitStateUnknownError(
+            "the request was made before, and its result is not known any more: "
+            f"{mutation.target.path} was dropped and made again"
+        )
     return shown

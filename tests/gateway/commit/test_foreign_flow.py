@@ -276,6 +276,17 @@ async def test_a_repeated_commit_shows_nothing_new_to_whom_it_is_not_permitted_a
     assert "secret" not in again.text
 
 
+async def test_a_repeated_commit_is_not_answered_with_another_table_of_the_same_name(chained: Chained) -> None:
+    headers = new_key()
+    assert (await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)).status_code == 200
+    of_far = "/v1/iceberg/lake/namespaces/sales/tables"
+    assert (await chained.far.http.delete(f"{of_far}/orders")).status_code == 204
+    assert (await chained.far.http.post(of_far, json=CREATE)).status_code == 200
+    again = await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)
+    assert (again.status_code, error_of(again)["type"]) == (504, "CommitStateUnknownException"), again.text
+    assert "was dropped and made again" in error_of(again)["message"]
+
+
 @pytest.mark.parametrize("named", [False, True])
 async def test_a_view_that_was_made_anew_meanwhile_is_judged_again_or_left_alone(chained: Chained, named: bool) -> None:
     views = f"{NAMESPACES}/sales/views"
