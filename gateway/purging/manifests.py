@@ -8,16 +8,12 @@ PyIceberg, and may hold anything. All of it blocks.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any
 
-from pyiceberg.exceptions import ResolveError
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile, read_manifest_list
 
 from gateway.errors import GatewayError
@@ -25,26 +21,8 @@ from gateway.metadata.files import METADATA_SIZE_BYTES_MAX
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
 from projections.errors import FileUnreadableError
+from projections.lake.manifests import MANIFEST_SIZE_BYTES_MAX, UNDECODABLE, FileInMemory, StorageInMemory
 from projections.lake.storage import Storage, split_location
-
-MANIFEST_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
-
-UNDECODABLE: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    RecursionError,
-    ResolveError,
-    SystemError,
-    TypeError,
-    ValueError,
-    zlib.error,
-)
-"""What PyIceberg's Avro reader raises on bytes that are no manifest: it has no error of its own for that."""
 
 
 class UndecodableError(GatewayError):
@@ -131,7 +109,7 @@ def read_manifests(storage: Storage, location: str) -> list[ManifestFile]:
     """
     data = _read(storage, location, size_bytes_max=MANIFEST_SIZE_BYTES_MAX)
     try:
-        return list(read_manifest_list(_StoredFile(location, data)))
+        return list(read_manifest_list(FileInMemory(location, data)))
     except UNDECODABLE as error:
         raise UndecodableError(f"{location}: expected a manifest list, found {error!r:.200}") from error
 
@@ -151,7 +129,7 @@ def read_files(storage: Storage, manifest: ManifestFile) -> list[tuple[str, bool
         raise UndecodableError(f"{location}: expected a manifest that is not encrypted")
     data = _read(storage, location, size_bytes_max=MANIFEST_SIZE_BYTES_MAX)
     try:
-        entries = manifest.fetch_manifest_entry(_StoredFiles(location, data), discard_deleted=False)
+        entries = manifest.fetch_manifest_entry(StorageInMemory(location, data), discard_deleted=False)
         return [(entry.data_file.file_path, entry.status != ManifestEntryStatus.DELETED) for entry in entries]
     except UNDECODABLE as error:
         raise UndecodableError(f"{location}: expected a manifest, found {error!r:.200}") from error
@@ -173,41 +151,3 @@ def _read(storage: Storage, location: str, *, size_bytes_max: int) -> bytes:
     if scheme == "file" and Path(path).exists() and not Path(path).is_file():
         raise UndecodableError(f"{location}: expected a file")  # to read a pipe may never end
     return storage.read_bytes(location, size_bytes_max=size_bytes_max)
-
-
-class _StoredFile(InputFile):
-    """A file that has been read already, for PyIceberg."""
-
-    def __init__(self, location: str, data: bytes) -> None:
-        super().__init__(location)
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - PyIceberg's signature
-        return BytesIO(self._data)
-
-
-class _StoredFiles(FileIO):
-    """A file system of that one file."""
-
-    def __init__(self, location: str, data: bytes) -> None:
-        super().__init__()
-        self._file = _StoredFile(location, data)
-
-    def new_input(self, location: str) -> InputFile:  # noqa: ARG002 - there is no other
-        return self._file
-
-    def new_output(self, location: str) -> OutputFile:
-        _no(location)
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        _no(location)
-
-
-def _no(location: object) -> NoReturn:
-    raise NotImplementedError(f"manifests are only read, and {location} was to be changed")

@@ -9,15 +9,11 @@ the table: whatever is wrong with them is `ScanError`, and only a storage that d
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from io import BytesIO
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import orjson
-from pyiceberg.exceptions import ResolveError
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import (
     DataFileContent,
     ManifestContent,
@@ -29,12 +25,12 @@ from pyiceberg.manifest import (
 
 from ledger.format.events import ScanFault, UnreadReason
 from projections.errors import FileMissingError, FileUnreadableError
+from projections.lake.manifests import MANIFEST_SIZE_BYTES_MAX, UNDECODABLE, FileInMemory, StorageInMemory
 from projections.lake.storage import Storage, unpack_metadata
 from spark_detect.errors import ScanError
 from spark_detect.tasks import ScannedColumn
 
 METADATA_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
-MANIFEST_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 SCHEMA_DEPTH_MAX: Final = 50
 COLUMNS_MAX: Final = 10_000
 
@@ -53,26 +49,6 @@ UNREAD: Final = {
     "geometry": UnreadReason.BINARY,
     "variant": UnreadReason.VARIANT,
 }
-
-UNDECODABLE: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    RecursionError,
-    ResolveError,
-    SystemError,
-    TypeError,
-    ValueError,
-    zlib.error,
-)
-"""
-What PyIceberg's Avro reader raises on bytes that are no manifest: it has no error of its own for that, and its compiled
-half asks for a negative or a boundless number of bytes.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +215,7 @@ def _manifests(storage: Storage, snapshot: SnapshotState) -> list[ManifestFile]:
     """Return the manifests with data files, read past PyIceberg's cache, which knows no tenants."""
     location = snapshot.manifest_list
     try:
-        manifests = list(read_manifest_list(_StoredFile(location, _read(storage, location))))
+        manifests = list(read_manifest_list(FileInMemory(location, _read(storage, location))))
     except UNDECODABLE as error:
         raise _unreadable(location, f"expected a manifest list, found {error!r:.200}") from error
     return [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
@@ -250,7 +226,7 @@ def _entries(storage: Storage, manifest: ManifestFile) -> list[ManifestEntry]:
     if manifest.key_metadata:
         raise ScanError(ScanFault.FILE_ENCRYPTED, file=location, message="the manifest is encrypted")
     try:
-        entries = manifest.fetch_manifest_entry(_StoredFiles(location, _read(storage, location)))
+        entries = manifest.fetch_manifest_entry(StorageInMemory(location, _read(storage, location)))
     except UNDECODABLE as error:
         raise _unreadable(location, f"expected a manifest, found {error!r:.200}") from error
     return [entry for entry in entries if entry.data_file.content == DataFileContent.DATA]
@@ -284,41 +260,3 @@ def _read(storage: Storage, location: str) -> bytes:
 
 def _unreadable(location: str, message: str) -> ScanError:
     return ScanError(ScanFault.METADATA_UNREADABLE, file=location, message=message)
-
-
-class _StoredFile(InputFile):
-    """A file that has been read already, for PyIceberg."""
-
-    def __init__(self, location: str, data: bytes) -> None:
-        super().__init__(location)
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - PyIceberg's signature
-        return BytesIO(self._data)
-
-
-class _StoredFiles(FileIO):
-    """A file system of that one file."""
-
-    def __init__(self, location: str, data: bytes) -> None:
-        super().__init__()
-        self._file = _StoredFile(location, data)
-
-    def new_input(self, location: str) -> InputFile:  # noqa: ARG002 - there is no other
-        return self._file
-
-    def new_output(self, location: str) -> OutputFile:
-        _no(location)
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        _no(location)
-
-
-def _no(location: object) -> NoReturn:
-    raise NotImplementedError(f"detection only reads, and was to write {location}")
