@@ -14,8 +14,9 @@ from typing import Final
 
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
+from ledger.format.events import PurgeRequested
 from testkit.engines.page import configuration
-from testkit.gateway.log_contents import check_agreement, check_log, words
+from testkit.gateway.log_contents import check_agreement, check_log, read_bare, words
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.iceberg_rest import start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
@@ -45,6 +46,11 @@ class ServedCatalog:
     async def words(self, key: str) -> list[str]:
         """Return what the log says of a table, view or namespace, in short forms."""
         return await words(self.gateway.services, self.gateway.acme.log_id, key=key)
+
+    async def purges(self) -> list[str]:
+        """Return the keys of the tables whose files are to be deleted, or were, as the log says."""
+        stored = await read_bare(self.gateway.services, self.gateway.acme.log_id)
+        return [one.entry.key for one in stored if one.entry.type == PurgeRequested.TYPE]
 
     async def refuse(self, policy_id: str, expression: str, message: str) -> None:
         """Make a policy."""

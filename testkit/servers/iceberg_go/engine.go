@@ -32,7 +32,6 @@ type findings struct {
 	Renamed   []int64           `json:"renamed"`
 	View      string            `json:"view"`
 	Views     int               `json:"views"`
-	Errors    map[string]string `json:"errors"`
 }
 
 func engine(ctx context.Context, uri, warehouse, namespace string) error {
@@ -42,7 +41,7 @@ func engine(ctx context.Context, uri, warehouse, namespace string) error {
 	if err != nil {
 		return err
 	}
-	found := findings{Errors: map[string]string{}}
+	var found findings
 	for _, step := range []func(context.Context, *rest.Catalog, string, *findings) error{
 		namespaces, rows, changes, names, views,
 	} {
@@ -157,11 +156,7 @@ func names(ctx context.Context, lake *rest.Catalog, namespace string, found *fin
 		}
 		found.Tables = append(found.Tables, name[len(name)-1])
 	}
-	if err = lake.PurgeTable(ctx, invoices); err != nil {
-		found.Errors["purge"] = err.Error()
-		return lake.DropTable(ctx, invoices)
-	}
-	return nil
+	return lake.PurgeTable(ctx, invoices)
 }
 
 func views(ctx context.Context, lake *rest.Catalog, namespace string, found *findings) error {
