@@ -26,6 +26,7 @@ import psycopg
 
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
+from testkit.gateway.sales import new_key
 from testkit.lakeproof.running_up import Up, children_of, command_of, holds_connection, running_up
 from testkit.servers.iceberg_rest import IcebergRest, serve_iceberg_rest
 from testkit.servers.java import free_ports
@@ -51,6 +52,9 @@ GONE_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.02
 COMPLAINT_LENGTH_MAX: Final = 200
 HTTP_TIMEOUT_S: Final = 60.0
+PAUSE_S: Final = 0.2
+NOT_KNOWN: Final = frozenset({503, 504})
+"""Answers after which a request is sent again."""
 BACKENDS: Final = """
 SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 ORDER BY query = 'COMMIT' DESC, state_change DESC
@@ -179,10 +183,20 @@ class Installation:
     # Questions
 
     def ask(self, method: str, path: str, body: object = None, *, url: str | None = None) -> JsonObject:
-        """Return the answer of the gateway, or of the server at `url`, to a request that must be done."""
-        headers = {"Authorization": f"Bearer {self.key}"}
+        """
+        Return the answer of the gateway, or of the server at `url`, to a request that must be done.
+
+        On a busy machine the foreign catalog may not answer in time: the request is sent again under its key.
+        """
+        headers = {"Authorization": f"Bearer {self.key}", **new_key()}
         base = url or f"http://127.0.0.1:{self.port}"
-        answer = httpx.request(method, base + path, json=body, headers=headers, timeout=HTTP_TIMEOUT_S, trust_env=False)
+        deadline_s = time.monotonic() + HTTP_TIMEOUT_S
+        with httpx.Client(timeout=HTTP_TIMEOUT_S, trust_env=False) as http:
+            while True:
+                answer = http.request(method, base + path, json=body, headers=headers)
+                if answer.status_code not in NOT_KNOWN or time.monotonic() > deadline_s:
+                    break
+                time.sleep(PAUSE_S)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
         found: JsonObject = answer.json() if answer.content else {}
         return found
