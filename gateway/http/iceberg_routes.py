@@ -163,7 +163,7 @@ async def commit_table(request: Request, alias: str, namespace: str, table: str)
 
 @serves("dropTable")
 async def drop_table(request: Request, alias: str, namespace: str, table: str) -> Response:
-    """Drop a table; its files stay."""
+    """Drop a table; its files stay, unless a purge is asked for."""
     await change(_asked(request), Operation.TABLE_DROP, alias, namespace, table)
     return Response(status_code=204)
 
