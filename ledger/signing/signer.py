@@ -170,10 +170,12 @@ class CheckpointSigner:
         """
         try:
             async with await self._connect() as connection:
-                signed = await self.sign_due(connection)
-                # A closed session ends a moment later, and until then the next signer would find the lock held.
-                await connection.execute(_QUERIES["release_signer_lock"])
-                return signed
+                try:
+                    return await self.sign_due(connection)
+                finally:
+                    # A closed session ends a moment later, and until then the next signer would find the lock held.
+                    with suppress(psycopg.Error):  # a connection that is lost holds none
+                        await connection.execute(_QUERIES["release_signer_lock"])
         except UNAVAILABLE as error:
             self._note_outage(error)
             return []

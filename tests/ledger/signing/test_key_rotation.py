@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,9 @@ from ledger.signing.rotation import KeyRotation, NewKey, agent_key, imported_fil
 from ledger.signing.signer import SignerState
 from ledger.signing.ssh_agent import find_key
 from ledger.store.read import read_logs
+from ledger.store.session import Connection, connect_service
 from ledger.verify.database import verify_database
-from testkit.ledger.appending import appender_dsn
+from testkit.ledger.appending import appender_dsn, group
 from testkit.ledger.logs import TENANT
 from testkit.ledger.signer_installation import SignerSetup, signed_by
 from testkit.ledger.signing_agents import ssh_agent
@@ -219,6 +222,35 @@ async def test_a_lost_key_stops_the_signing_until_it_is_retired(
         assert {one.log_id for one in await signing.grow()} >= {signing.log_id}
         history = await signing.history(signing.open().first_verifier_key(signing.system))
         assert len(history.keys_for(signing.origin, 10**6)) == 1
+
+
+async def test_a_round_that_failed_leaves_the_lock_to_the_next_signer_before_its_session_has_ended(
+    signing: SignerSetup, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[Connection] = []
+
+    async def connect(dsn: str, *, name: str) -> Connection:
+        connection = await connect_service(dsn, name=name)
+        left.append(connection)
+        monkeypatch.setattr(connection, "close", partial(asyncio.sleep, 0))
+        return connection
+
+    with ssh_agent(place) as agent:
+        signing.path, signing.agent = tmp_path / "agent's", agent.path
+        enter_agent_key(signing.path, find_key(agent.path, agent.add("first")))
+        signing.signer = signing.started()
+        await signing.grow()
+        agent.forget()
+        await signing.appender.append(signing.log_id, group())
+        states: list[SignerState] = []
+        monkeypatch.setattr("ledger.signing.signer.connect_service", connect)
+        for _ in range(2):
+            await signing.signer.sign_once()
+            states.append(signing.signer.state)
+    monkeypatch.undo()
+    for connection in left:
+        await connection.close()
+    assert states == [SignerState.UNAVAILABLE, SignerState.UNAVAILABLE]
 
 
 # Crashes
