@@ -6,7 +6,7 @@ Each process counts in an area of its own of memory that all share, and adds up 
 has one writer, so nothing is locked; a number that another process is writing may be missed, and is seen by the next
 request. What counts is the last second, as the requests of this second and a part of those of the one before.
 
-A counter that finds no room among those of the last two seconds does not limit: a process has room for thousands.
+A caller or tenant for whom no slot is free is not limited: a process has slots for thousands in two seconds.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class Purger:
         if any(each.swept is None for each in held):
             try:
                 referenced = await read_references(
-                    lambda: self._schedule.reading(log),
+                    lambda: self._schedule.logs.reading(log),
                     log.log_id,
                     keys=keys,
                     storage=self._storage,
@@ -273,7 +273,7 @@ class Purger:
             return None
         await sweep.run(named)
         history = recorded_metadata_files(
-            lambda: self._schedule.reading(held.log),
+            lambda: self._schedule.logs.reading(held.log),
             held.log.log_id,
             key=key_of(requested.identifier),
             table_uuid=requested.table_uuid,
@@ -306,7 +306,7 @@ class Purger:
 
     async def _requested(self, held: HeldPurge) -> PurgeRequested:
         where = {"log_id": held.log.log_id, "purge": held.purge}
-        async with self._schedule.reading(held.log) as connection:
+        async with self._schedule.logs.reading(held.log) as connection:
             rows = await (await connection.execute(_QUERIES["group_entries"], where)).fetchall()
         for (data,) in rows:
             entry = parse_entry(bytes(data))
@@ -318,7 +318,7 @@ class Purger:
     async def _roots(self, log: Log) -> Mapping[str, Sequence[str]]:
         """Return the folders of the tenant's built-in catalogs by alias, of retired ones while nobody else has them."""
         where = {"log_id": log.log_id}
-        async with self._schedule.reading(log) as connection:
+        async with self._schedule.logs.reading(log) as connection:
             rows = await (await connection.execute(_QUERIES["catalogs"], where)).fetchall()
         async with self._gateway.database.as_role(self._gateway.roles.auditor) as connection:
             held = {alias for (alias,) in await (await connection.execute(_QUERIES["held_places"], where)).fetchall()}

@@ -9,7 +9,7 @@ of a process that dies are free again when that time is over. A purge that canno
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,11 +18,10 @@ from uuid import UUID
 from gateway.database import Database
 from gateway.errors import GatewayError, UnavailableError
 from gateway.purging.sweep import Counts
-from ledger.errors import NoSuchLogError
+from gateway.tenant_logs import TenantLogs
 from ledger.store.queries import load_queries
-from ledger.store.read import Log, read_logs
+from ledger.store.read import Log
 from ledger.store.roles import Roles
-from ledger.store.session import Connection
 
 HOLD: Final = timedelta(seconds=180)
 PROBLEM_LENGTH_MAX: Final = 1_000
@@ -50,7 +49,11 @@ class HeldPurge:
 
 
 class PurgeSchedule:
-    """The purges of all tenants; one is held for `HOLD` by this process, which is called `holder`."""
+    """
+    The purges of all tenants; one is held for `HOLD` by this process, which is called `holder`.
+
+    `logs` lends the connections with which it, and whoever works on a purge, reads.
+    """
 
     def __init__(
         self,
@@ -61,12 +64,10 @@ class PurgeSchedule:
         clock: Callable[[], datetime],
         pauses: Sequence[timedelta],
     ) -> None:
-        self._database = database
-        self._roles = roles
+        self.logs = TenantLogs(database, roles, work="purges")
         self._holder = holder
         self._clock = clock
         self._pauses = pauses
-        self._logs: dict[int, Log] = {}
 
     async def hold(self, *, limit: int, busy: Collection[int] = ()) -> list[HeldPurge]:
         """
@@ -77,12 +78,12 @@ class PurgeSchedule:
         """
         now = self._clock()
         bounds = {"now": now, "held_until": now + HOLD, "holder": self._holder, "limit": limit, "busy": list(busy)}
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             await connection.execute(_QUERIES["forget_completed"], {"now": now})
             rows = await (await connection.execute(_QUERIES["claim_due"], bounds)).fetchall()
         return [
             HeldPurge(
-                log=await self._log_of(log_id),
+                log=await self.logs.find(log_id),
                 purge=purge,
                 attempts=attempts,
                 deleted=deleted,
@@ -102,7 +103,7 @@ class PurgeSchedule:
         """
         done = {"deleted": counts.deleted, "bytes_deleted": counts.bytes_deleted, "swept": swept}
         until = {"held_until": self._clock() + HOLD}
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             row = await (await connection.execute(_QUERIES["keep"], self._where(held) | done | until)).fetchone()
         if row is None:
             raise NotHeldError(f"purge {held.purge}: another process works on it")
@@ -111,7 +112,7 @@ class PurgeSchedule:
         """
         Release a purge that is completed. Raises as `hold`.
         """
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             await connection.execute(_QUERIES["completed"], self._where(held))
 
     async def postpone(self, held: HeldPurge, problem: str) -> None:
@@ -120,7 +121,7 @@ class PurgeSchedule:
         """
         pause = self._pauses[min(held.attempts, len(self._pauses) - 1)]
         learned = {"next_attempt_at": self._clock() + pause, "problem": problem[:PROBLEM_LENGTH_MAX]}
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             await connection.execute(_QUERIES["postpone"], self._where(held) | learned)
 
     async def release(self, held: HeldPurge) -> None:
@@ -128,29 +129,8 @@ class PurgeSchedule:
         Release a purge for others at once; if that fails, the hold expires by itself.
         """
         with suppress(UnavailableError):
-            async with self._working() as connection:
+            async with self.logs.working() as connection:
                 await connection.execute(_QUERIES["let_go"], self._where(held))
-
-    def reading(self, log: Log) -> AbstractAsyncContextManager[Connection]:
-        """
-        Lend a connection with the reader role of the tenant of `log`.
-
-        Raises:
-            NoSuchLogError: if it is not a tenant's log.
-        """
-        if log.reader is None:
-            raise NoSuchLogError(f"log {log.origin}: expected a tenant's log with purges, found none's")
-        return self._database.as_role(log.reader)
-
-    def _working(self) -> AbstractAsyncContextManager[Connection]:
-        """Lend a connection that reads open purges and writes the schedule."""
-        return self._database.as_role(self._roles.gateway)
 
     def _where(self, held: HeldPurge) -> dict[str, object]:
         return {"log_id": held.log.log_id, "purge": held.purge, "holder": self._holder}
-
-    async def _log_of(self, log_id: int) -> Log:
-        if log_id not in self._logs:
-            async with self._working() as connection:
-                self._logs = {log.log_id: log for log in await read_logs(connection)}
-        return self._logs[log_id]

@@ -164,7 +164,7 @@ class Reconciler:
     async def _check_key(self, held: HeldKey) -> list[Reconciled]:
         """Load a key's target from its catalog once, settle what can be proven, and schedule the next check."""
         now = self._gateway.clock()
-        async with self._schedule.reading(held.log) as connection:
+        async with self._schedule.logs.reading(held.log) as connection:
             size = (await read_head(connection, held.log.log_id)).size
             decisions = await read_open(connection, held.log.log_id, held.key)
         overdue = [decision for decision in decisions if decision.deadline < now]
@@ -199,7 +199,7 @@ class Reconciler:
 
     async def _read_log(self, held: HeldKey, found: Loaded | None) -> _KeyState:
         log_id = held.log.log_id
-        async with self._schedule.reading(held.log) as connection:
+        async with self._schedule.logs.reading(held.log) as connection:
             decisions = await read_open(connection, log_id, held.key)
             indices = await read_decided(connection, log_id, decisions)
             new = [each for each in decisions if _is_new(each, held)]
@@ -247,7 +247,7 @@ class Reconciler:
     async def _requested(self, log: Log, decision: OpenDecision, index: int) -> Mapping[str, Any] | None:
         if decision.operation not in CREATES:
             return None
-        async with self._schedule.reading(log) as connection:
+        async with self._schedule.logs.reading(log) as connection:
             return await read_requested(connection, log.log_id, index, opener=self._gateway.opener)
 
     async def _append(self, decision: OpenDecision, settled: CommitSettled) -> int | None:

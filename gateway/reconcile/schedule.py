@@ -9,26 +9,23 @@ a catalog is read. The keys of a process that dies are free again at a time that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from gateway.database import Database
 from gateway.errors import UnavailableError
-from ledger.errors import NoSuchLogError
+from gateway.tenant_logs import TenantLogs
 from ledger.format.events import CommitObserved, TriggerReceived
 from ledger.store.queries import load_queries
-from ledger.store.read import Log, read_logs
+from ledger.store.read import Log
 from ledger.store.roles import Roles
-from ledger.store.session import Connection
 
 NEWS: Final = (CommitObserved.TYPE, TriggerReceived.TYPE)
 """Events about a table that make a new check worthwhile."""
 
 _QUERIES = load_queries("gateway", "reconciler.sql")
-
-Lent = AbstractAsyncContextManager[Connection]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,11 @@ class HeldKey:
 
 
 class Schedule:
-    """Schedules checks of all tenants' open decisions; a key is held for `hold_for` at most. All state is in rows."""
+    """
+    Schedules checks of all tenants' open decisions; a key is held for `hold_for` at most. All state is in rows.
+
+    `logs` lends the connections with which it, and whoever makes a check, reads.
+    """
 
     def __init__(
         self,
@@ -59,12 +60,10 @@ class Schedule:
         hold_for: timedelta,
         pauses: Sequence[timedelta],
     ) -> None:
-        self._database = database
-        self._roles = roles
+        self.logs = TenantLogs(database, roles, work="open decisions")
         self._clock = clock
         self._hold_for = hold_for
         self._pauses = pauses
-        self._logs: dict[int, Log] = {}
         self._news_from: dict[int, int] = {}
 
     async def hold(self, *, limit: int) -> list[HeldKey]:
@@ -85,11 +84,11 @@ class Schedule:
     async def _hold(self, *, limit: int, due_before: datetime) -> list[HeldKey]:
         now = self._clock()
         bounds = {"now": now, "held_until": now + self._hold_for, "due_before": due_before, "limit": limit}
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             rows = await (await connection.execute(_QUERIES["claim_due"], bounds)).fetchall()
         return [
             HeldKey(
-                log=await self._log_of(log_id),
+                log=await self.logs.find(log_id),
                 key=key,
                 checks=checks,
                 checked_at=checked_at,
@@ -103,7 +102,7 @@ class Schedule:
         """
         Release a key without open decisions. Raises as `hold`.
         """
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             await connection.execute(_QUERIES["release_settled"], _where(held))
 
     async def postpone(self, held: HeldKey, *, checked_at: datetime, read_to: int, explained: str | None) -> None:
@@ -120,7 +119,7 @@ class Schedule:
             "read_to": read_to,
             "explained": explained,
         }
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             await connection.execute(_QUERIES["release_unknown"], _where(held) | learned)
 
     async def release(self, held: HeldKey) -> None:
@@ -128,51 +127,30 @@ class Schedule:
         Release a key for others at once; if that fails, the hold expires by itself.
         """
         with suppress(UnavailableError):
-            async with self._working() as connection:
+            async with self.logs.working() as connection:
                 await connection.execute(_QUERIES["let_go"], _where(held))
 
     async def read_news(self) -> None:
         """
         Make keys due that have news in their logs since the last call. Raises as `hold`.
         """
-        async with self._working() as connection:
+        async with self.logs.working() as connection:
             rows = await (await connection.execute(_QUERIES["waiting_keys"])).fetchall()
         self._news_from = {log_id: self._news_from.get(log_id, size) for log_id, size, _ in rows}
         for log_id, size, keys in rows:
             if self._news_from[log_id] < size:
-                await self._read_news_of(await self._log_of(log_id), size, keys)
+                await self._read_news_of(await self.logs.find(log_id), size, keys)
                 self._news_from[log_id] = size
 
     async def _read_news_of(self, log: Log, size: int, keys: Sequence[str]) -> None:
         bounds = {"log_id": log.log_id, "from_index": self._news_from[log.log_id], "to_index": size}
         filters = {"types": list(NEWS), "keys": list(keys)}
-        async with self.reading(log) as connection:
+        async with self.logs.reading(log) as connection:
             rows = await (await connection.execute(_QUERIES["keys_in_the_news"], bounds | filters)).fetchall()
         if rows:
-            async with self._working() as connection:
+            async with self.logs.working() as connection:
                 again = {"log_id": log.log_id, "keys": [key for (key,) in rows]}
                 await connection.execute(_QUERIES["look_again"], again)
-
-    def reading(self, log: Log) -> Lent:
-        """
-        Lend a connection with the reader role of the tenant of `log`.
-
-        Raises:
-            NoSuchLogError: if it is not a tenant's log.
-        """
-        if log.reader is None:
-            raise NoSuchLogError(f"log {log.origin}: expected a tenant's log with open decisions, found none's")
-        return self._database.as_role(log.reader)
-
-    def _working(self) -> Lent:
-        """Lend a connection that reads open decisions and writes the schedule."""
-        return self._database.as_role(self._roles.gateway)
-
-    async def _log_of(self, log_id: int) -> Log:
-        if log_id not in self._logs:
-            async with self._working() as connection:
-                self._logs = {log.log_id: log for log in await read_logs(connection)}
-        return self._logs[log_id]
 
 
 def _where(held: HeldKey) -> dict[str, object]:
