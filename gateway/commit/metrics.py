@@ -150,6 +150,21 @@ class FailedPrograms:
         return generate_latest(self._registry).decode()
 
 
+class _Times:
+    """The durations of one stage: how often it ended in each bucket, the last of which has no bound, and their sum."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.sum_s += seconds
+
+
 class _StageTimes(Collector):
     """
     The histogram of the duration of each stage, by the label `label`. Event loop only: without the locks of a
@@ -160,22 +175,19 @@ class _StageTimes(Collector):
         self._name = name
         self._about = about
         self._label = label
-        self._counts = {stage: [0] * (len(BUCKETS_S) + 1) for stage in stages}
-        """How often each stage ended in each bucket; the last one has no bound."""
-        self._sums_s = dict.fromkeys(self._counts, 0.0)
+        self._times = {stage: _Times() for stage in stages}
 
-    def observe(self, stage: StrEnum, seconds: float) -> None:
-        """Count one duration."""
-        self._counts[stage][bisect_left(BUCKETS_S, seconds)] += 1
-        self._sums_s[stage] += seconds
+    def of(self, stage: StrEnum) -> _Times:
+        """Return the durations of a stage."""
+        return self._times[stage]
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield the histogram; its buckets are cumulative."""
         family = HistogramMetricFamily(self._name, self._about, labels=[self._label])
         bounds = [*map(floatToGoString, BUCKETS_S), "+Inf"]
-        for stage, counts in self._counts.items():
-            buckets = zip(bounds, map(float, accumulate(counts)), strict=True)
-            family.add_metric([stage.value], list(buckets), self._sums_s[stage])
+        for stage, times in self._times.items():
+            buckets = zip(bounds, map(float, accumulate(times.counts)), strict=True)
+            family.add_metric([stage.value], list(buckets), times.sum_s)
         yield family
 
 
@@ -196,14 +208,15 @@ class Measures:
             label="ending",
             stages=Ending,
         )
-        self._loads = _StageTimes(
+        loads = _StageTimes(
             "lakeproof_load_step_seconds",
             "Time of each step of a load of a table or view that was answered.",
             label="step",
             stages=LoadStage,
         )
-        for times in (self._stages, self._whole, self._loads):
+        for times in (self._stages, self._whole, loads):
             self.registry.register(times)
+        self._permit, self._show = loads.of(LoadStage.PERMIT), loads.of(LoadStage.SHOW)
         self._rejected = Counter(
             "lakeproof_commit_rejected_total",
             "Mutations that were certainly not made, by reason.",
@@ -255,7 +268,7 @@ class Measures:
         def done(stage: MutationStage) -> None:
             nonlocal last
             now = perf_counter()
-            self._stages.observe(stage, now - last)
+            self._stages.of(stage).observe(now - last)
             last = now
 
         status = 500
@@ -269,14 +282,14 @@ class Measures:
                 self._rejected.labels(reason=reason.value).inc()
             raise
         finally:
-            self._whole.observe(Ending.MADE if status == OK else Ending.REFUSED, perf_counter() - began)
+            self._whole.of(Ending.MADE if status == OK else Ending.REFUSED).observe(perf_counter() - began)
             self._in_flight.dec()
             self._answers.labels(operation=operation.value, status=str(status)).inc()
 
     def loaded(self, *, permit_s: float, show_s: float) -> None:
         """Count a load that was answered: seconds until access was permitted, and from then to the answer."""
-        self._loads.observe(LoadStage.PERMIT, permit_s)
-        self._loads.observe(LoadStage.SHOW, show_s)
+        self._permit.observe(permit_s)
+        self._show.observe(show_s)
 
     def upstream(self, method: str, outcome: str) -> None:
         """Count a request to a foreign catalog: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""

@@ -35,7 +35,7 @@ from gateway.http.hot_paths import ICEBERG, PATH_LENGTH_MAX, HotPaths
 from gateway.http.openapi import openapi
 from gateway.http.peers import Peers
 from gateway.http.readiness import Readiness
-from gateway.http.request_context import serving_request
+from gateway.http.request_context import IdentifiedAnswers, RequestContext
 from ledger.errors import LedgerError
 
 OWN: Final = (
@@ -60,8 +60,8 @@ class Application(FastAPI):
         if scope["type"] != "http":
             await self.first(scope, receive, send)
             return
-        with serving_request(scope) as request:
-            await self.first(scope, receive, request.identified(send))
+        with RequestContext(scope):
+            await self.first(scope, receive, send)
 
 
 def create_app(
@@ -97,7 +97,7 @@ def create_app(
     app.add_exception_handler(Exception, unexpected_error)
     app.add_middleware(RawIcebergPaths)
     app.add_middleware(DecodesBodies, size_bytes_max=gateway.intake.body_size_bytes_max)
-    app.first = HotPaths(app.first, gateway=gateway, measures=measures, peers=peers)
+    app.first = HotPaths(IdentifiedAnswers(app.first), gateway=gateway, measures=measures, peers=peers)
     return app
 
 

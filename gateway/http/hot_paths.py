@@ -27,6 +27,7 @@ from gateway.http.error_answers import gateway_error, ledger_error, unexpected_e
 from gateway.http.iceberg_routes import router
 from gateway.http.operations import BY_ID
 from gateway.http.peers import Peers
+from gateway.http.request_context import id_header, identified
 from ledger.errors import LedgerError
 
 ICEBERG: Final = b"/v1/iceberg/"
@@ -62,11 +63,11 @@ class HotPaths:
             answer = await answering(asked)
         except Exception as error:
             response = await _answer_to(Request({**scope, "path": path, "route": route}, receive), error)
-            await response(scope, receive, send)
+            await response(scope, receive, identified(send))
             if not isinstance(error, GatewayError | LedgerError):
                 raise  # what serves us logs it, too
             return
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.start", "status": answer.status, "headers": (*answer.headers, *id_header())})
         await send({"type": "http.response.body", "body": answer.body})
 
     def _find(self, scope: Scope) -> tuple[Callable[[Asked], Awaitable[Answer]], str, Any] | None:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar, Token
+from typing import Final, NamedTuple, Self
 
-from starlette.types import Message, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID: Final = b"x-request-id"
 TRACEPARENT: Final = b"traceparent"
@@ -40,15 +39,29 @@ class TraceParent(NamedTuple):
 
 
 class RequestContext:
-    """One request: `request_id` is 32 hex digits. `is_over` is true once it was answered, or has failed."""
+    """
+    One request, which is the current one within `with`: `request_id` is 32 hex digits. `is_over` is true once it was
+    answered, or has failed.
+    """
 
-    __slots__ = ("_headers", "is_over", "request_id")
+    __slots__ = ("_before", "_headers", "is_over", "request_id")
 
     def __init__(self, scope: Scope) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._before: Token[RequestContext | None] | None = None
         self.is_over = False
         handed_on = _handed_on(scope) if scope.get("server") is None else None
         self.request_id: Final = handed_on or os.urandom(16).hex()
+
+    def __enter__(self) -> Self:
+        self._before = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A task that it has started may outlive it, and what that does later is not this request's any more.
+        self.is_over = True
+        if self._before is not None:
+            _current.reset(self._before)
 
     def fields(self) -> Mapping[str, str]:
         """Return what a log says of it: `request_id`, `trace_id`, `span_id`, and the client's span if it sent one."""
@@ -64,17 +77,6 @@ class RequestContext:
         trace_id, flags = (self.request_id, NOT_SAMPLED) if given is None else (given.trace_id, given.flags)
         return f"{VERSION}-{trace_id}-{self._span_id}-{flags}"
 
-    def identified(self, send: Send) -> Send:
-        """Return a `send` that adds the request's id to the answer."""
-        pair = (REQUEST_ID, self.request_id.encode())
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), pair]
-            await send(message)
-
-        return sending
-
     @property
     def _span_id(self) -> str:
         return self.request_id[:16]
@@ -83,27 +85,43 @@ class RequestContext:
 _current: ContextVar[RequestContext | None] = ContextVar("request", default=None)
 
 
-@contextmanager
-def serving_request(scope: Scope) -> Iterator[RequestContext]:
-    """
-    Yield the context of a new request, which is the current one meanwhile.
-    """
-    context = RequestContext(scope)
-    token = _current.set(context)
-    try:
-        yield context
-    finally:
-        # A task that it has started may outlive it, and what that does later is not this request's any more.
-        context.is_over = True
-        _current.reset(token)
-
-
 def current_request() -> RequestContext | None:
     """
     Return the request that the running code works for; None if it works for none, or that is over.
     """
     context = _current.get()
     return None if context is None or context.is_over else context
+
+
+def id_header() -> Sequence[tuple[bytes, bytes]]:
+    """
+    Return the header that the answer to the current request has beside its own; none without a request.
+    """
+    context = current_request()
+    return () if context is None else ((REQUEST_ID, context.request_id.encode()),)
+
+
+def identified(send: Send) -> Send:
+    """
+    Return a `send` that adds `id_header` to the answer.
+    """
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *id_header()]
+        await send(message)
+
+    return sending
+
+
+class IdentifiedAnswers:
+    """An application whose answers have `id_header`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, identified(send))
 
 
 def log_fields() -> Mapping[str, str]:

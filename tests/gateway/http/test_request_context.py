@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import pytest
 
 from gateway.http.request_context import (
+    RequestContext,
     current_request,
     log_fields,
     parse_traceparent,
-    serving_request,
 )
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.sales import NAMESPACES, ORDERS, TABLES, properties
@@ -70,7 +70,7 @@ async def test_every_answer_has_an_id_of_its_own_whichever_way_it_came(sales: Ga
 async def test_a_trace_is_taken_only_if_it_is_of_its_form(text: str, is_valid: bool) -> None:
     assert (parse_traceparent([text.encode()]) is not None) == is_valid
     assert parse_traceparent([text.encode()] * 2) is None
-    with serving_request(scope_of((b"traceparent", text.encode()))) as request:
+    with RequestContext(scope_of((b"traceparent", text.encode()))) as request:
         fields = log_fields()
         assert fields["request_id"] == request.request_id
         assert fields["trace_id"] == (TRACE if is_valid else request.request_id)
@@ -85,7 +85,7 @@ async def test_an_id_is_taken_from_another_process_of_the_gateway_and_from_nobod
         (b"a" * 31 + b"\n", None, False),
         (b"A" * 32, None, False),
     ):
-        with serving_request(scope_of((b"x-request-id", value), server=server)) as request:
+        with RequestContext(scope_of((b"x-request-id", value), server=server)) as request:
             assert (request.request_id == value.decode()) == is_taken
 
 
@@ -98,7 +98,7 @@ async def test_outside_of_a_request_and_after_it_there_is_none() -> None:
         await go_on.wait()
         seen.append(log_fields())
 
-    with serving_request(scope_of()) as request:
+    with RequestContext(scope_of()) as request:
         task = asyncio.create_task(outlive())
         await asyncio.sleep(0)
     go_on.set()
