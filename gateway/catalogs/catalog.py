@@ -324,6 +324,17 @@ class Forwards(Catalog, Protocol):
     async def forward(self, outgoing: Outgoing) -> Reply:
         """Send it once and return the reply. Does not raise for what the upstream or the network does."""
 
+    async def takes_transactions(self) -> bool:
+        """
+        Return whether it makes commits to several tables at once.
+
+        Raises:
+            UnavailableError: if it cannot be asked.
+        """
+
+    async def forward_all(self, outgoing: Sequence[Outgoing]) -> Reply:
+        """Send commits to several tables once, as one transaction; otherwise as `forward`."""
+
     def show_answer(self, answered: Answered) -> bytes:
         """Return an answer as engines see it: the upstream's own bytes, without anything that bypasses the gateway."""
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 
 from gateway.mutations import Operation
 from ledger.errors import FormatError
-from ledger.format.events import CommitOutcome
+from ledger.format.events import CommitOutcome, OutcomeEvidence
 from ledger.format.json_object import parse_object
 
 AMBIGUOUS_4XX: Final = frozenset({408})
@@ -82,7 +82,7 @@ class ForwardOutcome:
     The outcome of a mutation according to its reply: `settled` is what the log records.
 
     `metadata_location` and `table_uuid` are those in the answer to an accepted create or commit; `cause` says why it is
-    not accepted.
+    not accepted. `evidence` says whether the answer told all this.
     """
 
     settled: CommitOutcome
@@ -90,11 +90,13 @@ class ForwardOutcome:
     cause: str = ""
     metadata_location: str | None = None
     table_uuid: str | None = None
+    evidence: OutcomeEvidence = OutcomeEvidence.ANSWER
 
 
-def outcome_of(operation: Operation, reply: Reply) -> ForwardOutcome:
+def outcome_of(operation: Operation | None, reply: Reply) -> ForwardOutcome:
     """
-    Return the outcome of a forwarded mutation according to `reply`.
+    Return the outcome of a forwarded mutation according to `reply`; without an operation, that of a transaction, whose
+    success has no content.
     """
     match reply:
         case NeverSent(cause=cause):
@@ -111,9 +113,9 @@ def outcome_of(operation: Operation, reply: Reply) -> ForwardOutcome:
             return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=message_of(reply))
 
 
-def _of_success(operation: Operation, reply: Answered) -> ForwardOutcome:
+def _of_success(operation: Operation | None, reply: Answered) -> ForwardOutcome:
     """A success must say what the new state is; otherwise nothing in it can be trusted."""
-    if operation not in _WRITES:
+    if operation is None or operation not in _WRITES:
         return ForwardOutcome(settled=CommitOutcome.ACCEPTED, reply=reply)
     table = parse_table(reply, is_view=operation.is_of_view)
     if table is None:

@@ -10,7 +10,7 @@ removed (`rewrite.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote
@@ -47,6 +47,8 @@ from ledger.format.json_object import parse_object
 
 NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
+TRANSACTIONS: Final = "POST /v1/{prefix}/transactions/commit"
+"""As an upstream advertises it."""
 _COMMITS: Final = frozenset({Operation.TABLE_COMMIT, Operation.VIEW_REPLACE})
 _WITHOUT_BODY: Final = frozenset({Operation.TABLE_DROP, Operation.VIEW_DROP, Operation.NAMESPACE_DROP})
 
@@ -231,9 +233,30 @@ class RestCatalog:
 
     async def forward(self, outgoing: Outgoing) -> Reply:
         """Send it and return the reply; it is sent again only if its credentials were refused."""
+        return await self._change(self._route(outgoing.mutation), outgoing.body)
+
+    async def takes_transactions(self) -> bool:
+        """
+        Return whether the upstream offers transactions: one that does not say what it has does (REST specification,
+        `endpoints` of CatalogConfig).
+
+        Raises as `load`.
+        """
+        endpoints = (await self._endpoint()).configuration.endpoints
+        return endpoints is None or TRANSACTIONS in endpoints
+
+    async def forward_all(self, outgoing: Sequence[Outgoing]) -> Reply:
+        """Send commits to several tables as one transaction and return the reply, as `forward`."""
+        body = b'{"table-changes":[' + b",".join(each.body for each in outgoing) + b"]}"
+        return await self._change(self._transactions(), body)
+
+    async def _transactions(self) -> tuple[str, str]:
+        return "POST", f"{(await self._endpoint()).root}/transactions/commit"
+
+    async def _change(self, route: Awaitable[tuple[str, str]], body: bytes) -> Reply:
         try:
-            method, url = await self._route(outgoing.mutation)
-            return await self.upstream.ask(method, url, self.onward, body=outgoing.body or None)
+            method, url = await route
+            return await self.upstream.ask(method, url, self.onward, body=body or None)
         except UpstreamNotAllowedError as error:
             return Refused(cause=str(error))
         except GatewayError as error:

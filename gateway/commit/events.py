@@ -156,7 +156,7 @@ def settled_by_reply(
     renamed = outcome.settled is CommitOutcome.ACCEPTED and requested.mutation.operation in RENAMES_TO
     data = CommitSettled(
         decision=str(decision),
-        evidence=OutcomeEvidence.ANSWER,
+        evidence=outcome.evidence,
         metadata_location=loaded.metadata_location if renamed else outcome.metadata_location,
         metadata_sha256=None,
         outcome=outcome.settled,

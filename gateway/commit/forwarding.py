@@ -5,18 +5,24 @@ Steps 11 to 13 for a foreign catalog: a group that opens the decision, a request
 In between, the decision is open: a row that all processes see, and no connection, lock or thread is held. If this
 process dies, or the outcome stays unknown, that row remains, and the reconciler determines the outcome. The answer to
 the engine follows from the upstream's reply alone (`catalogs/replies.py`), whether or not the outcome was recorded.
+
+A transaction is one request, too: one group opens a decision for each of its tables, and what became of it is recorded,
+or found out, for each table.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
-from gateway.catalogs.catalog import Forwards, Outgoing, Shown
+from gateway.catalogs.catalog import Forwards, Loaded, Outgoing, Shown
 from gateway.catalogs.json_text import off_loop
 from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of
 from gateway.commit.approved import Approved, Changed
+from gateway.commit.changes import changes_nothing
 from gateway.commit.events import base_of, decided, settled_by_reply, table_uuid
 from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
@@ -28,12 +34,14 @@ from gateway.errors import (
     UpstreamNotAllowedError,
 )
 from gateway.log_errors import append_errors
-from gateway.metadata import Metadata, Requirement, added_snapshot_ids, check_requirements
+from gateway.metadata import Metadata, Requirement, added_snapshot_ids, check_requirements, uuid_of
 from gateway.metadata.views import check_view_requirements
 from gateway.mutations import Mutation
 from ledger.errors import LedgerError
 from ledger.format.entry import Branch
-from ledger.format.events import CommitOutcome
+from ledger.format.event import PreparedEvent
+from ledger.format.events import CommitOutcome, OutcomeEvidence
+from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 
 _log = logging.getLogger(__name__)
@@ -49,39 +57,116 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
         UpstreamAnswerError, UpstreamCredentialsError: if the upstream certainly did nothing.
         CommitStateUnknownError: if the change may or may not have been made.
     """
-    body = approved.requested.body
-    outgoing = await off_loop(catalog.prepare, len(body), approved.mutation, approved.loaded, body)
+    outgoing = await _prepare(catalog, approved)
     if approved.mutation.staged:
         # The upstream writes nothing either: the change is decided when the staged create is committed.
         return await _stage(catalog, approved, outgoing)
     decision = approved.ids.next()
-    opened = await _open(decision, approved, outgoing)
+    opened = await _open(decision, [(approved, outgoing)])
     if isinstance(opened, Stale):
         return opened
     approved.ids.taken += 1
     approved.done(MutationStage.DECIDE)
     outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing))
     approved.done(MutationStage.CHANGE)
-    await _settle(decision, approved, outcome)
+    await _settle(decision, [(approved, outcome)])
     approved.done(MutationStage.SETTLE)
     match outcome.settled, outcome.reply:
         case CommitOutcome.ACCEPTED, Answered() as answered:
             return approved.answer(Shown(await off_loop(catalog.show_answer, len(answered.body), answered)))
-        case CommitOutcome.CONFLICTED, Answered() as answered:
-            if not approved.is_last and await _lost_by_a_pin(catalog, outgoing):
-                approved.ids.lost = approved.ids.taken
-                return None
-            raise catalog.refusal(answered)
-        case CommitOutcome.REFUSED, Answered() as answered:
-            raise catalog.refusal(answered)
+        case CommitOutcome.CONFLICTED, Answered() if not approved.is_last and await _lost_by_a_pin(catalog, [outgoing]):
+            approved.ids.lost = approved.ids.taken
+            return None
+    raise _not_made(catalog, outcome)
+
+
+async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale | bool:
+    """
+    Make the commits of a transaction in one request; False if one of the tables had changed meanwhile and all have to
+    be judged again.
+
+    Raises as `forward`.
+    """
+    first = approved[0]
+    prepared = [(each, await _prepare(catalog, each)) for each in approved]
+    decision = first.ids.next()
+    opened = await _open(decision, prepared)
+    if isinstance(opened, Stale):
+        return opened
+    first.ids.taken += 1
+    first.done(MutationStage.DECIDE)
+    outgoing = [each for _, each in prepared]
+    outcome = outcome_of(None, await catalog.forward_all(outgoing))
+    first.done(MutationStage.CHANGE)
+    outcomes = [(each, outcome) for each in approved]
+    if outcome.settled is CommitOutcome.ACCEPTED:
+        found = await asyncio.gather(*(_load_again(catalog, each) for each in approved))
+        outcomes = [(each, _outcome_on(each, outcome, there)) for each, there in zip(approved, found, strict=True)]
+        if any(_is_as_before(each, there) for each, there in zip(approved, found, strict=True)):
+            outcome = replace(outcome, settled=CommitOutcome.UNKNOWN, cause="it was accepted, but a table is as before")
+    await _settle(decision, outcomes)
+    first.done(MutationStage.SETTLE)
+    match outcome.settled:
+        case CommitOutcome.ACCEPTED:
+            return True
+        case CommitOutcome.CONFLICTED if not first.is_last and await _lost_by_a_pin(catalog, outgoing):
+            first.ids.lost = first.ids.taken
+            return False
+    raise _not_made(catalog, outcome)
+
+
+async def _prepare(catalog: Forwards, approved: Approved) -> Outgoing:
+    body = approved.requested.body
+    return await off_loop(catalog.prepare, len(body), approved.mutation, approved.loaded, body)
+
+
+def _not_made(catalog: Forwards, outcome: ForwardOutcome) -> GatewayError:
+    """Return what the engine is answered if the change was not made, or that is not known."""
+    match outcome.settled, outcome.reply:
+        case CommitOutcome.CONFLICTED | CommitOutcome.REFUSED, Answered() as answered:
+            return catalog.refusal(answered)
         case CommitOutcome.FAILED, Refused(cause=cause):
-            raise UpstreamNotAllowedError(f"nothing was sent and nothing was changed: {cause}")
+            return UpstreamNotAllowedError(f"nothing was sent and nothing was changed: {cause}")
         case CommitOutcome.FAILED, _:
-            raise UnavailableError(f"the upstream was not reached, nothing was changed: {outcome.cause}")
-        case _:
-            raise CommitStateUnknownError(
-                f"the commit may or may not have happened, do not delete its files: {outcome.cause}"
-            )
+            return UnavailableError(f"the upstream was not reached, nothing was changed: {outcome.cause}")
+    return CommitStateUnknownError(f"the commit may or may not have happened, do not delete its files: {outcome.cause}")
+
+
+async def _load_again(catalog: Forwards, approved: Approved) -> Loaded | None:
+    """Load a table after a transaction, whose success says nothing of metadata; None if it cannot be loaded."""
+    try:
+        return await catalog.load(approved.mutation.target)
+    except GatewayError as error:
+        _log.warning("what a transaction made of %s is not known yet: %s", approved.mutation.target.path, error)
+        return None
+
+
+def _outcome_on(approved: Approved, outcome: ForwardOutcome, found: Loaded | None) -> ForwardOutcome:
+    """
+    What an accepted transaction is for one of its tables, which was `found` so behind it.
+
+    The file that follows the one before is the transaction's. Any other contains the change, too, but may be another
+    commit's. What cannot be told is left to the reconciler.
+    """
+    if found is None or _is_as_before(approved, found):
+        return replace(outcome, settled=CommitOutcome.UNKNOWN)
+    table, before = found.metadata, approved.loaded
+    if table is None or before.metadata is None or uuid_of(table) != uuid_of(before.metadata):
+        return replace(outcome, evidence=OutcomeEvidence.RECONCILED)  # dropped since: it has no metadata now
+    log = table.get("metadata-log") or [{}]
+    is_next = before.metadata_location is not None and log[-1].get("metadata-file") == before.metadata_location
+    return replace(
+        outcome,
+        metadata_location=found.metadata_location,
+        evidence=OutcomeEvidence.ANSWER if is_next else OutcomeEvidence.RECONCILED,
+    )
+
+
+def _is_as_before(approved: Approved, found: Loaded | None) -> bool:
+    """Whether a commit that changes something has left the table's file in place."""
+    before = approved.loaded
+    is_same = found is not None and found.metadata_location == before.metadata_location
+    return is_same and not changes_nothing(approved.change, before)
 
 
 async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> Changed:
@@ -95,71 +180,87 @@ async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> C
     raise UnavailableError(f"the upstream did not answer as it should, nothing was changed: {outcome.cause}")
 
 
-async def _open(decision: UUID, approved: Approved, outgoing: Outgoing) -> Appended | Stale:
+async def _open(decision: UUID, prepared: Sequence[tuple[Approved, Outgoing]]) -> Appended | Stale:
     """Step 11: the decision is durable, and open, before the upstream sees anything."""
-    gateway, mutation, at = approved.gateway, approved.mutation, approved.gateway.clock()
-    loaded, change = approved.loaded, approved.change
-    forwarding = Forwarding(
-        owner=gateway.ownership.owner,
-        deadline=at + gateway.ownership.timeout,
-        requirements=outgoing.requirements,
-        result=state_digest(change),
-    )
-    events = [
-        decided(end.requested, end.judgement, loaded, change, at=at, random=gateway.random, forwarding=forwarding)
-        for end in approved.ends
-    ]
-    guards = [
-        open_guard(
-            decision,
-            forwarding,
-            target=end.requested.mutation.target,
-            operation=end.requested.mutation.operation.value,
-            base=base_of(end.requested.mutation, loaded),
-            table_uuid=table_uuid(loaded, change),
-            snapshots=added_snapshot_ids(mutation.updates),
+    first = prepared[0][0]
+    gateway, at = first.gateway, first.gateway.clock()
+    events, guards = list[PreparedEvent](), list[GuardCall]()
+    for approved, outgoing in prepared:
+        loaded, change = approved.loaded, approved.change
+        forwarding = Forwarding(
+            owner=gateway.ownership.owner,
+            deadline=at + gateway.ownership.timeout,
+            requirements=outgoing.requirements,
+            result=state_digest(change),
+            share=len(prepared),
         )
-        for end in approved.ends
-    ]
-    group = Group(id=decision, then=tuple(events), guard=tuple(guards), as_of=approved.judgement.as_of)
+        for end in approved.ends:
+            mutation = end.requested.mutation
+            events.append(
+                decided(
+                    end.requested,
+                    end.judgement,
+                    loaded,
+                    change,
+                    at=at,
+                    random=gateway.random,
+                    forwarding=forwarding,
+                    share=len(prepared),
+                )
+            )
+            guards.append(
+                open_guard(
+                    decision,
+                    forwarding,
+                    target=mutation.target,
+                    operation=mutation.operation.value,
+                    base=base_of(mutation, loaded),
+                    table_uuid=table_uuid(loaded, change),
+                    snapshots=added_snapshot_ids(approved.mutation.updates),
+                )
+            )
+    group = Group(id=decision, then=tuple(events), guard=tuple(guards), as_of=first.judgement.as_of)
     # Even if it was recorded: it was not forwarded, and will not be.
     with append_errors(not_appended="the decision could not be recorded: nothing was changed, try again"):
-        opened = await gateway.append(approved.log_id, group)
+        opened = await gateway.append(first.log_id, group)
     if isinstance(opened, Appended) and opened.branch is not Branch.THEN:
         raise AssertionError("a decision of a new group is opened whatever there is")
     return opened
 
 
-async def _settle(decision: UUID, approved: Approved, outcome: ForwardOutcome) -> None:
+async def _settle(decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutcome]]) -> None:
     """Step 13. If the outcome cannot be recorded, the decision stays open for the reconciler."""
-    gateway, at = approved.gateway, approved.gateway.clock()
-    settle = doubt_guard if outcome.settled is CommitOutcome.UNKNOWN else close_guard
-    events = [
-        settled_by_reply(end.requested, decision, approved.loaded, approved.change, outcome, at=at)
-        for end in approved.ends
-    ]
-    guards = [settle(decision, end.requested.mutation.target.key) for end in approved.ends]
+    first = outcomes[0][0]
+    gateway, at = first.gateway, first.gateway.clock()
+    events, guards = list[PreparedEvent](), list[GuardCall]()
+    for approved, outcome in outcomes:
+        settle = doubt_guard if outcome.settled is CommitOutcome.UNKNOWN else close_guard
+        for end in approved.ends:
+            events.append(settled_by_reply(end.requested, decision, approved.loaded, approved.change, outcome, at=at))
+            guards.append(settle(decision, end.requested.mutation.target.key))
     group = Group(id=gateway.new_group_id(), then=tuple(events), guard=tuple(guards))
     try:
-        await gateway.append(approved.log_id, group)
+        await gateway.append(first.log_id, group)
     except LedgerError as error:
-        _log.warning("decision %s is %s and stays open: %s", decision, outcome.settled, error)
+        _log.warning("decision %s is %s and stays open: %s", decision, outcomes[0][1].settled, error)
 
 
-async def _lost_by_a_pin(catalog: Forwards, outgoing: Outgoing) -> bool:
-    """Return whether a pin of the gateway failed while the engine's own requirements still hold."""
-    mutation = outgoing.mutation
-    try:
-        metadata = (await catalog.load(mutation.target)).metadata
-        _check(mutation, metadata, mutation.requirements)
-    except GatewayError:
-        # The engine gets the upstream's own answer; there is nothing more to find out.
-        return False
-    try:
-        _check(mutation, metadata, outgoing.pins)
-    except RequirementFailedError:
-        return True
-    return False
+async def _lost_by_a_pin(catalog: Forwards, sent: Sequence[Outgoing]) -> bool:
+    """Return whether a pin of the gateway failed while all of the engine's own requirements still hold."""
+    is_lost = False
+    for outgoing in sent:
+        mutation = outgoing.mutation
+        try:
+            metadata = (await catalog.load(mutation.target)).metadata
+            _check(mutation, metadata, mutation.requirements)
+        except GatewayError:
+            # The engine gets the upstream's own answer; there is nothing more to find out.
+            return False
+        try:
+            _check(mutation, metadata, outgoing.pins)
+        except RequirementFailedError:
+            is_lost = True
+    return is_lost
 
 
 def _check(mutation: Mutation, metadata: Metadata | None, requirements: Sequence[Requirement]) -> None:

@@ -43,19 +43,20 @@ class Forwarding:
     What is recorded of a request before it is forwarded, to determine its outcome later.
 
     `owner` is the forwarding process (32 hex digits), `deadline` when it gives up. `requirements` are those sent to the
-    upstream, `result` is the digest of the target after the change (`state_digest`), None if it would be gone.
+    upstream, `result` is the digest of the target after the change (`state_digest`), None if it would be gone. The
+    group has `share` decisions.
     """
 
     owner: str
     deadline: datetime
     requirements: tuple[Requirement, ...]
     result: str | None
+    share: int = 1
 
     def __post_init__(self) -> None:
-        if (size_bytes := len(self.requirements_json())) > REQUIREMENTS_SIZE_BYTES_MAX:
-            raise BadRequestError(
-                f"expected at most {REQUIREMENTS_SIZE_BYTES_MAX} bytes, found {size_bytes}", field="requirements"
-            )
+        size_bytes_max = REQUIREMENTS_SIZE_BYTES_MAX // self.share
+        if (size_bytes := len(self.requirements_json())) > size_bytes_max:
+            raise BadRequestError(f"expected at most {size_bytes_max} bytes, found {size_bytes}", field="requirements")
 
     def requirements_json(self) -> str:
         """Return the requirements as the row stores them."""

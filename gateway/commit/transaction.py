@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A transaction: commits to several tables of the built-in catalog at once, all of them made, or none.
+A transaction: commits to several tables of one catalog at once, all of them made, or none.
 
 It takes the steps of `commit_flow.py`, each for all of its commits: every one is loaded and judged, and the first that
-is refused, or cannot be made, is why none is made. Decisions, outcomes and swaps of all pointers are one group.
+is refused, or cannot be made, is why none is made. In the built-in catalog, decisions, outcomes and swaps of all
+pointers are one group. A foreign catalog is sent all of them in one request, once all decisions are recorded; that
+either all are made or none is its part then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Final
 
-from gateway.catalogs.catalog import ChangedBy, SwapsPointer
+from gateway.catalogs.catalog import ChangedBy, Forwards
+from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Approved
 from gateway.commit.commit_flow import (
+    FORWARD_TURN_S,
     PAUSE_S_MAX,
     STALE_MAX,
     Feasible,
@@ -28,6 +32,8 @@ from gateway.commit.commit_flow import (
     read_request,
     refusal_of,
 )
+from gateway.commit.events import Requested
+from gateway.commit.forwarding import forward_all
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import Judgement
 from gateway.commit.metrics import Done, MutationStage
@@ -56,11 +62,9 @@ async def commit_transaction(request: Request, gateway: Gateway, done: Done) -> 
     done(MutationStage.PARSE)
     parts = [read.requested(request, mutation, body) for mutation, body in mutations]
     catalog = await find_catalog(gateway, read, parts[0])
-    if catalog.changed_by is not ChangedBy.GUARD:
+    if catalog.changed_by is ChangedBy.REQUEST:
         await check_permitted(gateway, read.state, parts[0])
-        raise UnsupportedOperationError(
-            f"catalog {read.path.alias}: transactions are offered for built-in catalogs only; commit to each table"
-        )
+        await _check_offered(catalog, parts)
     done(MutationStage.CATALOG)
     ids = read.decision_ids(request, gateway)
     flows = [Flow(gateway=gateway, read=read, requested=part, catalog=catalog, ids=ids, done=done) for part in parts]
@@ -72,6 +76,25 @@ async def commit_transaction(request: Request, gateway: Gateway, done: Done) -> 
     done(MutationStage.ANSWER)
 
 
+async def _check_offered(catalog: Forwards, parts: Sequence[Requested]) -> None:
+    """
+    Check that a foreign catalog takes what it would be sent.
+
+    Raises:
+        UnsupportedOperationError: if it has no transactions, or a table is to be created in this one: what became of
+            that could not be told from its state.
+    """
+    alias = parts[0].mutation.target.alias
+    if not await catalog.takes_transactions():
+        raise UnsupportedOperationError(
+            f"catalog {alias}: its upstream offers no transactions, nothing was sent; commit to each table"
+        )
+    if any(part.mutation.creates for part in parts):
+        raise UnsupportedOperationError(
+            f"catalog {alias}: expected commits to tables that exist, found one that creates a table: create it before"
+        )
+
+
 async def _made_before(_decided: CommitDecided, _settled: CommitSettled) -> None:
     """One of its outcomes tells of all: they are made together, and answered without content."""
 
@@ -79,7 +102,7 @@ async def _made_before(_decided: CommitDecided, _settled: CommitSettled) -> None
 class _Transaction:
     """Steps 8 to 13 of a transaction: the steps of its commits together, one after the other."""
 
-    def __init__(self, gateway: Gateway, catalog: SwapsPointer, flows: Sequence[Flow]) -> None:
+    def __init__(self, gateway: Gateway, catalog: Adapter, flows: Sequence[Flow]) -> None:
         self._gateway = gateway
         self._catalog = catalog
         # In one order for all transactions, so that no two of them wait for each other's tables.
@@ -107,13 +130,15 @@ class _Transaction:
         first.done(MutationStage.LOAD)
         for _ in range(STALE_MAX):
             first.done(MutationStage.CONTROL)
-            outcome = await self._judge_and_change(state, plans, is_last=is_last)
+            outcome = await self._judge_and_change(state, plans, turns, is_last=is_last)
             if not isinstance(outcome, Stale):
                 return outcome
             state = await first.rules()
         raise UnavailableError(f"policies changed {STALE_MAX} times while it was judged; nothing was changed")
 
-    async def _judge_and_change(self, state: ControlState, plans: Sequence[Plan], *, is_last: bool) -> Stale | bool:
+    async def _judge_and_change(
+        self, state: ControlState, plans: Sequence[Plan], turns: Sequence[Turn], *, is_last: bool
+    ) -> Stale | bool:
         """Steps 10 to 13: the first commit that is refused, or cannot be made, is why none is made."""
         approved, impossible = list[Approved](), list[tuple[Flow, Infeasible, Judgement]]()
         for flow, plan in zip(self._flows, plans, strict=True):
@@ -130,4 +155,10 @@ class _Transaction:
         if impossible:
             flow, infeasible, judgement = impossible[0]  # access permits all of them, so the caller learns why
             return await flow.cannot(infeasible, judgement)
-        return await swap_all(self._catalog, approved)
+        catalog = self._catalog
+        if catalog.changed_by is ChangedBy.GUARD:
+            return await swap_all(catalog, approved)
+        with ExitStack() as ending:
+            for turn in turns:
+                ending.enter_context(turn.ending_after(FORWARD_TURN_S))
+            return await forward_all(catalog, approved)

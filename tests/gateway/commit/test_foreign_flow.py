@@ -324,10 +324,6 @@ async def test_a_rename_to_a_name_that_is_taken_is_not_forwarded(chained: Chaine
     [
         (f"{NAMESPACES}/sales/register", {"name": "more", "metadata-location": "s3://b/1.metadata.json"}),
         (f"{ORDERS}/unregister", {}),
-        (
-            f"/v1/iceberg/{BEYOND}/transactions/commit",
-            {"table-changes": [{"identifier": {"namespace": ["sales"], "name": "orders"}, **properties(a="b")}]},
-        ),
     ],
 )
 async def test_what_the_gateway_does_not_offer_for_a_foreign_catalog_is_refused(

@@ -65,7 +65,6 @@ def test_each_kind_is_advertised_what_it_offers() -> None:
     assert set(endpoints(BUILTIN)) - set(endpoints(REST)) == {
         BY_ID["registerTable"].endpoint,
         BY_ID["unregisterTable"].endpoint,
-        BY_ID["commitTransaction"].endpoint,
         BY_ID["registerView"].endpoint,
     }
     for kind in KINDS:
