@@ -21,7 +21,7 @@ from ledger.errors import LogUnavailableError
 from ledger.format.events import OutcomeEvidence
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.foreign_tenant import ALIAS, TABLES, UNKNOWN_STATUSES, ForeignTenant, open_far
-from testkit.gateway.log_contents import read_stored
+from testkit.gateway.log_contents import check_deeply, read_stored
 from testkit.gateway.sales import CREATE, another_key, before_each_append, error_of, new_key, properties
 from testkit.gateway.table_requests import commit_of_staged
 from testkit.servers.chained import register
@@ -227,9 +227,11 @@ async def test_what_is_lost_on_the_way_is_found_out_for_each_table(two: TwoTable
     assert lost.status_code in UNKNOWN_STATUSES
     assert error_of(lost)["type"] == "CommitStateUnknownException"
     assert await two.words() == [["approved", "unknown"]] * 2
+    await check_deeply(two.a.services, two.a.log_id)
     await two.a.reconcile()
     assert await two.words() == [["approved", "unknown", *(["accepted"] if lands else [])]] * 2
     await two.check(lands=lands)
+    await check_deeply(two.a.services, two.a.log_id)
 
 
 @pytest.mark.parametrize(
