@@ -30,6 +30,7 @@ from psycopg.sql import SQL, Identifier
 from gateway.commit.request_hash import request_hash
 from gateway.commit.requests import PURGE_QUERY
 from gateway.confusables import SKELETONS_VERSION, skeleton_columns
+from gateway.http.operations import BY_ID, PREFIX
 from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.deep_verification.guarded_rows import (
     INPUTS,
@@ -98,6 +99,8 @@ _TYPES: Final = [
 ]
 """Types of the entries that rows come from, in addition to all control entries."""
 _ENTRIES_READ: Final = 1_000
+TRANSACTION: Final = BY_ID["commitTransaction"].path.removeprefix(PREFIX)
+"""How the path of a transaction ends."""
 _REQUESTS_READ: Final = 100
 """Of the newest decisions: one of them must have a request that is known."""
 _HANDLERS: Final = frozenset({Alerts.name, ObserveCommits.name, Publish.name})
@@ -347,6 +350,8 @@ class _Pass:
             body = known.get("body")
             if body is None or hashlib.sha256(body.encode()).hexdigest() != known["body_sha256"]:
                 continue  # erased, too large to be kept, or not text
+            if known["path"].endswith(TRANSACTION):
+                continue  # its hash is of the whole request, of which each decision has its own part
             # Older hashes of a drop with a purge are of the path alone.
             paths = {known["path"], known["path"].removesuffix(PURGE_QUERY)}
             hashed = {request_hash(keys[0], method=known["method"], path=path, body=body.encode()) for path in paths}

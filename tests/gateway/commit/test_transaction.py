@@ -20,7 +20,7 @@ from gateway.admin.application import OPERATOR
 from gateway.commit.events import INPUTS_SIZE_BYTES_MAX
 from gateway.mutations import TRANSACTION_TABLES_MAX
 from ledger.errors import LogUnavailableError
-from testkit.gateway.log_contents import check_agreement, live_rows, path_of, read_stored, words
+from testkit.gateway.log_contents import check_agreement, check_deeply, live_rows, path_of, read_stored, words
 from testkit.gateway.sales import (
     CREATE,
     ORDERS,
@@ -92,6 +92,7 @@ async def test_commits_to_several_tables_are_one_group(two: Gateway) -> None:
     assert {one.decided.operation for one in entries[:2]} == {"table.commit"}
     inputs = json.loads(by_name["orders"].parts["inputs"])
     assert json.loads(inputs["body"]) == BOTH["table-changes"][0]
+    await check_deeply(two.services, two.acme.log_id)
     await check_agreement(two.services, two.acme.log_id)
 
 
