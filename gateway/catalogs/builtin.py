@@ -321,14 +321,28 @@ class BuiltinCatalog:
             raise BadRequestError(text, field=field) from error
         return FoundFile(location=spelled, sha256=sha256, metadata=metadata)
 
-    def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
+    def birth(self, target: Target, *, location: str | None, namespace_location: str | None, table_uuid: str) -> Birth:
         """
-        Return the requested location, else `<warehouse>/<namespace>.<name>-<uuid>`: one folder per table or view.
+        Return the requested location, else a folder of its own: `<namespace's location>/<name>-<uuid>` if that is in
+        one of the catalog's folders, else `<warehouse>/<namespace>.<name>-<uuid>`.
 
         Any other than a plain letter becomes `_`: engines disagree on whether a location is percent-encoded.
         """
-        readable = _UNSAFE.sub("_", target.path)[:READABLE_LENGTH_MAX]
-        return Birth(location=location or f"{self._warehouse}/{readable}-{table_uuid}", table_uuid=table_uuid)
+        if not location:
+            folder = self._folder_of_namespace(namespace_location)
+            text = target.path if folder is None else str(target.name)
+            readable = _UNSAFE.sub("_", text)[:READABLE_LENGTH_MAX]
+            location = f"{folder or self._warehouse}/{readable}-{table_uuid}"
+        return Birth(location=location, table_uuid=table_uuid)
+
+    def _folder_of_namespace(self, location: str | None) -> str | None:
+        """Return where a namespace has its tables; None if it does not say, or elsewhere: any text may stand there."""
+        if location is None:
+            return None
+        try:
+            return self._find(location, field="properties.location")[1]
+        except BadRequestError:
+            return None
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """

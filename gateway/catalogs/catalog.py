@@ -36,7 +36,8 @@ class Loaded:
     file; None if it has no row.
 
     What a mutation needs besides: `found`, the file that a table or view is to be registered with; `there`, the new
-    name of one that is to be renamed.
+    name of one that is to be renamed; `namespace_location`, where the namespace of a new one has its tables, if it says
+    so (its property `location`).
     """
 
     namespace_exists: bool
@@ -50,6 +51,7 @@ class Loaded:
     places: Sequence[bytes] | None = None
     found: FoundFile | None = None
     there: Loaded | None = None
+    namespace_location: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +216,11 @@ class Catalog(Protocol):
             UnavailableError: if it cannot be read now.
         """
 
-    def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
-        """Return location and identity of a new table or view; `location` is the one that the request names, if any."""
+    def birth(self, target: Target, *, location: str | None, namespace_location: str | None, table_uuid: str) -> Birth:
+        """
+        Return location and identity of a new table or view. `location` is the one that the request names, if any,
+        `namespace_location` as in `Loaded`.
+        """
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """

@@ -173,7 +173,14 @@ class RestCatalog:
             "at the upstream"
         )
 
-    def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:  # noqa: ARG002 - the upstream's
+    def birth(
+        self,
+        target: Target,  # noqa: ARG002 - the upstream's, as all below
+        *,
+        location: str | None,
+        namespace_location: str | None,  # noqa: ARG002
+        table_uuid: str,  # noqa: ARG002
+    ) -> Birth:
         """Return the requested location. The upstream decides everything else about a new table later."""
         return Birth(location=location, table_uuid=None)
 

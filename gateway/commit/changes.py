@@ -130,7 +130,7 @@ def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
         raise _exists(mutation.target, loaded) from error
     if mutation.create is not None:
         new_uuid = str(UUID(bytes=random(16), version=4))
-        metadata = _created(mutation, mutation.create, catalog, now_ms=now_ms, new_uuid=new_uuid)
+        metadata = _created(mutation, mutation.create, loaded, catalog, now_ms=now_ms, new_uuid=new_uuid)
     else:
         base = loaded.metadata_location
         metadata = apply_updates(loaded.metadata, mutation.updates, now_ms=now_ms, base_location=base)
@@ -138,10 +138,15 @@ def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
 
 
 def _created(
-    mutation: Mutation, create: Mapping[str, Any], catalog: Catalog, *, now_ms: int, new_uuid: str
+    mutation: Mutation, create: Mapping[str, Any], loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str
 ) -> dict[str, Any]:
     """A table as its createTable makes it; what its catalog alone decides is empty, also for policies."""
-    birth = catalog.birth(mutation.target, location=create.get("location"), table_uuid=new_uuid)
+    birth = catalog.birth(
+        mutation.target,
+        location=create.get("location"),
+        namespace_location=loaded.namespace_location,
+        table_uuid=new_uuid,
+    )
     updates = create_updates(create, table_uuid=birth.table_uuid or new_uuid, location=birth.location or NOT_YET_KNOWN)
     metadata = apply_updates(None, updates, now_ms=now_ms, base_location=None)
     return {**metadata, "location": birth.location or "", "table-uuid": birth.table_uuid or ""}
@@ -158,7 +163,12 @@ def _view(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, 
     if loaded.metadata is not None or loaded.is_of_other_kind:
         raise _exists(mutation.target, loaded)
     new_uuid = str(UUID(bytes=random(16), version=4))
-    birth = catalog.birth(mutation.target, location=mutation.create.get("location"), table_uuid=new_uuid)
+    birth = catalog.birth(
+        mutation.target,
+        location=mutation.create.get("location"),
+        namespace_location=loaded.namespace_location,
+        table_uuid=new_uuid,
+    )
     location, view_uuid = birth.location or NOT_YET_KNOWN, birth.table_uuid or new_uuid
     updates = create_view_updates(mutation.create, view_uuid=view_uuid, location=location)
     metadata = apply_view_updates(None, updates, now_ms=now_ms)

@@ -90,6 +90,8 @@ PAUSE_S_MAX: Final = 0.02
 """Before the next attempt it pauses, up to this long at random, so that two processes do not keep step."""
 FORWARD_TURN_S: Final = 1.0
 """After this long, a mutation that waits for a foreign catalog delays the next ones of its target no more."""
+LOCATION: Final = "location"
+"""The property of a namespace that says where its tables are to be."""
 STALE_MAX: Final = 5
 """Times a request is judged before it is given up because the rules keep changing."""
 
@@ -313,7 +315,7 @@ class Flow:
         return Feasible(loaded=loaded, change=planned)
 
     async def _load_more(self, loaded: Loaded) -> Loaded:
-        """What only to register and to rename need: the file of what is new, the new name of what is there."""
+        """What some need besides: the file of what is registered, a new name, where a namespace has its tables."""
         mutation = self.requested.mutation
         is_there = loaded.metadata is not None or loaded.is_of_other_kind
         if mutation.registered is not None and loaded.namespace_exists and not is_there:
@@ -321,6 +323,11 @@ class Flow:
             return replace(loaded, found=found)
         if mutation.destination is not None and is_there:
             return replace(loaded, there=await self.catalog.load(mutation.destination))
+        is_new = mutation.create is not None and not mutation.create.get("location") and not is_there
+        if is_new and self.catalog.changed_by is ChangedBy.GUARD and loaded.namespace_exists:
+            target = mutation.target
+            namespace = await self.catalog.load(Target(alias=target.alias, namespace=target.namespace))
+            return replace(loaded, namespace_location=(namespace.properties or {}).get(LOCATION))
         return loaded
 
     async def judge(self, state: ControlState, plan: Plan) -> Sequence[Judged]:

@@ -15,6 +15,7 @@ from gateway.admin.application import OPERATOR
 from gateway.errors import BadRequestError
 from testkit.gateway.log_contents import check_agreement, live_rows, path_of
 from testkit.gateway.sales import ORDERS, SCHEMA, TABLES, error_of, properties
+from testkit.gateway.view_requests import view_created
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -107,12 +108,54 @@ async def test_a_catalog_with_a_location_has_tables_there_and_in_the_warehouse(s
     await check_agreement(sales.services, sales.acme.log_id)
 
 
+async def test_a_new_table_or_view_is_where_its_namespace_has_its_tables(sales: Gateway, given: Path) -> None:
+    made = await sales.http.post(SPREAD, json={"namespace": ["placed"], "properties": {"location": f"{given}/placed/"}})
+    assert made.json()["properties"]["location"] == f"{given}/placed/"
+    table = await sales.http.post(f"{SPREAD}/placed/tables", json={"name": "my t", "schema": SCHEMA})
+    view = await sales.http.post(f"{SPREAD}/placed/views", json=view_created("report"))
+    assert table.json()["metadata"]["location"].startswith(f"file://{given}/placed/my_t-"), table.text
+    assert view.json()["metadata"]["location"].startswith(f"file://{given}/placed/report-"), view.text
+    assert path_of(table.json()["metadata-location"]).exists()
+    staged = await sales.http.post(
+        f"{SPREAD}/placed/tables", json={"name": "later", "schema": SCHEMA, "stage-create": True}
+    )
+    assert staged.json()["metadata"]["location"].startswith(f"file://{given}/placed/later-")
+    own = {"name": "own", "schema": SCHEMA, "location": f"{given}/own"}
+    assert (await sales.http.post(f"{SPREAD}/placed/tables", json=own)).json()["metadata"]["location"] == own[
+        "location"
+    ]
+    moved = {"updates": {"location": f"file:{given}/moved"}}
+    assert (await sales.http.post(f"{SPREAD}/placed/properties", json=moved)).status_code == 200
+    next_one = await sales.http.post(f"{SPREAD}/placed/tables", json={"name": "next", "schema": SCHEMA})
+    assert next_one.json()["metadata"]["location"].startswith(f"file://{given}/moved/next-")
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["{given}/../x", "/etc", "s3://elsewhere/x", "{given}", "{given}//x", "{given}/%2e%2e/x", "any text", ""],
+)
+async def test_a_namespace_that_names_a_place_outside_has_its_tables_in_the_warehouse(
+    sales: Gateway, given: Path, location: str
+) -> None:
+    properties = {"location": location.format(given=given)}
+    made = await sales.http.post(SPREAD, json={"namespace": ["astray"], "properties": properties})
+    assert made.status_code == 200, made.text
+    table = await sales.http.post(f"{SPREAD}/astray/tables", json={"name": "t", "schema": SCHEMA})
+    warehouse = f"{sales.services.gateway.catalogs.warehouse}/{sales.acme.tenant.hex}/spread"
+    assert table.json()["metadata"]["location"].startswith(f"{warehouse}/astray.t-"), table.text
+
+
 async def test_a_link_that_leads_out_of_the_given_folder_is_not_followed(sales: Gateway, given: Path) -> None:
     outside = given.parent / "outside"
     outside.mkdir()
     (given / "link").symlink_to(outside)
     body = {"name": "t", "schema": SCHEMA, "location": f"{given}/link/t"}
     assert (await sales.http.post(f"{SPREAD}/sales/tables", json=body)).status_code == 400
+    out = {"namespace": ["out"], "properties": {"location": f"{given}/link/out"}}
+    assert (await sales.http.post(SPREAD, json=out)).status_code == 200
+    answer = await sales.http.post(f"{SPREAD}/out/tables", json={"name": "t", "schema": SCHEMA})
+    assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException")
     assert list(outside.iterdir()) == []
 
 
