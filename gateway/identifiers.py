@@ -16,7 +16,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from gateway.confusables import find_ignorable
@@ -31,6 +31,9 @@ TARGETS_MAX: Final = 4_096
 """Targets of which the parsed path is kept."""
 KEPT_LENGTH_MAX: Final = 256
 """Characters of a path whose target is kept: together some MiB."""
+
+Named: TypeAlias = Literal["table", "view", "function"]
+"""What a name in a namespace can be of."""
 
 _ALIAS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _UNREADABLE: Final = {
@@ -51,8 +54,8 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """
-    What a request is about: a catalog's alias, a namespace (perhaps empty), and the name of a table or a view (None:
-    the namespace).
+    What a request is about: a catalog's alias, a namespace (perhaps empty), and the name of a table, a view or a
+    function (None: the namespace).
 
     `key` is its event key.
 
@@ -64,6 +67,7 @@ class Target:
     namespace: tuple[str, ...]
     name: str | None = None
     is_view: bool = False
+    is_function: bool = False
     key: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,9 +80,11 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """Return "table", "view" or "namespace"."""
+        """Return "table", "view", "function" or "namespace"."""
         if self.name is None:
             return "namespace"
+        if self.is_function:
+            return "function"
         return "view" if self.is_view else "table"
 
     @property
@@ -206,20 +212,26 @@ def parse_name_segment(segment: str, *, field: str = "table") -> str:
     return parse_name(decode_segment(segment, field=field), field=field)
 
 
-def parse_target(alias: str, namespace: str | None, name: str | None, *, is_view: bool = False) -> Target:
+def parse_target(alias: str, namespace: str | None, name: str | None, *, kind: Named = "table") -> Target:
     """
-    Return what the raw segments of a path name: `name` is that of a table, or of a view.
+    Return what the raw segments of a path name: `name` is that of a `kind`.
 
     Raises:
         BadRequestError: if one is not a name.
     """
     length = len(alias) + len(namespace or "") + len(name or "")
     parse = _kept_target if length <= KEPT_LENGTH_MAX else _kept_target.__wrapped__
-    return parse(alias, namespace, name, "view" if is_view else "table")
+    return parse(alias, namespace, name, kind)
 
 
 @lru_cache(maxsize=TARGETS_MAX)
-def _kept_target(alias: str, namespace: str | None, name: str | None, kind: str) -> Target:
+def _kept_target(alias: str, namespace: str | None, name: str | None, kind: Named) -> Target:
     levels = () if namespace is None else parse_namespace_segment(namespace)
     parsed = None if name is None else parse_name_segment(name, field=kind)
-    return Target(alias=parse_alias(alias), namespace=levels, name=parsed, is_view=kind == "view")
+    return Target(
+        alias=parse_alias(alias),
+        namespace=levels,
+        name=parsed,
+        is_view=kind == "view",
+        is_function=kind == "function",
+    )

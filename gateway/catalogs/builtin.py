@@ -263,6 +263,30 @@ class BuiltinCatalog:
                 return None
             return [row[0] for row in await (await connection.execute(_QUERIES["list_tables"], names)).fetchall()]
 
+    async def list_functions(
+        self,
+        namespace: tuple[str, ...],
+        *,
+        page_token: str | None,
+        page_size: int | None,  # noqa: ARG002 - the one page is empty
+    ) -> Page | None:
+        """
+        Return an empty page: the specification has no operation that makes a function. None if there is no such
+        namespace.
+
+        Raises as `list_tables`.
+        """
+        parse_name_token(page_token)
+        names = {"alias": self._alias, "namespace": list(namespace)}
+        async with self._database.as_role(self._reader) as connection:
+            if await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone() is None:
+                return None
+        return Page(names=(), next_token=None)
+
+    async def show_function(self, target: Target) -> bytes | None:  # noqa: ARG002 - none has any name
+        """Return None: there are no functions here."""
+        return None
+
     async def list_namespaces(
         self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
     ) -> Page | None:

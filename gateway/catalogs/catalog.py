@@ -194,6 +194,26 @@ class Catalog(Protocol):
             UnavailableError: if the catalog cannot be reached.
         """
 
+    async def list_functions(
+        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
+        """
+        Return one page of the names of the functions in `namespace`; None if there is no such namespace.
+
+        Raises:
+            UnsupportedOperationError: if a foreign catalog does not say that it lists functions.
+            BadRequestError, UnavailableError: as `list_tables`.
+        """
+
+    async def show_function(self, target: Target) -> bytes | None:
+        """
+        Return a function as engines see it (LoadFunctionResult, JSON); None if there is none.
+
+        Raises:
+            UnsupportedOperationError: if a foreign catalog does not say that it loads functions.
+            UnavailableError: if the catalog cannot be reached.
+        """
+
     async def list_namespaces(
         self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
     ) -> Page | None:

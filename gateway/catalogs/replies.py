@@ -147,6 +147,24 @@ def parse_table(answered: Answered, *, is_view: bool = False) -> tuple[str, dict
     return (location, metadata) if _is_name(location, length_max=LOCATION_LENGTH_MAX) else None
 
 
+def is_function(answered: Answered) -> bool:
+    """
+    Return whether an answer is a LoadFunctionResult: what it requires is there and bounded. Its location may be absent.
+    """
+    try:
+        parsed = answered.parsed()
+    except FormatError:
+        return False
+    location, metadata = parsed.get("metadata-location"), parsed.get("metadata")
+    return (
+        (location is None or _is_name(location, length_max=LOCATION_LENGTH_MAX))
+        and isinstance(metadata, dict)
+        and _is_name(metadata.get("function-uuid"), length_max=UUID_LENGTH_MAX)
+        and type(metadata.get("format-version")) is int
+        and all(isinstance(metadata.get(name), list) for name in ("definitions", "definition-log"))
+    )
+
+
 def _uuid_name(*, is_view: bool) -> str:
     return "view-uuid" if is_view else "table-uuid"
 

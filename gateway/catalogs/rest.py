@@ -32,7 +32,15 @@ from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
 from gateway.catalogs.pins import pins_of, with_requirements
 from gateway.catalogs.places import StoragePlace, parse_place
-from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, error_of, parse_table
+from gateway.catalogs.replies import (
+    Answered,
+    NeverSent,
+    Refused,
+    Reply,
+    error_of,
+    is_function,
+    parse_table,
+)
 from gateway.catalogs.rewrite import table_answer
 from gateway.catalogs.table_places import table_places
 from gateway.catalogs.upstreams import Endpoint, Upstream
@@ -49,6 +57,9 @@ NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
 TRANSACTIONS: Final = "POST /v1/{prefix}/transactions/commit"
 """As an upstream advertises it."""
+LIST_FUNCTIONS: Final = "GET /v1/{prefix}/namespaces/{namespace}/functions"
+LOAD_FUNCTION: Final = f"{LIST_FUNCTIONS}/{{function}}"
+"""What an upstream must advertise to be asked for functions: few have them, and those answer in any way."""
 _COMMITS: Final = frozenset({Operation.TABLE_COMMIT, Operation.VIEW_REPLACE})
 _WITHOUT_BODY: Final = frozenset({Operation.TABLE_DROP, Operation.VIEW_DROP, Operation.NAMESPACE_DROP})
 
@@ -149,6 +160,52 @@ class RestCatalog:
         if not all(isinstance(name, str) for name in names):
             raise self.upstream.unavailable(answered)
         return self._page(answered, names)
+
+    async def list_functions(
+        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
+        """
+        Return one page of the upstream's, with its own tokens.
+
+        Raises:
+            UnsupportedOperationError: if the upstream does not advertise it.
+        """
+        await self._check_advertised(LIST_FUNCTIONS)
+        query = _page_query(page_token, page_size)
+        answered = await self._get(f"{await self._namespace(namespace)}/functions{_query(query)}")
+        if answered is None:
+            return None
+        identifiers = self._names(answered, "identifiers")
+        # The caller may list this namespace, and learns no name of another one.
+        if not all(
+            isinstance(levels, list) and levels[:-1] == [*namespace] and isinstance(levels[-1], str)
+            for levels in identifiers
+        ):
+            raise self.upstream.unavailable(answered)
+        return self._page(answered, [levels[-1] for levels in identifiers])
+
+    async def show_function(self, target: Target) -> bytes | None:
+        """
+        Return the upstream's own answer, without anything that bypasses the gateway; None if there is no such function.
+
+        Its metadata passes as that of a view does: where its files are, what it computes, and its properties.
+
+        Raises:
+            UnsupportedOperationError: if the upstream does not advertise it.
+        """
+        await self._check_advertised(LOAD_FUNCTION)
+        answered = await self._get(await self._named(target))
+        if answered is None:
+            return None
+        if not is_function(answered):
+            raise self.upstream.unavailable(answered)
+        return await off_loop(self.show_answer, len(answered.body), answered)
+
+    async def _check_advertised(self, endpoint: str) -> None:
+        if endpoint not in ((await self.configuration()).endpoints or ()):
+            raise UnsupportedOperationError(
+                f"catalog {self.upstream.alias}: its upstream does not say that it has functions ({endpoint})"
+            )
 
     async def list_namespaces(
         self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
@@ -315,7 +372,7 @@ class RestCatalog:
         return f"{endpoint.root}/namespaces/{endpoint.namespace(levels)}"
 
     async def _named(self, target: Target) -> str:
-        """Return the URL of a table or a view."""
+        """Return the URL of a table, a view or a function."""
         return f"{await self._namespace(target.namespace)}/{target.kind}s/{quote(target.name or '', safe='')}"
 
     async def _get(self, url: str) -> Answered | None:

@@ -154,7 +154,8 @@ def _leads_round(name: str, value: object, upstream: UpstreamUrl) -> bool:
 
 def table_answer(body: bytes, upstream: UpstreamUrl, *, parse: Callable[[], Mapping[str, Any]] | None = None) -> bytes:
     """
-    Return a LoadTableResult or CommitTableResponse as engines see it: the same bytes except for its configuration.
+    Return a LoadTableResult, CommitTableResponse, LoadViewResult or LoadFunctionResult as engines see it: the same
+    bytes except for its configuration.
 
     `parse` returns the object that `body` is, where that is known already.
 

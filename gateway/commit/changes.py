@@ -19,6 +19,7 @@ from gateway.mutations import Mutation, Operation
 NO_SUCH_NAMESPACE = "NoSuchNamespaceException"
 NO_SUCH_TABLE = "NoSuchTableException"
 NO_SUCH_VIEW = "NoSuchViewException"
+NO_SUCH_FUNCTION = "NoSuchFunctionException"
 ALREADY_EXISTS = "AlreadyExistsException"
 NOT_EMPTY = "NamespaceNotEmptyException"
 NOT_YET_KNOWN: Final = "unknown:"
@@ -185,11 +186,13 @@ def _exists(target: Target, loaded: Loaded) -> ConflictError:
 
 def nothing_there(target: Target) -> NotFoundError:
     """
-    Return the error for a table or a view that does not exist, with the reference implementation's text.
+    Return the error for a table, a view or a function that does not exist, with the reference implementation's text.
 
-    It is the same whether or not the namespace exists: engines load `db.t.snapshots` as a table of a namespace `db.t`,
-    and only after this error look for a metadata table of `db.t`.
+    Of a table it is the same whether or not the namespace exists: engines load `db.t.snapshots` as a table of a
+    namespace `db.t`, and only after this error look for a metadata table of `db.t`.
     """
+    if target.is_function:
+        return NotFoundError(f"Function does not exist: {target.path}", kind=NO_SUCH_FUNCTION)
     if target.is_view:
         return NotFoundError(f"View does not exist: {target.path}", kind=NO_SUCH_VIEW)
     return NotFoundError(f"Table does not exist: {target.path}", kind=NO_SUCH_TABLE)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from gateway.catalogs.onward import Onward
 from gateway.errors import BadRequestError, TooLargeError
-from gateway.identifiers import Target, parse_target
+from gateway.identifiers import Named, Target, parse_target
 from gateway.mutations import Operation
 
 CONTENT_LENGTH_DIGITS_MAX: Final = 18
@@ -69,8 +69,8 @@ class Request:
         Raises:
             BadRequestError: if a segment is not a name.
         """
-        is_view = self.operation.is_of_view and self.name_segment is not None
-        return parse_target(self.alias_segment, self.namespace_segment, self.name_segment, is_view=is_view)
+        kind: Named = "view" if self.operation.is_of_view and self.name_segment is not None else "table"
+        return parse_target(self.alias_segment, self.namespace_segment, self.name_segment, kind=kind)
 
     def table(self) -> Target | None:
         """Return the table or view that the path names; None if it names none, or is malformed (`target` says how)."""

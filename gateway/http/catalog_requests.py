@@ -28,7 +28,7 @@ from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
 from gateway.http.operations import TAKE_KEY, endpoints_of
-from gateway.identifiers import Target, parse_alias, parse_target
+from gateway.identifiers import Named, Target, parse_alias, parse_target
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
 
@@ -83,8 +83,16 @@ async def load_view(asked: Asked, alias: str, namespace: str, view: str) -> Answ
     Answer with a view's metadata, or 304 if the engine has it.
     """
     began = perf_counter()
-    found = await reader(asked, "load", alias, namespace, view, is_view=True)
+    found = await reader(asked, "load", alias, namespace, view, kind="view")
     return await _shown(asked, found, _ALL_SNAPSHOTS, began=began)
+
+
+async def load_function(asked: Asked, alias: str, namespace: str, function: str) -> Answer:
+    """
+    Answer with a function's metadata.
+    """
+    found = await reader(asked, "load", alias, namespace, function, kind="function")
+    return json_answer(await found.load_function())
 
 
 async def _shown(asked: Asked, found: reads.Reader, snapshots: Snapshots, *, began: float) -> Answer:
@@ -126,10 +134,10 @@ async def reader(
     namespace: str | None = None,
     name: str | None = None,
     *,
-    is_view: bool = False,
+    kind: Named = "table",
 ) -> reads.Reader:
     """
-    Return the reader of the target that a path names, `name` being a table's or a view's: without a namespace, of the
+    Return the reader of the target that a path names, `name` being that of a `kind`: without a namespace, of the
     `parent` in the query.
 
     Raises:
@@ -137,19 +145,20 @@ async def reader(
     """
     authenticator, credential = asked.gateway.authenticator, asked.credential()
     try:
-        target = _target(asked, alias, namespace, name, is_view=is_view)
+        target = _target(asked, alias, namespace, name, kind=kind)
     except BadRequestError:
         await authenticator.authenticate(credential)  # first: a stranger learns nothing else
         raise
-    arrived = await authenticator.arrive(credential, None if name is None else target)
+    has_row = name is not None and kind != "function"
+    arrived = await authenticator.arrive(credential, target if has_row else None)
     view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
     return await reads.permit(asked.gateway, arrived, target, verb=verb, request=view, onward=onward(asked))
 
 
-def _target(asked: Asked, alias: str, namespace: str | None, name: str | None, *, is_view: bool) -> Target:
+def _target(asked: Asked, alias: str, namespace: str | None, name: str | None, *, kind: Named) -> Target:
     if namespace is None:
         return Target(alias=parse_alias(alias), namespace=reads.parse_parent(asked.parameter("parent")))
-    return parse_target(alias, namespace, name, is_view=is_view)
+    return parse_target(alias, namespace, name, kind=kind)
 
 
 async def change(

@@ -228,7 +228,7 @@ async def load_view(request: Request, alias: str, namespace: str, view: str) -> 
 @serves("viewExists")
 async def view_exists(request: Request, alias: str, namespace: str, view: str) -> Response:
     """Answer 204 if the view exists."""
-    await (await reader(_asked(request), "exists", alias, namespace, view, is_view=True)).check_exists()
+    await (await reader(_asked(request), "exists", alias, namespace, view, kind="view")).check_exists()
     return Response(status_code=204)
 
 
@@ -250,6 +250,21 @@ async def rename_view(request: Request, alias: str) -> Response:
     """Give a view another name, perhaps in another namespace."""
     await change(_asked(request), Operation.VIEW_RENAME_FROM, alias)
     return Response(status_code=204)
+
+
+@serves("listFunctions")
+async def list_functions(request: Request, alias: str, namespace: str) -> Response:
+    """List the functions of a namespace."""
+    found = await reader(_asked(request), "list", alias, namespace)
+    page = await found.list_functions(**_page(request))
+    # The specification names functions by their levels, and tables and views by namespace and name.
+    return _json(_paged({"identifiers": [[*found.target.namespace, name] for name in page.names]}, page))
+
+
+@serves("loadFunction")
+async def load_function(request: Request, alias: str, namespace: str, function: str) -> Response:
+    """Load a function's metadata."""
+    return _response(await catalog_requests.load_function(_asked(request), alias, namespace, function))
 
 
 def _asked(request: Request) -> Asked:

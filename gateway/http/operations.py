@@ -107,8 +107,8 @@ OPERATIONS: Final = (
     _changes("dropView", "DELETE", VIEW, "view.drop"),
     _changes("renameView", "POST", f"{PREFIX}/views/rename", "view.rename_from", "view.rename_to"),
     # Functions
-    _reads("listFunctions", "GET", f"{NAMESPACE}/functions", "namespace.list", kinds=NONE),
-    _reads("loadFunction", "GET", f"{NAMESPACE}/functions/{{function}}", kinds=NONE),
+    _reads("listFunctions", "GET", f"{NAMESPACE}/functions", "namespace.list"),
+    _reads("loadFunction", "GET", f"{NAMESPACE}/functions/{{function}}", "function.load"),
 )
 
 BY_ID: Final = {operation.id: operation for operation in OPERATIONS}
@@ -129,6 +129,10 @@ _NEEDS: Final = {
 """What a foreign catalog is asked instead, to find out whether something exists."""
 
 
+_NOT_PRESUMED: Final = ("/views", "/register-view", "/functions")
+"""What is in the paths of operations that a foreign catalog has only if it says so."""
+
+
 @cache
 def endpoints(kind: str) -> tuple[str, ...]:
     """
@@ -142,11 +146,11 @@ def endpoints_of(kind: str, upstream: Collection[str] | None) -> Sequence[str]:
     Return what `/v1/config` advertises for a catalog, sorted: what its kind offers, if `upstream`, the endpoints that a
     foreign catalog advertises, has it.
 
-    One that does not say what it has is taken for one without views, as clients take it.
+    One that does not say what it has is taken for one without views and functions, as clients take it.
     """
     offered = endpoints(kind)
     if kind == BUILTIN:
         return offered
     if upstream is None:
-        return [each for each in offered if "/views" not in each and "register-view" not in each]
+        return [each for each in offered if not any(part in each for part in _NOT_PRESUMED)]
     return [each for each in offered if _NEEDS.get(each, each) in upstream]

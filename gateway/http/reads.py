@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Reads of namespaces, tables and views: list, load, exists. Access rules judge them; policies do not.
+Reads of namespaces, tables, views and functions: list, load, exists. Access rules judge them; policies do not.
 
 A refused read is counted and recorded within bounds (`commit/refusals.py`). Whether an object exists is answered only
 after access was permitted.
@@ -81,6 +81,32 @@ class Reader:
         page = await self.catalog.list_tables(namespace, views=views, page_token=page_token, page_size=page_size)
         if page is None:
             raise no_such_namespace(self.target.namespace)
+        return page
+
+    async def load_function(self) -> bytes:
+        """
+        Return the function as engines see it.
+
+        Raises:
+            NotFoundError: if there is none, or no such namespace.
+            UnsupportedOperationError: if a foreign catalog does not say that it has functions.
+        """
+        shown = await self.catalog.show_function(self.target)
+        if shown is not None:
+            return shown
+        holder = Target(alias=self.target.alias, namespace=self.target.namespace)
+        if not (await self.catalog.load(holder)).namespace_exists:
+            raise no_such_namespace(holder.namespace)
+        raise nothing_there(self.target)
+
+    async def list_functions(self, *, page_token: str | None, page_size: int | None) -> Page:
+        """
+        Return one page of the names of the namespace's functions. Raises as `list_tables` and `load_function`.
+        """
+        namespace = self.target.namespace
+        page = await self.catalog.list_functions(namespace, page_token=page_token, page_size=page_size)
+        if page is None:
+            raise no_such_namespace(namespace)
         return page
 
     async def list_namespaces(self, *, page_token: str | None, page_size: int | None) -> Page:

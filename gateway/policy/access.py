@@ -134,7 +134,13 @@ _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
 }
 """By the verb in `CommitView.operation` (after the dot): the operation of Nessie's checks, the catalog's action."""
 
-_CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "namespace": "NAMESPACE"}
+CONTENT_TYPES: Final = {
+    "table": "ICEBERG_TABLE",
+    "view": "ICEBERG_VIEW",
+    "function": "UDF",
+    "namespace": "NAMESPACE",
+}
+"""By the kind of content, Nessie's content type."""
 
 NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "policy": ("CONFIG_POLICY", ".config.policy"),
@@ -291,10 +297,10 @@ def _outcomes(verdicts: Sequence[Verdict]) -> dict[tuple[str, int], Outcome]:
 def _content_type(kind: str) -> str:
     if kind in NO_CONTENT:
         return NO_CONTENT[kind][0]
-    if kind not in _CONTENT_TYPES:
-        known = sorted({*_CONTENT_TYPES, *NO_CONTENT})
+    if kind not in CONTENT_TYPES:
+        known = sorted({*CONTENT_TYPES, *NO_CONTENT})
         raise UnknownOperationError(f"kind: expected one of {known}, found {kind!r:.60}")
-    return _CONTENT_TYPES[kind]
+    return CONTENT_TYPES[kind]
 
 
 def _operation(commit: CommitView) -> tuple[str, str | None]:

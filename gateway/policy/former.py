@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gateway.policy.access import JudgedRule, content_path
+from gateway.policy.access import CONTENT_TYPES, JudgedRule, content_path
 from gateway.policy.engine import Outcome, Verdict
 from gateway.policy.variables import CommitView
 from gateway.policy.words import mentions, texts_in
@@ -29,14 +29,13 @@ ROOTS: Final = ("policy", "access_rule", "catalog", "key", "log", "lineage")
 """The first levels of the former paths of objects that are not content of a catalog."""
 
 _ALONE: Final = frozenset({"log", "lineage"})
-_CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "namespace": "NAMESPACE"}
 
 
 def former_values(commit: CommitView) -> dict[str, Json]:
     """
     Return the former values of the variables in `CHANGED` for this request.
     """
-    return {"path": _path(commit), "contentType": _CONTENT_TYPES.get(commit.kind, ""), "ref": ""}
+    return {"path": _path(commit), "contentType": CONTENT_TYPES.get(commit.kind, ""), "ref": ""}
 
 
 def ambiguous(

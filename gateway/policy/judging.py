@@ -43,6 +43,7 @@ REFS_MAX: Final = 16
 CONTENT_OPERATIONS: Final = {
     "table": ("create", "commit", "drop", "load", "exists"),
     "view": ("create", "replace", "drop", "load", "exists"),
+    "function": ("load",),
     "namespace": ("create", "update", "drop", "load", "exists", "list"),
 }
 """The operations on a catalog's content, by its kind."""

@@ -32,11 +32,11 @@ AS_REQUESTED: Final[Mapping[str, frozenset[str]]] = {"commit": frozenset({"updat
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitView:
     """
-    A catalog mutation as policies see it.
+    A catalog mutation as policies see it, or a read as access rules do.
 
-    `catalog` is the alias; `kind` is "table", "view" or "namespace"; `operation` is what is done to it ("table.create",
-    "table.commit", "namespace.drop", …); `purge` tells that the files of a dropped table are to be deleted, too;
-    `updates` and `requirements` are those of the request, unchanged.
+    `catalog` is the alias; `kind` is "table", "view", "function" or "namespace"; `operation` is what is done to it
+    ("table.create", "table.commit", "namespace.drop", …); `purge` tells that the files of a dropped table are to be
+    deleted, too; `updates` and `requirements` are those of the request, unchanged.
     """
 
     catalog: str

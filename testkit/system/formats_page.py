@@ -20,9 +20,9 @@ from enum import StrEnum
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from gateway.identifiers import Target
+from gateway.identifiers import Named, parse_target
 from lakeproof.provision import PACKAGES, Migration
 from lakeproof.provision import migrations as read_migrations
 from ledger.errors import FormatError
@@ -356,11 +356,8 @@ def derivations() -> frozenset[tuple[str, str]]:
 def key_kinds() -> frozenset[str]:
     """Return the kinds of keys that events have."""
     aggregates = {cls.TYPE.partition(".")[0] for cls in EVENTS.values()} & CONTROL_FAMILIES
-    targets = [
-        Target(alias="lake", namespace=("sales",), name=name, is_view=is_view)
-        for name, is_view in (("orders", False), ("report", True), (None, False))
-    ]
-    found = {*aggregates, *(target.kind for target in targets)}
+    targets = [parse_target("lake", "sales", "name", kind=kind) for kind in get_args(Named)]
+    found = {*aggregates, *(target.kind for target in (*targets, parse_target("lake", "sales", None)))}
     for package in (*PACKAGES, "lakeproof"):
         for _, tree in _sources(package, naming="format_key"):
             found |= {

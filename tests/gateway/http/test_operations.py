@@ -12,6 +12,7 @@ import pytest
 from schemathesis.openapi import from_path
 
 from gateway.catalogs.registry import BUILTIN, KINDS, REST
+from gateway.catalogs.rest import LIST_FUNCTIONS, LOAD_FUNCTION
 from gateway.http.iceberg_routes import router
 from gateway.http.operations import BY_ID, OPERATIONS, RestOperation, endpoints, endpoints_of
 from gateway.mutations import Operation
@@ -28,8 +29,6 @@ NOT_OFFERED = {
     "fetchPlanningResult",
     "cancelPlanning",
     "fetchScanTasks",
-    "listFunctions",
-    "loadFunction",
 }
 
 
@@ -75,12 +74,14 @@ VIEWS = {BY_ID[each].endpoint for each in ("listViews", "createView", "loadView"
     BY_ID["renameView"].endpoint,
     BY_ID["viewExists"].endpoint,
 }
+FUNCTIONS = {BY_ID["listFunctions"].endpoint, BY_ID["loadFunction"].endpoint}
 
 
 @pytest.mark.parametrize(
     ("upstream", "missing_here"),
     [
-        (None, VIEWS),
+        (None, VIEWS | FUNCTIONS),
+        (set(endpoints(REST)) - {BY_ID["loadFunction"].endpoint}, {BY_ID["loadFunction"].endpoint}),
         (endpoints(REST), set()),
         (set(endpoints(REST)) - {BY_ID["renameTable"].endpoint}, {BY_ID["renameTable"].endpoint}),
         (set(endpoints(REST)) - {BY_ID["viewExists"].endpoint}, set()),
@@ -96,6 +97,10 @@ def test_a_foreign_catalog_is_advertised_with_what_its_upstream_has(
 ) -> None:
     assert set(endpoints(REST)) - set(endpoints_of(REST, upstream)) == missing_here
     assert set(endpoints_of(REST, upstream)) <= set(endpoints(REST))
+
+
+def test_an_upstream_is_asked_for_functions_by_what_the_specification_calls_them() -> None:
+    assert {LIST_FUNCTIONS, LOAD_FUNCTION} == FUNCTIONS
 
 
 def test_the_built_in_catalog_is_advertised_with_all_it_has() -> None:
