@@ -23,13 +23,12 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.catalogs.catalog_places import LOCATION
 from gateway.catalogs.places import StoragePlace, parse_place
-from gateway.catalogs.registry import BUILTIN
 from gateway.commit.gateway import Gateway
 from gateway.commit.purges import completion, key_of
 from gateway.errors import UnavailableError
 from gateway.log_errors import append_errors
+from gateway.purging.catalog_folders import catalog_folders
 from gateway.purging.deleting import Deletion, FileDeleter
 from gateway.purging.history import recorded_metadata_files
 from gateway.purging.manifests import NamedFiles, UndecodableError, read_metadata
@@ -39,7 +38,7 @@ from gateway.purging.schedule import HeldPurge, NotHeldError, PurgeSchedule
 from gateway.purging.sweep import Counts, Deletes, Sweep
 from ledger.errors import FormatError
 from ledger.format.entry import Branch, parse_entry
-from ledger.format.events import CatalogCreated, PurgeCompleted, PurgeRequested, from_data
+from ledger.format.events import PurgeCompleted, PurgeRequested, from_data
 from ledger.format.sequence import Appended
 from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.queries import load_queries
@@ -186,7 +185,7 @@ class Purger:
 
     async def _attempt_of_log(self, log: Log, held: Sequence[HeldPurge]) -> Sequence[PurgeCompleted]:
         due = [(each, await self._requested(each)) for each in held]
-        roots = await self._roots(log)
+        roots = await catalog_folders(self._gateway, self._schedule.logs, log)
         places = [place for _, requested in due for place in places_of(requested)]
         keys = FileKeys(places)
 
@@ -314,23 +313,6 @@ class Purger:
                 return from_data(PurgeRequested, entry.data)
         of = f"purge {held.purge} of {held.log.origin}"
         raise FormatError(of, expected="its purge.requested in the log", found=f"{len(rows)} entries")
-
-    async def _roots(self, log: Log) -> Mapping[str, Sequence[str]]:
-        """Return the folders of the tenant's built-in catalogs by alias, of retired ones while nobody else has them."""
-        where = {"log_id": log.log_id}
-        async with self._schedule.logs.reading(log) as connection:
-            rows = await (await connection.execute(_QUERIES["catalogs"], where)).fetchall()
-        async with self._gateway.database.as_role(self._gateway.roles.auditor) as connection:
-            held = {alias for (alias,) in await (await connection.execute(_QUERIES["held_places"], where)).fetchall()}
-        roots: dict[str, Sequence[str]] = {}
-        for (data,) in rows:
-            catalog = from_data(CatalogCreated, parse_entry(bytes(data)).data)
-            if catalog.kind == BUILTIN and log.tenant is not None:
-                location = catalog.options.get(LOCATION)
-                own = self._gateway.catalogs.folder(log.tenant, catalog.id)
-                has_place = location is not None and catalog.id in held
-                roots[catalog.id] = (own, str(location).rstrip("/")) if has_place else (own,)
-        return roots
 
 
 def places_of(requested: PurgeRequested) -> list[StoragePlace]:

@@ -96,3 +96,39 @@ FROM gateway.purge_attempts AS a WHERE a.log_id = %(log_id)s
 SELECT entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND type IN ('purge.requested', 'purge.completed')
 ORDER BY index
+
+-- name: drops
+-- Decisions between two indexes that name one of some operations, newest first, each with its outcome, which is the next
+-- entry, and whether a purge was asked for in their group; a forwarded one has no outcome there.
+SELECT d.entry, s.entry, EXISTS (
+    SELECT FROM ledger.entries AS p
+    WHERE p.log_id = d.log_id AND p.index = d.index + 2 AND p.type = 'purge.requested' AND p.key = d.key
+)
+FROM ledger.entries AS d
+JOIN ledger.entries AS s
+    ON s.log_id = d.log_id AND s.index = d.index + 1 AND s.type = 'commit.settled' AND s.key = d.key
+WHERE d.log_id = %(log_id)s AND d.index >= %(from_index)s AND d.index < %(to_index)s AND d.type = 'commit.decided'
+  AND EXISTS (SELECT FROM unnest(%(members)s::bytea[]) AS m (member) WHERE position(m.member IN d.entry) > 0)
+ORDER BY d.index DESC
+LIMIT %(limit)s
+
+-- name: placed
+-- Decisions between two indexes on some keys with places, newest first, each with the next outcome on its key.
+SELECT d.entry, s.entry, p.subject, p.key_id, p.sealed
+FROM ledger.entries AS d
+JOIN ledger.parts AS p ON p.log_id = d.log_id AND p.index = d.index AND p.name = 'places'
+CROSS JOIN LATERAL (
+    SELECT entry FROM ledger.entries
+    WHERE log_id = d.log_id AND index > d.index AND index < d.index + %(group_events)s
+      AND type = 'commit.settled' AND key = d.key
+    ORDER BY index
+    LIMIT 1
+) AS s
+WHERE d.log_id = %(log_id)s AND d.index >= %(from_index)s AND d.index < %(to_index)s AND d.type = 'commit.decided'
+  AND d.key = ANY(%(keys)s)
+ORDER BY d.index DESC
+
+-- name: pointers_of
+-- The metadata files of a tenant's tables and views that have one of some uuids.
+SELECT table_uuid, metadata_location FROM gateway.tables
+WHERE log_id = %(log_id)s AND table_uuid = ANY(%(uuids)s)

@@ -16,16 +16,21 @@ from gateway.admin.application import OPERATOR
 from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
 from gateway.errors import BadRequestError, NotFoundError
+from gateway.purging.dropped import DROPS_MAX, DroppedTables, read_dropped
 from gateway.purging.listing import Purge, read_purges
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
 from lakeproof.inspecting.upstreams import UpstreamFound, check_upstream
-from lakeproof.services import Services
+from lakeproof.services import Services, storage_properties
 from lakeproof.tenants import find_tenant, find_tenant_log
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX
 
 NOT_USABLE: Final = 1
+_DROPPED: Final = (
+    *("dropped_at", "actor", "operation", "table", "table_uuid"),
+    *("metadata_exists", "metadata_location", "places"),
+)
 Alias = Annotated[str, typer.Argument(help="What engines call it.", show_default=False)]
 
 
@@ -216,6 +221,28 @@ def _add_purges(app: typer.Typer, open_services: OpenServices) -> None:
 
         rows = [purge.row() for purge in run_with_services(open_services, work)]
         console.show_rows(("table", "state", "deleted", "kept", "missing", "problem"), rows, as_json=as_json)
+
+    @app.command()
+    def dropped(
+        *,
+        tenant: OneTenant,
+        alias: Annotated[
+            str | None, typer.Option(help="Of this built-in catalog only, in force or retired.", show_default=False)
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show the tables and views that were dropped while their files stayed, newest first. Reads the log once."""
+
+        async def work(services: Services) -> DroppedTables:
+            storage = storage_properties(services.installation.settings)
+            log_id = await find_tenant_log(services, tenant)
+            return await read_dropped(services.gateway, log_id, storage=storage, alias=alias)
+
+        found = run_with_services(open_services, work)
+        rows = [table.row() for table in found.tables]
+        console.show_rows(_DROPPED, rows, as_json=as_json)
+        if not found.is_whole:
+            console.explain(f"there are older drops: only the newest {DROPS_MAX:,} were looked at")
 
 
 def _options(given: Sequence[str]) -> dict[str, str]:
