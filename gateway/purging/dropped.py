@@ -39,6 +39,8 @@ DROPS_MAX: Final = 10_000
 """Drops that are looked at, the newest ones: some MB."""
 RANGE_ENTRIES: Final = 10_000
 """Entries that one statement looks through: some 10 MB, at most 640."""
+PLACED_AT_ONCE: Final = 100
+"""Decisions with places that are read at a time."""
 FILES_AT_ONCE: Final = 8
 """Requests to an object store under way."""
 
@@ -154,8 +156,7 @@ class _Search:
                 for drop in await self._drops(start, at):
                     if self._is_wanted(drop):
                         waiting[drop.key].append(drop)
-            for key in await self._place(waiting, start, at):
-                del waiting[key]
+            await self._place(waiting, start, at)
             at = start
         for drop in (one for of_key in waiting.values() for one in of_key if one.places is None):
             drop.places = expected_places(drop.metadata_location)
@@ -178,22 +179,24 @@ class _Search:
         self.drops += found
         return found
 
-    async def _place(self, waiting: Mapping[str, Sequence[Dropped]], start: int, end: int) -> list[str]:
-        """Give those that wait the places that decisions between two indexes say; return the keys that are done."""
-        if not waiting:
-            return []
-        where = self._between(start, end) | {"keys": list(waiting), "group_events": GROUP_EVENTS_MAX}
-        async with self.logs.reading(self.log) as connection:
-            rows = await (await connection.execute(_QUERIES["placed"], where)).fetchall()
-        for data, outcome, subject, key_id, sealed in rows:
-            if (accepted := _accepted(data, outcome)) is None:
-                continue
-            entry, table_uuid = accepted[0], _uuid_of(accepted[1])
-            for drop in waiting[entry.key]:
-                if drop.places is None and entry.index < drop.index and table_uuid == drop.table_uuid:
-                    part = self.opener.open(StoredPart(entry.index, PLACES, subject, key_id, bytes(sealed)))
-                    drop.places = None if part is None else parse_places(part.payload)
-        return [key for key, drops in waiting.items() if all(drop.places is not None for drop in drops)]
+    async def _place(self, waiting: dict[str, list[Dropped]], start: int, end: int) -> None:
+        """Give those that wait the places that decisions between two indexes say; those with places do not wait on."""
+        while waiting and start < end:
+            more = {"keys": list(waiting), "group_events": GROUP_EVENTS_MAX, "limit": PLACED_AT_ONCE}
+            async with self.logs.reading(self.log) as connection:
+                found = await connection.execute(_QUERIES["placed"], self._between(start, end) | more)
+                rows = await found.fetchall()
+            for index, data, outcome, subject, key_id, sealed in rows:
+                if (accepted := _accepted(data, outcome)) is None:
+                    continue
+                entry, table_uuid = accepted[0], _uuid_of(accepted[1])
+                for drop in waiting[entry.key]:
+                    if drop.places is None and index < drop.index and table_uuid == drop.table_uuid:
+                        part = self.opener.open(StoredPart(index, PLACES, subject, key_id, bytes(sealed)))
+                        drop.places = None if part is None else parse_places(part.payload)
+            for key in [key for key, drops in waiting.items() if all(drop.places is not None for drop in drops)]:
+                del waiting[key]
+            end = rows[-1][0] if len(rows) == PLACED_AT_ONCE else start
 
     async def pointers(self) -> Mapping[UUID, Sequence[str]]:
         """Return where the metadata files are of tables and views that exist now, by uuid, of what was dropped."""
@@ -260,11 +263,13 @@ def _lies_in(drop: Dropped, locations: Iterable[str]) -> bool:
     """
     places = drop.places or ()
     for location in locations:
+        if location == drop.metadata_location:
+            return True
         try:
             place = parse_place(location, field="metadata-location")
         except BadRequestError:
             continue
-        if location == drop.metadata_location or any(one.holds(place) for one in places):
+        if any(one.holds(place) for one in places):
             return True
     return False
 
@@ -276,16 +281,16 @@ def _look_for_metadata(tables: Sequence[Dropped], storage: Storage) -> None:
             some = tables[first : first + FILES_AT_ONCE]
             try:
                 for drop, found in zip(
-                    some, threads.map(lambda each: _is_there(storage, each.metadata_location), some), strict=True
+                    some, threads.map(lambda each: is_there(storage, each.metadata_location), some), strict=True
                 ):
                     drop.has_metadata = found
             except StorageUnavailableError:
                 return
 
 
-def _is_there(storage: Storage, location: str) -> bool | None:
+def is_there(storage: Storage, location: str) -> bool | None:
     """
-    Return whether there is a file; None if it may not be asked for.
+    Return whether there is a file; None if it may not be asked for. Blocking.
 
     Raises:
         StorageUnavailableError: if the storage does not answer.

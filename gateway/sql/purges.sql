@@ -113,8 +113,8 @@ ORDER BY d.index DESC
 LIMIT %(limit)s
 
 -- name: placed
--- Decisions between two indexes on some keys with places, newest first, each with the next outcome on its key.
-SELECT d.entry, s.entry, p.subject, p.key_id, p.sealed
+-- A page of decisions between two indexes on some keys with places, newest first, each with the next outcome on its key.
+SELECT d.index, d.entry, s.entry, p.subject, p.key_id, p.sealed
 FROM ledger.entries AS d
 JOIN ledger.parts AS p ON p.log_id = d.log_id AND p.index = d.index AND p.name = 'places'
 CROSS JOIN LATERAL (
@@ -127,6 +127,7 @@ CROSS JOIN LATERAL (
 WHERE d.log_id = %(log_id)s AND d.index >= %(from_index)s AND d.index < %(to_index)s AND d.type = 'commit.decided'
   AND d.key = ANY(%(keys)s)
 ORDER BY d.index DESC
+LIMIT %(limit)s
 
 -- name: pointers_of
 -- The metadata files of a tenant's tables and views that have one of some uuids.

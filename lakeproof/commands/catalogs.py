@@ -236,7 +236,7 @@ def _add_purges(app: typer.Typer, open_services: OpenServices) -> None:
         async def work(services: Services) -> DroppedTables:
             storage = storage_properties(services.installation.settings)
             log_id = await find_tenant_log(services, tenant)
-            return await read_dropped(services.gateway, log_id, storage=storage, alias=alias)
+            return await read_dropped(services.gateway, log_id, storage=storage, alias=alias, drops_max=DROPS_MAX)
 
         found = run_with_services(open_services, work)
         rows = [table.row() for table in found.tables]

@@ -5,24 +5,28 @@ What was dropped or unregistered and has files still, as the log has it. Through
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from gateway.admin.application import OPERATOR
 from gateway.errors import NotFoundError
 from gateway.purging import dropped as dropping
-from gateway.purging.dropped import DroppedTables, read_dropped
+from gateway.purging.dropped import DroppedTables, is_there, read_dropped
 from gateway.purging.purger import Purger
 from ledger.format import canonical
+from projections.errors import StorageUnavailableError
 from projections.lake.storage import Storage
 from testkit.gateway.log_contents import path_of, read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, another_key, properties
 from testkit.gateway.view_requests import REPORT, VIEWS, view_created
 from testkit.servers.chained import register
+from testkit.servers.cloud import fresh_cloud, put
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.loopback import serve
 from testkit.servers.upstream import Upstream, app_of
@@ -181,6 +185,9 @@ async def test_a_table_that_is_registered_again_and_purged_is_not_shown(sales: G
     assert (await register_again(sales.http, first["metadata-location"])).status_code == 200
     assert (await sales.http.delete(f"{TABLES}/again?purgeRequested=true")).status_code == 204
     assert await rows_of(sales) == []
+    await Purger(sales.services.gateway, storage={}).purge_due()
+    assert not path_of(first["metadata-location"]).exists()
+    assert await rows_of(sales) == []
 
 
 async def test_a_copy_elsewhere_does_not_hide_the_table_that_it_was_made_of(sales: Gateway) -> None:
@@ -199,7 +206,9 @@ async def test_a_copy_elsewhere_does_not_hide_the_table_that_it_was_made_of(sale
 
 
 async def test_a_table_that_was_renamed_is_shown_under_its_last_name(sales: Gateway) -> None:
-    before = await loaded(sales.http)
+    home = (await loaded(sales.http))["metadata"]["location"]
+    beside = f"{home}-beside"
+    assert (await sales.http.post(ORDERS, json=properties(**{"write.data.path": beside}))).status_code == 200
     renaming = {
         "source": {"namespace": ["sales"], "name": "orders"},
         "destination": {"namespace": ["sales"], "name": "invoices"},
@@ -208,7 +217,19 @@ async def test_a_table_that_was_renamed_is_shown_under_its_last_name(sales: Gate
     assert await rows_of(sales) == [], "a rename is no drop"
     await drop(sales.http, f"{TABLES}/invoices")
     (row,) = await rows_of(sales)
-    assert (row["table"], row["places"]) == ("lake.sales.invoices", [before["metadata"]["location"]])
+    assert (row["table"], row["places"]) == ("lake.sales.invoices", [home, beside])
+
+
+async def test_of_a_table_whose_places_the_log_does_not_have_the_place_of_its_metadata_is_shown(sales: Gateway) -> None:
+    """As of entries that are older than the part."""
+    home = (await loaded(sales.http))["metadata"]["location"]
+    async with await psycopg.AsyncConnection.connect(sales.services.installation.admin_dsn) as admin:
+        where = (sales.acme.log_id,)
+        deleted = await admin.execute("DELETE FROM ledger.parts WHERE log_id = %s AND name = 'places'", where)
+        assert deleted.rowcount == 1
+    await drop(sales.http)
+    (row,) = await rows_of(sales)
+    assert row["places"] == [home]
 
 
 async def test_tables_of_one_name_are_shown_each(sales: Gateway) -> None:
@@ -272,6 +293,23 @@ async def test_a_storage_that_does_not_answer_is_not_asked_again(
     assert asked == [rows[0]["metadata_location"]]
 
 
+async def test_an_object_store_is_asked_for_one_object(moto: str) -> None:
+    cloud = fresh_cloud(moto)
+    known = {"s3.region": "us-east-1", "s3.access-key-id": "x", "s3.secret-access-key": "y"}
+    location = put(cloud, "w/t/metadata/1.metadata.json", b"{}")
+    storage = Storage(properties={**known, "s3.endpoint": cloud.endpoint}, within=(f"s3://{cloud.bucket}/w",))
+    for asked, found in (
+        (location, True),
+        (location.replace("/1.", "/2."), False),
+        (location.replace("/w/", "/elsewhere/"), None),
+        ("abfss://b@account/1.metadata.json", None),
+    ):
+        assert await asyncio.to_thread(is_there, storage, asked) is found, asked
+    away = Storage(properties={**known, "s3.endpoint": "http://127.0.0.1:9"})
+    with pytest.raises(StorageUnavailableError):
+        await asyncio.to_thread(is_there, away, location)
+
+
 async def test_tables_of_a_retired_catalog_are_shown(sales: Gateway) -> None:
     admin = sales.services.gateway.admin
     await admin.create_catalog(sales.acme.log_id, OPERATOR, alias="pond", kind="builtin", options={})
@@ -317,15 +355,16 @@ async def test_tables_of_a_foreign_catalog_are_not_shown(sales: Gateway) -> None
         await whole(sales, alias="far")
 
 
-@pytest.mark.parametrize("entries", [1, 2, 3, 5, 10_000])
+@pytest.mark.parametrize(("entries", "decisions"), [(1, 1), (2, 1), (3, 2), (5, 100), (10_000, 1), (10_000, 2)])
 async def test_it_does_not_matter_in_how_many_ranges_the_log_is_read(
-    sales: Gateway, monkeypatch: pytest.MonkeyPatch, entries: int
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch, entries: int, decisions: int
 ) -> None:
     dropped = [await drop(sales.http)]
     assert (await sales.http.post(TABLES, json=CREATE)).status_code == 200
     assert (await sales.http.post(f"{ORDERS}", json=properties(a="b"))).status_code == 200
     dropped.append(await drop(sales.http))
     monkeypatch.setattr(dropping, "RANGE_ENTRIES", entries)
+    monkeypatch.setattr(dropping, "PLACED_AT_ONCE", decisions)
     rows = await rows_of(sales)
     assert [row["metadata_location"] for row in rows] == [each["metadata-location"] for each in dropped[::-1]]
     assert [row["places"] for row in rows] == [[each["metadata"]["location"]] for each in dropped[::-1]]

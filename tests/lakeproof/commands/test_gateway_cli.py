@@ -130,6 +130,8 @@ def test_the_command_says_how_to_add_a_catalog_to_a_new_tenant(command: Command)
     assert command("catalogs", "list", "--tenant", "bare").stdout == "none\n"
     assert command("catalogs", "purges", "--tenant", "bare").stdout == "none\n"
     assert listed(command("catalogs", "purges", "--tenant", "bare", "--json")) == []
+    assert command("catalogs", "dropped", "--tenant", "bare").stdout == "none\n"
+    assert listed(command("catalogs", "dropped", "--tenant", "bare", "--json")) == []
 
 
 def test_a_name_that_is_taken_founds_no_second_tenant(command: Command, acme: dict[str, object]) -> None:
