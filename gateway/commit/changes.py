@@ -188,8 +188,8 @@ def nothing_there(target: Target) -> NotFoundError:
     """
     Return the error for a table, a view or a function that does not exist, with the reference implementation's text.
 
-    Of a table it is the same whether or not the namespace exists: engines load `db.t.snapshots` as a table of a
-    namespace `db.t`, and only after this error look for a metadata table of `db.t`.
+    Of a table or view it is the same whether or not the namespace exists: engines load `db.t.snapshots` as a table of
+    a namespace `db.t`, and only after this error look for a metadata table of `db.t`.
     """
     if target.is_function:
         return NotFoundError(f"Function does not exist: {target.path}", kind=NO_SUCH_FUNCTION)

@@ -22,8 +22,18 @@ from gateway.purging.purger import Purger
 from ledger.format import canonical
 from projections.errors import StorageUnavailableError
 from projections.lake.storage import Storage
-from testkit.gateway.log_contents import path_of, read_stored
-from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, another_key, properties
+from testkit.gateway.log_contents import path_of, read_stored, words
+from testkit.gateway.sales import (
+    CREATE,
+    NAMESPACES,
+    ORDERS,
+    SALES,
+    SCHEMA,
+    TABLES,
+    another_key,
+    before_each_append,
+    properties,
+)
 from testkit.gateway.view_requests import REPORT, VIEWS, view_created
 from testkit.servers.chained import register
 from testkit.servers.cloud import fresh_cloud, put
@@ -121,6 +131,16 @@ async def test_a_drop_that_did_not_happen_is_not_shown(sales: Gateway) -> None:
         message="tables are kept",
     )
     assert (await sales.http.delete(ORDERS)).status_code == 403
+    assert await rows_of(sales) == []
+
+
+async def test_a_drop_that_lost_against_commits_is_not_shown(sales: Gateway) -> None:
+    async def commit_first(number: int) -> None:
+        assert (await sales.http.post(ORDERS, json=properties(n=str(number)))).status_code == 200
+
+    async with sales.through(append=before_each_append(sales, commit_first)) as late:
+        assert (await late.delete(ORDERS)).status_code == 409
+    assert (await words(sales.services, sales.acme.log_id))[-2:] == ["approved", "conflicted"]
     assert await rows_of(sales) == []
 
 
