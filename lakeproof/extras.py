@@ -30,6 +30,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "pyiceberg",
     ),
     "streams": ("aiokafka", "boto3", "faust"),
+    "traces": ("opentelemetry",),
     "kernel": ("numba",),
     "detect": ("pandas", "pyspark"),
     "demo": ("moto",),

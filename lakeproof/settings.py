@@ -452,6 +452,13 @@ class Settings:
         "text",
         "text: a log line for people; json: one JSON object a line, with the id and the trace of the request",
     )
+    traces: int = setting(
+        Kind.INTEGER,
+        0,
+        "1: requests are recorded as spans and sent to a collector of OpenTelemetry, which OTEL_EXPORTER_OTLP_ENDPOINT "
+        "names; 0: they are not",
+        most=1,
+    )
 
 
 SETTINGS: Final = tuple(declared_setting(each.name, each.metadata) for each in fields(Settings))

@@ -28,6 +28,7 @@ from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
 from gateway.http.operations import TAKE_KEY, endpoints_of
+from gateway.http.tracing import traced
 from gateway.identifiers import Named, Target, parse_alias, parse_target
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
@@ -169,7 +170,7 @@ async def change(
     """
     mutating = _mutating(asked, operation, alias, namespace, name)
     with asked.measures.commit(operation) as done:
-        return await commit(mutating, asked.gateway, done)
+        return await commit(mutating, asked.gateway, traced(done))
 
 
 async def commit_several(asked: Asked, alias: str) -> None:
@@ -178,7 +179,7 @@ async def commit_several(asked: Asked, alias: str) -> None:
     """
     mutating = _mutating(asked, Operation.TABLE_COMMIT, alias, None, None)
     with asked.measures.commit(Operation.TABLE_COMMIT) as done:
-        await commit_transaction(mutating, asked.gateway, done)
+        await commit_transaction(mutating, asked.gateway, traced(done))
 
 
 def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | None, name: str | None) -> Mutating:

@@ -57,12 +57,12 @@ class HotPaths:
         if found is None:
             await self._app(scope, receive, send)
             return
-        answering, path, route = found
+        answering, path, scope["route"] = found
         asked = Asked(scope, receive, path=path, gateway=self._gateway, measures=self._measures)
         try:
             answer = await answering(asked)
         except Exception as error:
-            response = await _answer_to(Request({**scope, "path": path, "route": route}, receive), error)
+            response = await _answer_to(Request({**scope, "path": path}, receive), error)
             await response(scope, receive, identified(send))
             if not isinstance(error, GatewayError | LedgerError):
                 raise  # what serves us logs it, too

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +24,7 @@ REQUEST_ID: Final = b"x-request-id"
 TRACEPARENT: Final = b"traceparent"
 VERSION: Final = "00"
 NOT_SAMPLED: Final = "00"
+SAMPLED: Final = "01"
 
 _TRACEPARENT: Final = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _ID: Final = re.compile(rb"[0-9a-f]{32}")
@@ -38,19 +39,31 @@ class TraceParent(NamedTuple):
     flags: str
 
 
+class Span(Protocol):
+    """One request that is recorded. Event loop only."""
+
+    def stage(self, stage: str) -> None:
+        """Note that the request has come to the end of a step."""
+
+    def end(self, *, route: str, status: int) -> None:
+        """End it; `route` is a path with the names of its parameters, and so one of few."""
+
+
 class RequestContext:
     """
     One request, which is the current one within `with`: `request_id` is 32 hex digits. `is_over` is true once it was
-    answered, or has failed.
+    answered, or has failed. `span` records it, if anything does.
     """
 
-    __slots__ = ("_before", "_headers", "is_over", "request_id")
+    __slots__ = ("_before", "_headers", "is_handed_on", "is_over", "request_id", "span")
 
     def __init__(self, scope: Scope) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._before: Token[RequestContext | None] | None = None
         self.is_over = False
+        self.span: Span | None = None
         handed_on = _handed_on(scope) if scope.get("server") is None else None
+        self.is_handed_on: Final = handed_on is not None
         self.request_id: Final = handed_on or os.urandom(16).hex()
 
     def __enter__(self) -> Self:
@@ -63,22 +76,29 @@ class RequestContext:
         if self._before is not None:
             _current.reset(self._before)
 
+    @property
+    def given(self) -> TraceParent | None:
+        """Return the trace that the client sent; None if it sent none, or none that is valid."""
+        return parse_traceparent([value for name, value in self._headers if name == TRACEPARENT])
+
     def fields(self) -> Mapping[str, str]:
         """Return what a log says of it: `request_id`, `trace_id`, `span_id`, and the client's span if it sent one."""
-        given = parse_traceparent([value for name, value in self._headers if name == TRACEPARENT])
-        own = {"request_id": self.request_id, "span_id": self._span_id}
+        given = self.given
+        own = {"request_id": self.request_id, "span_id": self.span_id}
         if given is None:
             return {**own, "trace_id": self.request_id}
         return {**own, "trace_id": given.trace_id, "parent_span_id": given.parent_id}
 
     def traceparent(self) -> str:
         """Return the header with which this request goes on elsewhere: the same trace, and its own span."""
-        given = parse_traceparent([value for name, value in self._headers if name == TRACEPARENT])
-        trace_id, flags = (self.request_id, NOT_SAMPLED) if given is None else (given.trace_id, given.flags)
-        return f"{VERSION}-{trace_id}-{self._span_id}-{flags}"
+        given = self.given
+        own = NOT_SAMPLED if self.span is None else SAMPLED
+        trace_id, flags = (self.request_id, own) if given is None else (given.trace_id, given.flags)
+        return f"{VERSION}-{trace_id}-{self.span_id}-{flags}"
 
     @property
-    def _span_id(self) -> str:
+    def span_id(self) -> str:
+        """Return the id of its own span, 16 hex digits."""
         return self.request_id[:16]
 
 

@@ -35,6 +35,7 @@ from lakeproof.serving.metrics import read_metrics
 from lakeproof.serving.policy_engine import STARTED_WITHIN_S, start_policy_engine
 from lakeproof.serving.shared_metrics import ProcessMetrics
 from lakeproof.settings import Settings
+from lakeproof.tracing import recording
 from ledger.store.notifications import wait_for_any
 
 PROBE_S: Final = 0.05
@@ -83,7 +84,7 @@ async def answer_requests(
     app = create_app(gateway, measures=measures, metrics=metrics, metrics_token=token, peers=peers)
     connections = _connections(settings, measures)
     server = Server(server_config(app, connections))
-    async with asyncio.TaskGroup() as tasks:
+    async with recording(app, settings), asyncio.TaskGroup() as tasks:
         log_id, within_s = services.system.log_id, STARTED_WITHIN_S
         starting = start_policy_engine(services.engine, say, log_id=log_id, within_s=within_s)
         judging = tasks.create_task(starting, name="policy engine")
