@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
@@ -26,8 +26,8 @@ from gateway.commit.commit_flow import STALE_MAX
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import principal_view
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
-from gateway.errors import BadRequestError, UnavailableError
-from gateway.http.request import body_of, check_access, credential
+from gateway.errors import UnavailableError
+from gateway.http.request import body_of, check_access, credential, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView
@@ -318,13 +318,7 @@ async def _warnings(request: Request, saved: Policy | AccessRule) -> list[str]:
 
 async def _body(request: Request, model: type[B]) -> B:
     await _authenticate(request)
-    data = await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX)
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "body"
-        raise BadRequestError(str(first["msg"]), field=field) from error
+    return parse_model(model, await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX))
 
 
 def _policy(policy: Policy) -> dict[str, Any]:

@@ -9,8 +9,10 @@ that the route gives of it; policies are not evaluated.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import TypeVar
 
 from fastapi import Request
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from gateway.commit.gateway import Gateway
@@ -21,6 +23,8 @@ from gateway.http.asked import credential_of
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView, RequestView
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def credential(request: Request) -> str | None:
@@ -43,6 +47,21 @@ async def body_of(request: Request, *, size_bytes_max: int) -> bytes:
     """
     content_length = parse_content_length(request.headers.get("content-length"))
     return await read_body(chunks(request), content_length=content_length, size_bytes_max=size_bytes_max)
+
+
+def parse_model(model: type[M], body: bytes) -> M:
+    """
+    Return a body as `model` has it.
+
+    Raises:
+        BadRequestError: if it is not of that shape; names the field.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "body"
+        raise BadRequestError(str(first["msg"]), field=field) from error
 
 
 async def chunks(request: Request) -> AsyncIterator[bytes]:
