@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -22,11 +22,13 @@ from gateway.commit.approved import Changed
 from gateway.commit.commit_flow import commit
 from gateway.commit.decision_ids import parse_idempotency_key
 from gateway.commit.requests import Request as Mutating
-from gateway.commit.requests import parse_content_length
+from gateway.commit.requests import parse_content_length, read_body
 from gateway.commit.transaction import commit_transaction
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.asked import NO_CONTENT, Answer, Asked, json_answer
+from gateway.http.events.page import check_catalog, query_events
+from gateway.http.events.query import BODY_SIZE_BYTES_MAX, parse_query
 from gateway.http.operations import TAKE_KEY, endpoints_of
 from gateway.http.tracing import traced
 from gateway.identifiers import Named, Target, parse_alias, parse_target
@@ -126,6 +128,20 @@ def table_answer(changed: Changed) -> Answer:
     """
     shown = changed.shown or Shown(None)
     return json_answer(shown.body or b"", shown.etag)
+
+
+async def events(asked: Asked, alias: str) -> dict[str, Any]:
+    """
+    Answer with a page of a catalog's events.
+    """
+    gateway = asked.gateway
+    arrived = await gateway.authenticator.arrive(asked.credential())
+    alias = parse_alias(alias)
+    view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
+    await check_catalog(gateway, arrived, alias, view)
+    length = parse_content_length(asked.header(b"content-length"))
+    body = await read_body(asked.chunks(), content_length=length, size_bytes_max=BODY_SIZE_BYTES_MAX)
+    return await query_events(gateway, arrived, alias, parse_query(body), view)
 
 
 async def reader(

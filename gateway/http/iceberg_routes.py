@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The Iceberg REST catalog's routes, in the prefix form `/v1/iceberg/{alias}/…`, and `/v1/config`: those operations that
-some kind of catalog offers.
+some kind of catalog offers, proposed ones included.
 """
 
 from __future__ import annotations
@@ -265,6 +265,12 @@ async def list_functions(request: Request, alias: str, namespace: str) -> Respon
 async def load_function(request: Request, alias: str, namespace: str, function: str) -> Response:
     """Load a function's metadata."""
     return _response(await catalog_requests.load_function(_asked(request), alias, namespace, function))
+
+
+@serves("getEvents")
+async def get_events(request: Request, alias: str) -> Response:
+    """Answer with a page of the catalog's events (a proposal to the specification, see `events/`)."""
+    return _json(await catalog_requests.events(_asked(request), alias))
 
 
 def _asked(request: Request) -> Asked:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The operations of the Iceberg REST specification, all of them: what each is, and which kinds of catalogs offer it.
+Beside them stand those that are only proposed (`PROPOSED`).
 
-Routes are made from this table (`iceberg_routes.py`), and `/v1/config` advertises from it, for each catalog what its
-kind offers. One that no kind offers has no route.
+Routes are made from these tables (`iceberg_routes.py`), and `/v1/config` advertises from them, for each catalog what
+its kind offers. One that no kind offers has no route.
 """
 
 from __future__ import annotations
@@ -111,7 +112,14 @@ OPERATIONS: Final = (
     _reads("loadFunction", "GET", f"{NAMESPACE}/functions/{{function}}", "function.load"),
 )
 
-BY_ID: Final = {operation.id: operation for operation in OPERATIONS}
+PROPOSED: Final = (_reads("getEvents", "POST", f"{PREFIX}/events", "namespace.list", "table.load", "view.load"),)
+"""
+Operations that the specification does not have: proposals, each of which changes until it is accepted, or goes.
+
+getEvents is that of apache/iceberg pull request 12584 at commit 66c3ce085a (2026-08-12), see `events/`.
+"""
+
+BY_ID: Final = {operation.id: operation for operation in (*OPERATIONS, *PROPOSED)}
 TAKE_KEY: Final = frozenset(
     name for operation in OPERATIONS if operation.changes and operation.takes_key for name in operation.judged_as
 )
@@ -127,8 +135,8 @@ _NEEDS: Final = {
     )
 }
 """What a foreign catalog is asked instead, to find out whether something exists."""
-
-
+_OWN: Final = frozenset({BY_ID["getEvents"].endpoint})
+"""What a foreign catalog is not asked for: it is answered from the log."""
 _NOT_PRESUMED: Final = ("/views", "/register-view", "/functions")
 """What is in the paths of operations that a foreign catalog has only if it says so."""
 
@@ -138,7 +146,9 @@ def endpoints(kind: str) -> tuple[str, ...]:
     """
     Return what `/v1/config` advertises for a catalog of this kind, sorted; not itself, which engines have used then.
     """
-    return tuple(sorted(each.endpoint for each in OPERATIONS if kind in each.kinds and each.path.startswith(PREFIX)))
+    return tuple(
+        sorted(each.endpoint for each in BY_ID.values() if kind in each.kinds and each.path.startswith(PREFIX))
+    )
 
 
 def endpoints_of(kind: str, upstream: Collection[str] | None) -> Sequence[str]:
@@ -153,4 +163,4 @@ def endpoints_of(kind: str, upstream: Collection[str] | None) -> Sequence[str]:
         return offered
     if upstream is None:
         return [each for each in offered if not any(part in each for part in _NOT_PRESUMED)]
-    return [each for each in offered if _NEEDS.get(each, each) in upstream]
+    return [each for each in offered if each in _OWN or _NEEDS.get(each, each) in upstream]

@@ -135,6 +135,10 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}/metrics"): lambda _: [
         {"report-type": "scan-report", "table-name": "t", "snapshot-id": 1, "metrics": {}},
     ],
+    ("POST", "/v1/iceberg/{alias}/events"): lambda named: [
+        {},
+        {"catalog-objects-by-name": [[f"{named.name}-sales"]], "page-size": 1},
+    ],
     ("POST", "/v1/iceberg/{alias}/transactions/commit"): lambda named: [
         {"table-changes": [{"identifier": identifier, **properties(a="b")}]}
         for identifier in [{"namespace": [f"{named.name}-sales"], "name": f"{named.name}-orders"}]

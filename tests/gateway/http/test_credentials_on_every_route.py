@@ -28,6 +28,7 @@ ROUTES = (
     ("GET", NAMESPACES),
     ("POST", ORDERS),
     ("DELETE", ORDERS),
+    ("POST", "/v1/iceberg/lake/events"),
     ("GET", "/v1/policies"),
     ("POST", "/v1/keys"),
     ("POST", "/v1/lineage"),

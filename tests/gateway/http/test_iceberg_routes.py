@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.http.operations import OPERATIONS
+from gateway.http.operations import BY_ID
 from gateway.identifiers import Target
 from testkit.gateway.log_contents import check_agreement, read_stored
 from testkit.gateway.sales import (
@@ -36,7 +36,7 @@ async def test_what_is_advertised_is_exactly_what_exists(sales: Gateway) -> None
     advertised = set(answer["endpoints"])
     names = {"namespace": "n", "table": "t", "view": "v", "plan-id": "p", "function": "f"}
     exists = set()
-    for operation in OPERATIONS:
+    for operation in BY_ID.values():
         probed = operation.path.format(prefix="iceberg/lake", **names)
         reply = await sales.client(None).request(operation.method, probed)
         if reply.status_code == 401 or (operation.id, reply.status_code) == ("getToken", 400):

@@ -14,7 +14,7 @@ from schemathesis.openapi import from_path
 from gateway.catalogs.registry import BUILTIN, KINDS, REST
 from gateway.catalogs.rest import LIST_FUNCTIONS, LOAD_FUNCTION
 from gateway.http.iceberg_routes import router
-from gateway.http.operations import BY_ID, OPERATIONS, RestOperation, endpoints, endpoints_of
+from gateway.http.operations import BY_ID, OPERATIONS, PROPOSED, RestOperation, endpoints, endpoints_of
 from gateway.mutations import Operation
 from gateway.policy.access import access_actions
 from gateway.policy.variables import CommitView
@@ -50,11 +50,18 @@ def specified() -> dict[str, tuple[str, str, bool]]:
 def test_the_table_has_every_operation_of_the_specification_and_no_other() -> None:
     listed = {each.id: (each.method, each.path, each.takes_key) for each in OPERATIONS}
     assert listed == specified()
-    assert len(OPERATIONS) == len(BY_ID)
+    assert len(OPERATIONS) + len(PROPOSED) == len(BY_ID)
+
+
+def test_what_is_only_proposed_stands_beside_it_and_is_not_in_the_specification() -> None:
+    assert [each.endpoint for each in PROPOSED] == ["POST /v1/{prefix}/events"]
+    in_it = specified()
+    assert not {each.id for each in PROPOSED} & in_it.keys()
+    assert not {(each.method, each.path) for each in PROPOSED} & {where[:2] for where in in_it.values()}
 
 
 def test_what_some_kind_offers_has_a_route_and_nothing_else_has() -> None:
-    offered = {(each.method, each.route) for each in OPERATIONS if each.kinds}
+    offered = {(each.method, each.route) for each in BY_ID.values() if each.kinds}
     routed = {(method, route.path) for route in router.routes for method in route.methods}  # type: ignore[attr-defined]
     assert routed == offered
     assert {each.id for each in OPERATIONS if not each.kinds} == NOT_OFFERED
@@ -89,7 +96,7 @@ FUNCTIONS = {BY_ID["listFunctions"].endpoint, BY_ID["loadFunction"].endpoint}
             set(endpoints(REST)) - {BY_ID["loadView"].endpoint},
             {BY_ID["loadView"].endpoint, BY_ID["viewExists"].endpoint},
         ),
-        ([], set(endpoints(REST))),
+        ([], set(endpoints(REST)) - {BY_ID["getEvents"].endpoint}),
     ],
 )
 def test_a_foreign_catalog_is_advertised_with_what_its_upstream_has(
@@ -107,7 +114,7 @@ def test_the_built_in_catalog_is_advertised_with_all_it_has() -> None:
     assert tuple(endpoints_of(BUILTIN, None)) == endpoints(BUILTIN)
 
 
-@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.judged_as], ids=lambda each: each.id)
+@pytest.mark.parametrize("operation", [each for each in BY_ID.values() if each.judged_as], ids=lambda each: each.id)
 def test_every_operation_is_judged_under_names_that_access_rules_know(operation: RestOperation) -> None:
     for name in operation.judged_as:
         kind = name.partition(".")[0]
