@@ -19,8 +19,9 @@ from fastapi import FastAPI, Request, Response
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.commit.metrics import MutationStage
-from gateway.http.request_context import NOT_SAMPLED, SAMPLED
+from gateway.http.request_context import NOT_SAMPLED, REQUEST_ID, SAMPLED, TRACEPARENT, RequestContext
 from lakeproof import extras
+from lakeproof.open_telemetry import OpenTelemetry
 from lakeproof.provision import Provisioned
 from lakeproof.serving.in_process import serving
 from lakeproof.tenants import found_tenant
@@ -179,3 +180,27 @@ async def test_without_the_library_the_gateway_says_what_to_install(
         with pytest.raises(TracesError, match=r"pip install 'lakeproof\[traces\]'"):
             async with recording(FastAPI(), services.installation.settings):  # type: ignore[arg-type]
                 raise AssertionError("it does not begin")
+
+
+async def test_a_request_that_is_passed_on_has_a_span_of_its_own_below_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collector, scope = Collector(), {"type": "http", "method": "POST", "server": ("127.0.0.1", 80), "headers": []}
+    async with serve(collector.app()) as url:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        tracer = OpenTelemetry()
+        with RequestContext(scope) as first:
+            first.span = passing = tracer.begin(first, method="POST")
+            assert passing is not None
+            told = [(REQUEST_ID, first.request_id.encode()), (TRACEPARENT, first.traceparent().encode())]
+            with RequestContext({**scope, "server": None, "headers": told}) as second:
+                making = tracer.begin(second, method="POST")
+                assert making is not None
+                making.end(route=TABLE_ROUTE, status=200)
+            passing.end(route=TABLE_ROUTE, status=200)
+        await asyncio.to_thread(tracer.close)
+    below, above = collector.spans()
+    assert first.request_id == second.request_id == attributes_of(below)["lakeproof.request_id"]
+    assert below.parent_span_id == above.span_id == bytes.fromhex(first.span_id)
+    assert below.span_id != above.span_id
+    assert below.trace_id == above.trace_id == bytes.fromhex(first.request_id)
