@@ -18,7 +18,7 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
 from ledger.errors import LogUnavailableError
-from ledger.format.events import OutcomeEvidence
+from ledger.format.events import CommitSettled, OutcomeEvidence
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.foreign_tenant import ALIAS, TABLES, UNKNOWN_STATUSES, ForeignTenant, open_far
 from testkit.gateway.log_contents import check_deeply, read_stored
@@ -293,42 +293,38 @@ async def test_a_table_that_cannot_be_loaded_after_a_success_is_left_to_the_reco
     await two.check(lands=True)
 
 
+async def commit_between(
+    two: TwoTables, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]
+) -> list[CommitSettled]:
+    """Commit to both tables, and `act` before the second one is loaded again; return both accepted outcomes."""
+    body, sent, look = await two.appends(), two.sent, two.a.wire._on_request
+
+    async def act_before_it_is_loaded(request: Request) -> None:
+        if request.method == "GET" and request.target.endswith(two.b.path) and two.sent > sent:
+            monkeypatch.undo()
+            await act()
+        await look(request)
+
+    monkeypatch.setattr(two.a.wire, "_on_request", act_before_it_is_loaded)
+    assert (await two.http.post(COMMIT, json=body)).status_code == 204
+    entries = await read_stored(two.a.services, two.a.log_id, after=two.b.first)
+    return [one.settled for one in entries if one.words == "accepted"]
+
+
 async def test_a_file_that_may_be_another_commits_is_recorded_as_found(
     two: TwoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body, sent, look = await two.appends(), two.sent, two.a.wire._on_request
-
-    async def commit_before_it_is_loaded(request: Request) -> None:
-        if request.method == "GET" and request.target.endswith(two.b.path) and two.sent > sent:
-            monkeypatch.undo()
-            await two.b.commit_behind(properties(later="yes"))
-        await look(request)
-
-    monkeypatch.setattr(two.a.wire, "_on_request", commit_before_it_is_loaded)
-    assert (await two.http.post(COMMIT, json=body)).status_code == 204
-    entries = await read_stored(two.a.services, two.a.log_id, after=two.b.first)
-    outcomes = [one.settled for one in entries if one.words == "accepted"]
-    assert [one.evidence for one in outcomes] == [OutcomeEvidence.ANSWER, OutcomeEvidence.RECONCILED]
+    ours, other = await commit_between(two, monkeypatch, lambda: two.b.commit_behind(properties(later="yes")))
+    assert (ours.evidence, other.evidence) == (OutcomeEvidence.ANSWER, OutcomeEvidence.RECONCILED)
     now = await two.b.table()
-    assert (outcomes[1].metadata_location, now["metadata"]["properties"]["later"]) == (now["metadata-location"], "yes")
+    assert (other.metadata_location, now["metadata"]["properties"]["later"]) == (now["metadata-location"], "yes")
     await two.check(lands=True)
 
 
 async def test_a_table_that_is_dropped_right_after_the_transaction_has_no_metadata_in_the_record(
     two: TwoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body, sent, look = await two.appends(), two.sent, two.a.wire._on_request
-
-    async def drop_before_it_is_loaded(request: Request) -> None:
-        if request.method == "GET" and request.target.endswith(two.b.path) and two.sent > sent:
-            monkeypatch.undo()
-            await two.b.make_table()
-        await look(request)
-
-    monkeypatch.setattr(two.a.wire, "_on_request", drop_before_it_is_loaded)
-    assert (await two.http.post(COMMIT, json=body)).status_code == 204
-    entries = await read_stored(two.a.services, two.a.log_id, after=two.b.first)
-    outcomes = [one.settled for one in entries if one.words == "accepted"]
+    outcomes = await commit_between(two, monkeypatch, two.b.make_table)
     assert [one.metadata_location is None for one in outcomes] == [False, True]
     assert await two.words() == [["approved", "accepted"]] * 2
 
