@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from ssl import SSLContext
 from typing import Self
 
 import httpx
@@ -15,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway.http.server.connections import Bounds, Connections
+from gateway.http.server.tls import CurrentContext
 from testkit.gateway.raw_http import Answer, parse_answers
 from testkit.servers.loopback import serve_gateway
 
@@ -31,10 +33,10 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def connect(cls, url: str, *, local: str = "127.0.0.1") -> Self:
-        """Connect from an address of loopback."""
+    async def connect(cls, url: str, *, local: str = "127.0.0.1", tls: SSLContext | None = None) -> Self:
+        """Connect from an address of loopback, with TLS if there is a context for it."""
         target = httpx.URL(url)
-        return cls(*await asyncio.open_connection(target.host, target.port, local_addr=(local, 0)))
+        return cls(*await asyncio.open_connection(target.host, target.port, local_addr=(local, 0), ssl=tls))
 
     async def send(self, data: bytes) -> None:
         """Send `data`; raise ConnectionError if the connection is closed."""
@@ -131,9 +133,9 @@ class Site:
         routes = [Route(f"/{page.__name__}", page, methods=["GET", "POST"]) for page in pages]
         return Starlette(routes=[*routes, Route("/echo", echo, methods=["POST"])])
 
-    async def connect(self, *, local: str = "127.0.0.1") -> Peer:
+    async def connect(self, *, local: str = "127.0.0.1", tls: SSLContext | None = None) -> Peer:
         """Return a new connection."""
-        self._peers.append(await Peer.connect(self.url, local=local))
+        self._peers.append(await Peer.connect(self.url, local=local, tls=tls))
         return self._peers[-1]
 
     async def close(self) -> None:
@@ -144,12 +146,12 @@ class Site:
 
 
 @asynccontextmanager
-async def site(bounds: Bounds = PATIENT) -> AsyncIterator[Site]:
-    """Yield a site whose connections are within `bounds`."""
+async def site(bounds: Bounds = PATIENT, *, tls: CurrentContext | None = None) -> AsyncIterator[Site]:
+    """Yield a site whose connections are within `bounds`, with TLS if there is a context for it."""
     made = Site(Connections(bounds=bounds))
     async with asyncio.timeout(60):
         try:
-            async with serve_gateway(made.app(), made.connections) as made.url:
+            async with serve_gateway(made.app(), made.connections, tls=tls) as made.url:
                 yield made
         finally:
             await made.close()

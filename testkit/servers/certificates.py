@@ -6,6 +6,7 @@ Certificates for servers and clients of tests, each signed by itself or by anoth
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,10 +49,19 @@ class Certificate:
 
 
 def make_certificate(
-    file: Path, host: str, *, issuer: Certificate | None = None, ends_in: timedelta = timedelta(days=1)
+    file: Path,
+    host: str,
+    *,
+    issuer: Certificate | None = None,
+    names: Sequence[x509.GeneralName] | None = None,
+    begins_in: timedelta = timedelta(days=-2),
+    ends_in: timedelta = timedelta(days=1),
+    may_sign: bool = True,
 ) -> Certificate:
     """
-    Write a certificate for `host` and its key to `file`, signed by itself or by `issuer`.
+    Write a certificate for `host` and its key to `file` with mode 0600, signed by itself or by `issuer`.
+
+    `names` are the alternative names (None: `host`; empty: the extension is missing).
 
     The certificates of issuers that are signed by others are in the file too: a root is known to whoever trusts it.
     """
@@ -64,21 +74,23 @@ def make_certificate(
         assert isinstance(issuing, ec.EllipticCurvePrivateKey)
         signing, named = issuing, issuer.chain[0].subject
         behind = [each for each in issuer.chain if each.issuer != each.subject]
-    made = (
+    building = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(named)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=2))
+        .not_valid_before(now + begins_in)
         .not_valid_after(now + ends_in)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(signing, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=may_sign, path_length=None), critical=True)
     )
+    if alternatives := [x509.DNSName(host)] if names is None else names:
+        building = building.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    made = building.sign(signing, hashes.SHA256())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     certificates = [each.public_bytes(serialization.Encoding.PEM) for each in (made, *behind)]
+    file.touch(mode=0o600)
     file.write_bytes(b"".join([*certificates, private]))
     return Certificate(file)

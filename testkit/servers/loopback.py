@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from gateway.http.server.configuration import server_config
 from gateway.http.server.connections import Connections
+from gateway.http.server.tls import CurrentContext
 from lakeproof.serving.listening import listen
 from projections.egress.rules import EgressRules
 
@@ -54,10 +55,12 @@ async def serve(app: Starlette) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def serve_gateway(app: Starlette, connections: Connections | None = None) -> AsyncIterator[str]:
+async def serve_gateway(
+    app: Starlette, connections: Connections | None = None, *, tls: CurrentContext | None = None
+) -> AsyncIterator[str]:
     """Yield the URL under which a gateway is served as it is in earnest, over connections within their bounds."""
-    async with serve_config(server_config(app, connections)) as url:
-        yield url
+    async with serve_config(server_config(app, connections, tls=tls)) as url:
+        yield url if tls is None else url.replace("http:", "https:")
 
 
 @asynccontextmanager

@@ -4,5 +4,6 @@ The HTTP/1.1 server in front of the application, with bounds on each connection 
 
 Read `connection.py` first. `head.py` and `body.py` parse requests, `exchange.py` is one request and its answer in ASGI,
 `connections.py` bounds all connections of a process, `clients.py` determines the client's address behind proxies.
-llhttp (`httptools`) is the parser; uvicorn listens, does TLS and shuts down in order (`configuration.py`).
+`tls.py` is TLS below a connection. llhttp (`httptools`) is the parser; uvicorn listens and shuts down in order
+(`configuration.py`).
 """

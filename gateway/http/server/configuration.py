@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-uvicorn's configuration: it listens, does TLS and shuts down in order; connections are handled by `connection.py`.
+uvicorn's configuration: it listens and shuts down in order; connections are handled by `connection.py` and `tls.py`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from uvicorn import Config
 
 from gateway.http.server.connection import connections_made_by
 from gateway.http.server.connections import Connections
+from gateway.http.server.tls import CurrentContext, tls_connections_made_by
 
 SHUTDOWN_S: Final = 10
 
 
-def server_config(app: ASGIApp, connections: Connections | None = None) -> Config:
+def server_config(app: ASGIApp, connections: Connections | None = None, *, tls: CurrentContext | None = None) -> Config:
     """
-    Return the configuration that serves `app`, with `connections` to bound and count connections.
+    Return the configuration that serves `app`, with `connections` to bound and count connections; `tls` returns the
+    context for each of them (None: without TLS).
     """
+    connections = connections or Connections()
+    make = connections_made_by(app, connections) if tls is None else tls_connections_made_by(app, connections, tls)
     return Config(
         cast("Any", app),
-        http=cast("Any", connections_made_by(app, connections or Connections())),
+        http=cast("Any", make),
         ws="none",  # a connection with another protocol would have no bounds
         log_config=None,
         access_log=False,

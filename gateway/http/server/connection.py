@@ -4,6 +4,7 @@ One connection: a request arrives, is answered, and the next one may come.
 
 It is always in one stage. Each stage that waits for the peer has a deadline, and an effect when it passes:
 
+    TLS      the handshake is not complete            closed (`tls.py`)
     IDLE     nothing of a request has arrived         closed
     HEAD     a part of its head has                   408
     BODY     its head has, its body not yet           408, unless it keeps the least rate
@@ -49,6 +50,7 @@ _CRLF: Final = b"\r\n"
 class Stage(Enum):
     """The stage of a connection; see above."""
 
+    TLS = auto()
     IDLE = auto()
     HEAD = auto()
     BODY = auto()
@@ -73,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._client: tuple[str, int] | None = None
         """The peer's address and port, as ASGI has them."""
         self._scheme = "http"
+        self._certificate: bytes | None = None
         self._server: tuple[str, int] | None = None
         self.peer = b""
         self.since_s = 0.0
@@ -104,13 +107,14 @@ class Connection(asyncio.Protocol):
             self._client = None if self._address is None else (str(self._address), int(peer[1]))
         if isinstance(server, tuple):
             self._server = (str(server[0]), int(server[1]))
-        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        has_tls = transport.get_extra_info("sslcontext") is not None
+        self._scheme = "https" if has_tls else "http"
         self.peer = b"" if self._address is None else peer_of(self._address)
         self._state.connections.add(self)  # type: ignore[arg-type]  # all that uvicorn calls of it is `shutdown`
-        self._enter(Stage.IDLE)
+        self._enter(Stage.TLS if has_tls else Stage.IDLE)
         # Another process of this gateway, on a Unix socket, has bounded its own connections.
         if isinstance(server, tuple) and not self._connections.admit(self):
-            if self._connections.is_overrun:
+            if has_tls or self._connections.is_overrun:  # an answer is not worth a handshake
                 self.abort()
             else:
                 self._refuse(503, "there are too many connections, from this address or in all: try again")
@@ -128,7 +132,7 @@ class Connection(asyncio.Protocol):
                 self._read_no_more()
             case Stage.DRAIN:
                 self._drain(data)
-            case Stage.CLOSED:
+            case Stage.TLS | Stage.CLOSED:
                 pass
 
     def eof_received(self) -> bool:
@@ -167,8 +171,22 @@ class Connection(asyncio.Protocol):
         self._is_stopping = True
         if self._stage in {Stage.IDLE, Stage.HEAD}:
             self._close()
+        elif self._stage is Stage.TLS:
+            self.abort()
         elif self._stage is Stage.DRAIN:
             self._loop.call_later(STOPPING_TIMEOUT_S, self.abort)
+
+    # --- for `TlsConnection`
+
+    def agreed(self, certificate: bytes | None) -> None:
+        """The handshake is complete; `certificate` is the client's, verified, in DER (None: it has shown none)."""
+        self._certificate = certificate
+        if self._stage is Stage.TLS:
+            self._enter(Stage.IDLE)
+
+    def refuse_plain(self) -> None:
+        """Answer a request that came without TLS."""
+        self._refuse(400, "expected TLS, found plain HTTP: write https:// in the URL instead of http://")
 
     # --- for `Connections`
 
@@ -427,7 +445,7 @@ class Connection(asyncio.Protocol):
         match self._stage:
             case Stage.IDLE:
                 return self.since_s + self._bounds.idle_timeout_s
-            case Stage.HEAD:
+            case Stage.TLS | Stage.HEAD:
                 return self.since_s + self._bounds.head_timeout_s
             case Stage.BODY if self._reads and self._body is not None:
                 arrived = self._body.wire_size_bytes / self._bounds.rate_min_bytes_per_s
@@ -456,6 +474,8 @@ class Connection(asyncio.Protocol):
             self._arm()
             return
         match self._stage:
+            case Stage.TLS:
+                self.abort()
             case Stage.IDLE:
                 self._close()
             case Stage.HEAD:
