@@ -83,6 +83,13 @@ class Settings:
     )
     host: str = setting(Kind.TEXT, "127.0.0.1", "address the gateway listens on")
     port: int = setting(Kind.INTEGER, 8181, "port the gateway listens on; 0 is any free one", most=65_535)
+    tls_certificate: Path | None = setting(
+        Kind.PATH,
+        None,
+        "PEM file with the gateway's certificate and those of its issuers behind it: the gateway answers https alone; "
+        "without it http",
+    )
+    tls_key: Path | None = setting(Kind.PATH, None, "PEM file with the key of that certificate, 0600, without password")
     gateway_processes: int | None = setting(
         Kind.INTEGER,
         None,
@@ -291,7 +298,7 @@ class Settings:
     head_timeout_s: float = setting(
         Kind.NUMBER,
         15.0,
-        "how long the head of a request may take to arrive; then 408",
+        "how long the head of a request may take to arrive; then 408. A handshake of TLS has as long, and then ends",
         unit="seconds",
         least=0.1,
         most=600,
@@ -459,6 +466,11 @@ class Settings:
         "names; 0: they are not",
         most=1,
     )
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the gateway's URL."""
+        return "http" if self.tls_certificate is None else "https"
 
 
 SETTINGS: Final = tuple(declared_setting(each.name, each.metadata) for each in fields(Settings))

@@ -25,6 +25,7 @@ from lakeproof.errors import first_of_group
 from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
+from lakeproof.tls_settings import gateway_trust
 from projections.egress.client import open_client
 from projections.exposition import format_metrics
 from streams.handler import Handler
@@ -99,6 +100,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
 
     Raises:
         StreamError: if a URL is not of its form, or its address is not allowed.
+        SettingsError: if the gateway's certificate cannot be read.
     """
     settings, append = services.installation.settings, services.gateway.append
     dsn, counters = streams_dsn(services), Counters()
@@ -123,9 +125,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
         )
         poller = None
         if gateway is not None:
-            # Our own gateway is reached as it is, whatever proxy the environment names for others.
-            through = httpx.AsyncClient(base_url=gateway, timeout=settings.upstream_timeout_s, trust_env=False)
-            http = await stack.enter_async_context(through)
+            http = await stack.enter_async_context(gateway_client(gateway, settings))
             poller = Poller(dsn, append, http=http, secrets=services.installation.secrets, clock=now)
         s3_events = ReceiveS3Events(append, warehouse=settings.warehouse, clock=now)
         yield Streams(
@@ -137,6 +137,24 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
             replayed_by=(*runner.handlers, s3_events, ReceiveLineage(clock=now, random=os.urandom)),
             counters=counters,
         )
+
+
+def gateway_client(url: str, settings: Settings) -> httpx.AsyncClient:
+    """Return a client of our own gateway, reached as it is, whatever proxy the environment names for others."""
+    trust = gateway_trust(settings)
+    if trust is None:
+        return httpx.AsyncClient(base_url=url, timeout=settings.upstream_timeout_s, trust_env=False)
+
+    async def refresh(_: httpx.Request) -> None:
+        await asyncio.to_thread(trust.refresh)
+
+    return httpx.AsyncClient(
+        base_url=url,
+        timeout=settings.upstream_timeout_s,
+        trust_env=False,
+        verify=trust.context,
+        event_hooks={"request": [refresh]},
+    )
 
 
 def log_handler_names(installation: Installation) -> Sequence[str]:
@@ -172,7 +190,7 @@ def gateway_url(settings: Settings) -> str | None:
     Return where the gateway of this installation listens; None if its port is any free one.
     """
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{settings.port}" if settings.port else None
+    return f"{settings.scheme}://{host}:{settings.port}" if settings.port else None
 
 
 def streams_dsn(services: Services) -> str:

@@ -179,7 +179,7 @@ async def _known(services: Services) -> Sequence[Tenant]:
 def _url(settings: Settings) -> str:
     """Return where the gateway is reached once `lakeproof up` runs."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{settings.port or '<port>'}"
+    return f"{settings.scheme}://{host}:{settings.port or '<port>'}"
 
 
 def _rows(columns: Sequence[str], things: Sequence[Tenant | TenantSetting]) -> list[dict[str, object]]:

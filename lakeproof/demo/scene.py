@@ -55,6 +55,7 @@ ACTS: Final[tuple[tuple[str, Act], ...]] = (
     ("An auditor verifies offline", audit.auditor_verifies),
 )
 LOOPBACK: Final = "127.0.0.0/8"
+LOOPBACK_HOST: Final = "127.0.0.1"
 """The network of the scene's other servers; outside the scene, connections to it are refused."""
 UPSTREAM_DATABASE: Final = "lakeproof_upstream"
 
@@ -92,6 +93,8 @@ async def open_run(settings: Settings, say: Say) -> AsyncIterator[SceneRun]:
         cloud = await stack.enter_async_context(open_cloud())
         channel = await stack.enter_async_context(open_channel())
         say(f"S3, SNS and SQS on {cloud.endpoint} (moto), warehouse {cloud.warehouse}; alerts go to {channel.url}")
+        if settings.scheme == "https":
+            say(f"the scene's gateway is on {LOOPBACK_HOST} and without TLS")
         installation = stack.enter_context(open_installation(scene_settings(settings, cloud, channel), say))
         upstream = await stack.enter_async_context(run_helper("upstream", _upstream_environment(installation, cloud)))
         services = await stack.enter_async_context(open_services(installation))
@@ -103,8 +106,10 @@ async def open_run(settings: Settings, say: Say) -> AsyncIterator[SceneRun]:
 def scene_settings(settings: Settings, cloud: Cloud, channel: Channel) -> Settings:
     """
     Return the settings of the scene: the user's, with the scene's own cloud and channel on loopback, and with long
-    timeouts.
+    timeouts. A gateway with TLS is played on loopback without it: its clients know it by its address alone.
     """
+    if settings.scheme == "https":
+        settings = replace(settings, tls_certificate=None, tls_key=None, host=LOOPBACK_HOST)
     return replace(
         settings,
         upstreams_allowed=settings.upstreams_allowed.also(LOOPBACK),

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -35,13 +36,14 @@ from lakeproof.inspecting.database import FoundDatabase, NotThereError, connect_
 from lakeproof.inspecting.disks import FREE_BYTES_MIN, FREE_BYTES_WARNED, find_disks
 from lakeproof.inspecting.findings import Finding, Result, ok, problem, said, warning
 from lakeproof.inspecting.logs import QUERIES
-from lakeproof.inspecting.processes import find_ups
+from lakeproof.inspecting.processes import ask_readiness, find_ups
 from lakeproof.inspecting.upstreams import UpstreamFound, check_upstream
 from lakeproof.installation import LOCAL
 from lakeproof.postgres.server import PG_MAJOR_MIN, check_server
 from lakeproof.schema_record import PROVISIONED, check_unchanged, read_schema_and_record
 from lakeproof.serving.listening import listen
 from lakeproof.settings import Settings, load_settings
+from lakeproof.tls_settings import GatewayTrust, load_certificate, tls_files
 from ledger.errors import LedgerError
 from ledger.files.private_files import mode_for_others
 from ledger.signing.key_directory import holds_keys
@@ -52,6 +54,7 @@ from ledger.store.session import Connection
 from spark_detect.errors import JavaError, PackageMissingError
 
 CLOCK_WARNED_S: Final = 2.0
+TLS_WARNED_DAYS: Final = 14
 CLOCK_S_MAX: Final = 60.0
 """Keys and tokens expire by this machine's clock, entries are dated by the database's."""
 FILES_MAX: Final = 10_000
@@ -404,6 +407,35 @@ def check_clock(patient: Patient) -> list[Finding]:
     return [ok(expected=expected, found=found)]
 
 
+def check_tls(patient: Patient) -> list[Finding]:
+    """Check that the gateway's certificate can be served for a while, and that the gateway serves it."""
+    expected = f"a certificate that can be served and does not end within {TLS_WARNED_DAYS} days, or none"
+    files = tls_files(patient.settings)
+    if files is None:
+        return [ok(expected=expected, found="none: the gateway has no TLS")]
+    try:
+        certificate = load_certificate(files, now=patient.clock())
+        trust = GatewayTrust(files)
+    except SettingsError as error:
+        advice = "do what it says: a gateway that runs keeps the certificate it has, a new one does not start"
+        return [problem(expected=expected, found=said(error), advice=advice)]
+    findings = []
+    for up in find_ups(patient.settings.home):
+        try:
+            if up.url is not None:
+                ask_readiness(up.url, trust)
+        except ssl.SSLCertVerificationError:
+            text = f"the gateway at {up.url} serves another certificate than {files.certificate} holds"
+            advice = "look again in some seconds; if it stays so, see why `lakeproof up` has refused this one"
+            findings.append(problem(expected=expected, found=text, advice=advice))
+        except OSError:
+            pass  # whether it answers is another check
+    until = f"{files.certificate} is valid until {certificate.ends_at:%Y-%m-%d %H:%M} UTC"
+    if certificate.ends_at - patient.clock() < timedelta(days=TLS_WARNED_DAYS):
+        findings.append(warning(expected=expected, found=until, advice="renew it: no restart is needed"))
+    return findings or [ok(expected=expected, found=until)]
+
+
 def check_disks(patient: Patient) -> list[Finding]:
     """Check that there is free space where the installation keeps files."""
     expected = f"at least {FREE_BYTES_WARNED // 1024**3} GiB of free space"
@@ -447,6 +479,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "clock": check_clock,
     "disks": check_disks,
     "port": check_port,
+    "tls": check_tls,
 }
 """Every check behind `settings`, in the order in which they run."""
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lakeproof.serving.socket_folder import RUN, read_url
+from lakeproof.tls_settings import GatewayTrust
 
 SUPERVISOR: Final = "supervisor"
 DEMO: Final = "demo"
@@ -83,15 +84,20 @@ def find_ups(home: Path) -> list[Up]:
     ]
 
 
-def ask_readiness(url: str, *, timeout_s: float = TIMEOUT_S) -> Readiness:
+def ask_readiness(url: str, trust: GatewayTrust | None, *, timeout_s: float = TIMEOUT_S) -> Readiness:
     """
-    Ask the gateway at `url` whether it is ready.
+    Ask the gateway at `url` whether it is ready; with https it must have the certificate of `trust`.
 
     Raises:
         OSError: if it gives no answer in time.
     """
     address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=timeout_s)
+    host, port = address.hostname or "", address.port or 80
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    if address.scheme == "https":
+        if trust is None:
+            raise ConnectionError("it has TLS, and the settings name no certificate by which to know it")
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=trust.context)
     try:
         connection.request("GET", "/health/ready")
         answer = connection.getresponse()

@@ -17,13 +17,14 @@ from typing import Final
 import psycopg
 
 from gateway.errors import GatewayError
-from lakeproof.errors import LakeproofError
+from lakeproof.errors import LakeproofError, SettingsError
 from lakeproof.inspecting.database import FoundDatabase, NotThereError, find_database, find_owner
 from lakeproof.inspecting.disks import FREE_BYTES_MIN, Disk, find_disks
 from lakeproof.inspecting.logs import Follower, FoundLog, read_found_logs
 from lakeproof.inspecting.processes import DEMO, Readiness, Up, ask_readiness, find_ups
 from lakeproof.serving.processes import process_names
 from lakeproof.settings import Settings
+from lakeproof.tls_settings import gateway_trust
 from ledger.errors import LedgerError
 from projections.errors import ProjectionError
 from spark_detect.status import read_status
@@ -86,16 +87,20 @@ def _look_at_processes(status: Status, settings: Settings) -> None:
         status.problems.append(f"no process has the duty {', '.join(sorted(missing))}: see what `lakeproof up` says")
     for up in status.ups:
         if up.url is not None:
-            _look_at_gateway(status, up.url)
+            _look_at_gateway(status, up.url, settings)
 
 
 def _duties(settings: Settings) -> set[str]:
     return {name.partition("-")[0] for name in process_names(settings)}
 
 
-def _look_at_gateway(status: Status, url: str) -> None:
+def _look_at_gateway(status: Status, url: str, settings: Settings) -> None:
     try:
-        status.readiness[url] = found = ask_readiness(url)
+        status.readiness[url] = found = ask_readiness(url, gateway_trust(settings))
+    except SettingsError as error:
+        status.readiness[url] = None
+        status.problems.append(f"the gateway at {url} cannot be asked: {error}")
+        return
     except OSError as error:
         status.readiness[url] = None
         status.problems.append(f"the gateway at {url} does not answer ({error}): see what `lakeproof up` says")

@@ -26,6 +26,7 @@ from lakeproof.serving.duties.reconciler import reconcile
 from lakeproof.serving.duties.signer import sign
 from lakeproof.serving.duties.streams import stream
 from lakeproof.serving.listening import listen, url_of, warn_without_tls
+from lakeproof.tls_settings import tls_files
 from spark_detect.driver.supervise import DetectionState
 
 
@@ -49,14 +50,15 @@ async def serving(
 
     Raises:
         ServerError: if the gateway's port is in use.
-        SettingsError: if the witness policy, the roots of the time-stamping authority or a place to publish to cannot
-            be used.
+        SettingsError: if the witness policy, the roots of the time-stamping authority, a place to publish to or the
+            gateway's certificate cannot be used.
         LedgerError, ProjectionError: if a duty met corruption, or the appender has ended.
     """
     settings, stop, detection = services.installation.settings, asyncio.Event(), DetectionState()
     with closing(listen(settings.host, settings.port)) as listener:
-        warn_without_tls(listener, settings.host, say)
-        url = url_of(listener)
+        if tls_files(settings) is None:
+            warn_without_tls(listener, settings.host, say)
+        url = url_of(listener, scheme=settings.scheme)
         answer = partial(answer_requests, listener=listener, measures=measures)
         others: list[Duty] = [answer, project, reconcile, purge]
         if settings.streams:

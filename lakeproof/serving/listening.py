@@ -17,8 +17,8 @@ BACKLOG: Final = 1024
 """Connections that the system accepts before we do."""
 WITHOUT_TLS: Final = (
     "warning: the gateway listens on {host} without TLS, so whoever is on the way to it reads its clients' keys and "
-    "can use them: put a proxy with TLS in front of it, and set LAKEPROOF_HOST to 127.0.0.1, or to an address that "
-    "only the proxy reaches"
+    "can use them: set LAKEPROOF_TLS_CERTIFICATE and LAKEPROOF_TLS_KEY, or put a proxy with TLS in front of it and set "
+    "LAKEPROOF_HOST to 127.0.0.1, or to an address that only the proxy reaches"
 )
 
 
@@ -49,13 +49,13 @@ def listen(host: str, port: int) -> socket.socket:
         return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, scheme: str) -> str:
     """Return the URL under which the gateway on `listener` is reached."""
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def warn_without_tls(listener: socket.socket, host: str, say: Say) -> None:
-    """Say so if others can reach `listener`, which was made for `host`: the gateway has no TLS."""
+    """Say so if others can reach `listener`, which was made for `host`, on which the gateway has no TLS."""
     if not ip_address(listener.getsockname()[0]).is_loopback:
         say(WITHOUT_TLS.format(host=host))

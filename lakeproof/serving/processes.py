@@ -116,7 +116,8 @@ class Processes:
     def _streams(self) -> Work:
         from lakeproof.serving.duties.streams import stream
 
-        return self._work("streams", [partial(stream, gateway=url_of(self.listener))], niceness=BEHIND)
+        gateway = url_of(self.listener, scheme=self.installation.settings.scheme)
+        return self._work("streams", [partial(stream, gateway=gateway)], niceness=BEHIND)
 
     def _reconciler(self) -> Work:
         from lakeproof.serving.duties.detection import detect

@@ -10,6 +10,7 @@ are finished, and the signer ends last.
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.identity.request_rates import SharedCounts
@@ -22,6 +23,7 @@ from lakeproof.serving.shared_metrics import SharedMetrics
 from lakeproof.serving.socket_folder import socket_folder, write_url
 from lakeproof.serving.supervisor import Observer, Supervisor
 from lakeproof.settings import Settings
+from lakeproof.tls_settings import load_certificate, tls_files
 
 
 def run_up(settings: Settings, say: Say) -> None:
@@ -29,16 +31,20 @@ def run_up(settings: Settings, say: Say) -> None:
     Serve until SIGINT or SIGTERM. The gateway is announced when it has answered a request.
 
     Raises:
-        LakeproofError: if the server, the database or the port cannot be had, or a process met corruption.
+        LakeproofError: if the server, the database, the port or the certificate cannot be had, or a process met
+            corruption.
     """
-    # Before a database is made for a gateway that cannot listen.
+    # Before a database is made for a gateway that cannot listen, or has a certificate that it cannot serve.
+    if (files := tls_files(settings)) is not None:
+        load_certificate(files, now=datetime.now(UTC))
     with (
         closing(listen(settings.host, settings.port)) as listener,
         open_installation(settings, say) as installation,
         socket_folder(Path(settings.home)) as sockets,
     ):
-        warn_without_tls(listener, settings.host, say)
-        url, unannounced = url_of(listener), set(gateway_names(settings))
+        if files is None:
+            warn_without_tls(listener, settings.host, say)
+        url, unannounced = url_of(listener, scheme=settings.scheme), set(gateway_names(settings))
         write_url(sockets, url)
 
         def announce(name: str) -> None:

@@ -108,6 +108,7 @@ def test_the_documented_checks_of_the_doctor_are_its_checks() -> None:
 METRICS_IN = (
     "gateway/commit/metrics.py",
     "gateway/reconcile/metrics.py",
+    "lakeproof/serving/certificate.py",
     "lakeproof/serving/metrics.py",
     "lakeproof/serving/shared_metrics.py",
     "projections/relational/metrics.py",

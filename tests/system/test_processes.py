@@ -13,17 +13,21 @@ import os
 import re
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 import psycopg
 import pytest
+from cryptography import x509
 
 from lakeproof.postgres.process import stop_process
 from lakeproof.postgres.server import EmbeddedServer
@@ -35,6 +39,7 @@ from testkit.lakeproof.running_up import (
     holds_connection,
     running_up,
 )
+from testkit.servers.certificates import Certificate, make_certificate
 
 NAMESPACES: Final = "/v1/iceberg/lake/namespaces"
 TABLES: Final = f"{NAMESPACES}/sales/tables"
@@ -469,6 +474,53 @@ def test_nothing_is_left_behind_if_it_is_killed(home: Path, founded: str) -> Non
         up.process.kill()
         up.until(lambda: not any("lakeproof up" in command_of(pid) for pid in pids))
         up.until(lambda: not any("policy.worker" in command_of(pid) for pid in pids))
+
+
+def test_with_a_certificate_all_gateway_processes_speak_tls_and_take_a_new_one(
+    home: Path, founded: str, tmp_path: Path
+) -> None:
+    host = x509.IPAddress(ip_address("127.0.0.1"))
+    served = make_certificate(tmp_path / "served.pem", "gateway.example", names=[host])
+    files = {"tls_certificate": str(served.file), "tls_key": str(served.file)}
+    with running_up(home, gateway_processes="2", **files) as up:
+        assert up.url.startswith("https://127.0.0.1:")
+        up.until(lambda: up.processes().keys() == set(DUTIES))
+
+        def must_be_served(certificate: Certificate) -> None:
+            """Ask until forty connections in a row, which both processes accept, have this certificate."""
+            trusted, in_a_row = ssl.create_default_context(cafile=str(certificate.file)), 0
+
+            def asked() -> bool:
+                nonlocal in_a_row
+                connection = http.client.HTTPSConnection("127.0.0.1", up.port, timeout=TIMEOUT_S, context=trusted)
+                try:
+                    connection.request("GET", f"{NAMESPACES}/sales", headers={"Authorization": f"Bearer {founded}"})
+                    assert connection.getresponse().status == 200
+                    in_a_row += 1
+                except ssl.SSLCertVerificationError:
+                    in_a_row = 0
+                connection.close()
+                return in_a_row >= 40
+
+            up.until(asked)
+
+        must_be_served(served)
+        status = up.command("status")
+        assert f"{up.url}, ready" in status.stdout, status.stdout
+        doctor = json.loads(up.command("doctor", "--json").stdout)
+        assert [each["result"] for each in doctor["checks"] if each["check"] in {"tls", "port"}][-1] == "warning"
+        newer = make_certificate(tmp_path / "newer.pem", "gateway.example", names=[host], ends_in=timedelta(days=99))
+        newer.file.replace(served.file)
+        must_be_served(served)
+        assert f"{up.url}, ready" in up.command("status").stdout
+        make_certificate(tmp_path / "expired.pem", "x", ends_in=-timedelta(hours=1)).file.replace(served.file)
+        up.until(lambda: sum("the new certificate is refused" in line for line in up.lines) == 2)
+        told = up.command("doctor").stdout
+        assert "has expired" in told
+        assert "a gateway that runs keeps the certificate it has" in told
+    with running_up(home, **files) as up:
+        assert up.end() == 1
+        assert re.fullmatch(r"lakeproof: LAKEPROOF_TLS_CERTIFICATE: \S+ has expired at .*: renew it", up.lines[-1])
 
 
 def test_a_log_that_is_corrupt_ends_it_with_one_sentence(server: EmbeddedServer, home: Path, founded: str) -> None:

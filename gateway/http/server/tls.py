@@ -28,8 +28,6 @@ from uvicorn.server import ServerState
 from gateway.http.server.connection import Connection
 from gateway.http.server.connections import Connections
 
-PROTOCOLS: Final = ("http/1.1",)
-"""What ALPN offers (RFC 7301)."""
 RECORD_SIZE_BYTES_MAX: Final = 16 * 1024
 """Content of one record (RFC 8446, section 5.1)."""
 FLUSHED_BYTES: Final = 256 * 1024
@@ -39,17 +37,6 @@ _METHOD: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 CurrentContext: TypeAlias = Callable[[], ssl.SSLContext]
 """Returns what the next connection is served with."""
-
-
-def server_context() -> ssl.SSLContext:
-    """
-    Return a context without a certificate: TLS 1.2 or 1.3, and HTTP/1.1 alone.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(list(PROTOCOLS))
-    return context
 
 
 def tls_connections_made_by(

@@ -29,12 +29,13 @@ from gateway.http.server.connections import Bounds, Connections
 from gateway.identity.request_rates import Limits, RequestRates, SharedCounts
 from lakeproof.messages import Say
 from lakeproof.services import Services
+from lakeproof.serving.certificate import CurrentCertificate
 from lakeproof.serving.duties.duty import Ready
-from lakeproof.serving.listening import url_of
 from lakeproof.serving.metrics import read_metrics
 from lakeproof.serving.policy_engine import STARTED_WITHIN_S, start_policy_engine
 from lakeproof.serving.shared_metrics import ProcessMetrics
 from lakeproof.settings import Settings
+from lakeproof.tls_settings import GatewayTrust, gateway_trust, tls_files
 from lakeproof.tracing import recording
 from ledger.store.notifications import wait_for_any
 
@@ -63,17 +64,26 @@ async def answer_requests(
     """
     Answer what arrives at `listener`; `measures` replaces the gateway's own.
 
+    With a certificate in the settings it speaks TLS alone.
+
     `shared` is where other gateway processes see this one's metrics, and this one theirs. `sockets` are where they pass
     commits on to each other, of which this process has number `own`; without any it makes all commits itself. In
     `counts` all of them count requests (None: this one is alone).
+
+    Raises:
+        SettingsError: if the certificate cannot be served.
     """
     settings, gateway, measures = services.installation.settings, services.gateway, measures or Measures()
+
+    files, trust = tls_files(settings), gateway_trust(settings)
+    certificate = None if files is None else CurrentCertificate(files)
 
     def own_metrics() -> str:
         return measures.text() + gateway.judge.failed_programs.text()
 
     async def metrics(own: str) -> str:
-        return (own if shared is None else shared.collect(own)) + await read_metrics(services)
+        of_certificate = "" if certificate is None else certificate.metrics()
+        return (own if shared is None else shared.collect(own)) + of_certificate + await read_metrics(services)
 
     limits = Limits(tenant=settings.requests_per_tenant, caller=settings.requests_per_caller)
     if limits != Limits():
@@ -83,7 +93,7 @@ async def answer_requests(
     token = settings.metrics_token
     app = create_app(gateway, measures=measures, metrics=metrics, metrics_token=token, peers=peers)
     connections = _connections(settings, measures)
-    server = Server(server_config(app, connections))
+    server = Server(server_config(app, connections, tls=None if certificate is None else certificate.context))
     async with recording(app, settings), asyncio.TaskGroup() as tasks:
         log_id, within_s = services.system.log_id, STARTED_WITHIN_S
         starting = start_policy_engine(services.engine, say, log_id=log_id, within_s=within_s)
@@ -93,7 +103,9 @@ async def answer_requests(
         answering = tasks.create_task(server.serve([listener]), name="gateway")
         if shared is not None:
             tasks.create_task(shared.keep_publishing(own_metrics, stop), name="metrics")
-        await _until_answered(url_of(listener), stop)
+        if certificate is not None:
+            tasks.create_task(certificate.keep_current(stop), name="certificate")
+        await _until_answered(listener, trust, stop)
         if peers is not None:
             connect = partial(connections_made_by(app, connections), server_state=server.server_state)
             tasks.create_task(_accept_passed_on(connect, sockets[own], stop), name="passed on")
@@ -143,19 +155,21 @@ def _connections(settings: Settings, measures: Measures) -> Connections:
     return connections
 
 
-async def _until_answered(url: str, stop: asyncio.Event) -> None:
-    """Return when the gateway at `url` says that it is healthy, or `stop` is set."""
-    host, _, port = url.removeprefix("http://").rpartition(":")
+async def _until_answered(listener: socket.socket, trust: GatewayTrust | None, stop: asyncio.Event) -> None:
+    """Return when the gateway on `listener` says that it is healthy, or `stop` is set."""
+    host, port = listener.getsockname()[:2]
     while not stop.is_set():
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                if await _is_healthy(host.strip("[]"), int(port)):
+                if trust is not None:
+                    trust.refresh()
+                if await _is_healthy(host, port, trust):
                     return
         await wait_for_any(stop, None, timeout_s=PROBE_S)
 
 
-async def _is_healthy(host: str, port: int) -> bool:
-    reader, writer = await asyncio.open_connection(host, port)
+async def _is_healthy(host: str, port: int, trust: GatewayTrust | None) -> bool:
+    reader, writer = await asyncio.open_connection(host, port, ssl=None if trust is None else trust.context)
     try:
         if writer.is_closing():
             return False

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from cryptography import x509
 
-from gateway.http.server.tls import server_context
+from lakeproof.tls_settings import server_context
 from testkit.gateway.connections import NEVER_S, SOON_S, Peer, feed, get, patient, post, site, until
 from testkit.servers.certificates import Certificate, make_certificate
 

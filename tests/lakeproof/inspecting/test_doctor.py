@@ -39,6 +39,7 @@ from lakeproof.signing import make_signer
 from lakeproof.tenants import found_tenant
 from ledger.signing.key_directory import create_key_directory
 from testkit.lakeproof.examined_home import make_home, process_called_lakeproof
+from testkit.servers.certificates import make_certificate
 from testkit.servers.loopback import serve
 from testkit.servers.upstream import Upstream, app_of
 
@@ -413,6 +414,23 @@ def test_a_port_that_another_program_has_is_named_and_our_own_gateway_is_not(tmp
         assert "is starting" in finding("port", variables, port=port).found
         write_url(folder, f"http://127.0.0.1:{port}")
         assert finding("port", variables, port=port).found == "the gateway listens there"
+
+
+def test_a_certificate_that_ends_soon_or_cannot_be_served_is_named(tmp_path: Path) -> None:
+    variables = {"LAKEPROOF_HOME": str(tmp_path / "home"), "LAKEPROOF_DETECT": "0"}
+
+    def found(ends_in: timedelta, *, mode: int = 0o600) -> Finding:
+        file = make_certificate(tmp_path / "server.pem", "gateway.example", ends_in=ends_in).file
+        file.chmod(mode)
+        return finding("tls", variables, tls_certificate=str(file), tls_key=str(file))
+
+    assert finding("tls", variables).found == "none: the gateway has no TLS"
+    assert "is valid until" in found(timedelta(days=15)).found
+    assert found(timedelta(days=15)).result is Result.OK
+    assert "is valid until" in bad(found(timedelta(days=13)), Result.WARNING)
+    assert "has expired" in bad(found(-timedelta(days=1)))
+    assert "has mode 0640 and others can read it" in bad(found(timedelta(days=15), mode=0o640))
+    assert "_KEY is not: set both, or neither" in bad(finding("tls", variables, tls_certificate="x.pem"))
 
 
 # The command

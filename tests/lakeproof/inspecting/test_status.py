@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -35,6 +36,7 @@ from lakeproof.serving.socket_folder import RUN, read_url, socket_folder, write_
 from lakeproof.settings import Settings, load_settings
 from lakeproof.tenants import found_tenant
 from testkit.lakeproof.examined_home import make_home, process_called_lakeproof
+from testkit.servers.certificates import Certificate, make_certificate
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
@@ -186,8 +188,8 @@ def test_the_one_process_of_the_demo_has_all_duties_and_a_supervisor_alone_has_n
 
 
 @contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    """Yield the URL of a server that gives one answer to everything."""
+def answering(status: int, body: bytes, *, certificate: Certificate | None = None) -> Iterator[str]:
+    """Yield the URL of a server that gives one answer to everything, with TLS if it has a certificate."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -200,21 +202,50 @@ def answering(status: int, body: bytes) -> Iterator[str]:
             """Say nothing on stderr."""
 
     with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        if certificate is not None:
+            server.socket = certificate.context([]).wrap_socket(server.socket, server_side=True)
         Thread(target=server.serve_forever, daemon=True, kwargs={"poll_interval": 0.01}).start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"http{'' if certificate is None else 's'}://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
 
 
 def test_a_gateway_that_is_not_ready_is_quoted_with_its_reasons() -> None:
     with answering(200, b'{"status": "ready"}') as url:
-        assert ask_readiness(url).is_ready
+        assert ask_readiness(url, None).is_ready
     not_ready = {"error": {"message": "not ready: the database; the logs", "type": "x", "code": 503}}
     with answering(503, json.dumps(not_ready).encode()) as url:
-        assert ask_readiness(url).reasons == ["the database", "the logs"]
+        assert ask_readiness(url, None).reasons == ["the database", "the logs"]
     for body in (b"{}", b"\xff", b"[]", b'{"error": "x"}', b'{"error": {"message": 1}}'):
         with answering(502, body) as url:
-            assert ask_readiness(url).reasons == ["the answer has status 502 and is not a gateway's"]
+            assert ask_readiness(url, None).reasons == ["the answer has status 502 and is not a gateway's"]
     with pytest.raises(OSError):  # noqa: PT011 - whatever the system says of it
-        ask_readiness(url)
+        ask_readiness(url, None)
+
+
+def test_a_gateway_with_tls_is_known_by_the_certificate_of_the_settings_and_by_no_other(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    served, other = (make_certificate(tmp_path / f"{name}.pem", "gateway.example") for name in ("served", "other"))
+
+    def ask(certificate: Path | None, url: str) -> Status:
+        named = {} if certificate is None else {"TLS_CERTIFICATE": str(certificate), "TLS_KEY": str(certificate)}
+        chosen = {**variables, **{f"LAKEPROOF_{name}": value for name, value in named.items()}}
+        settings = load_settings(chosen, directory=tmp_path)
+        with process_called_lakeproof(settings.home) as folder:
+            write_url(folder, url)
+            return look(settings)
+
+    with answering(200, b'{"status": "ready"}', certificate=served) as url:
+        readiness = ask(served.file, url).readiness[url]
+        assert readiness is not None
+        assert readiness.is_ready
+        for certificate, expected in (
+            (other.file, "does not answer .*CERTIFICATE_VERIFY_FAILED"),
+            (None, "the settings name no certificate by which to know it"),
+            (tmp_path / "none.pem", "cannot be asked: LAKEPROOF_TLS_CERTIFICATE: .* cannot be read"),
+        ):
+            status = ask(certificate, url)
+            assert status.readiness[url] is None
+            assert any(re.search(expected, problem) for problem in status.problems), status.problems

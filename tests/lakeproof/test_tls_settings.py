@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the files of the gateway's certificate must be, and how our own processes know the gateway again."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from lakeproof.demo.channel import Channel
+from lakeproof.demo.cloud import Cloud
+from lakeproof.demo.scene import scene_settings
+from lakeproof.errors import SettingsError
+from lakeproof.settings import load_settings
+from lakeproof.streaming import gateway_url
+from lakeproof.tls_settings import FILE_SIZE_BYTES_MAX, GatewayTrust, TlsFiles, load_certificate, tls_files
+from testkit.gateway.connections import site
+from testkit.servers.certificates import make_certificate
+
+Break = Callable[[TlsFiles], object]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def pair(folder: Path, name: str = "server", **options: timedelta) -> TlsFiles:
+    """Make a certificate and its key, in two files."""
+    made = make_certificate(folder / f"{name}.pem", "gateway.example", **options)  # type: ignore[arg-type]
+    return split(folder, name, made.pem)
+
+
+def split(folder: Path, name: str, pem: str) -> TlsFiles:
+    start = pem.index("-----BEGIN PRIVATE KEY")
+    files = TlsFiles(certificate=folder / f"{name}.crt", key=folder / f"{name}.key")
+    files.certificate.write_text(pem[:start])
+    files.key.touch(mode=0o600)
+    files.key.write_text(pem[start:])
+    return files
+
+
+def private(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: bytes | None = None) -> bytes:
+    encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+
+def encrypt(files: TlsFiles) -> None:
+    key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    files.key.write_bytes(private(key, b"secret"))
+
+
+def make_folder(files: TlsFiles) -> None:
+    files.certificate.unlink()
+    files.certificate.mkdir()
+
+
+BROKEN: dict[str, tuple[Break, str]] = {
+    "no certificate": (lambda f: f.certificate.unlink(), r"TLS_CERTIFICATE: \S+ cannot be read \(No such file"),
+    "a folder": (make_folder, r"cannot be read \(Is a directory\): make it readable"),
+    "an empty file": (lambda f: f.certificate.write_text(""), "expected PEM, first the gateway's .*: replace it"),
+    "not PEM": (lambda f: f.certificate.write_bytes(b"\0\xff" * 99), "expected PEM, first the gateway's"),
+    "a broken PEM": (lambda f: f.certificate.write_text(f.certificate.read_text()[:300]), "expected PEM"),
+    "the key as certificate": (lambda f: f.certificate.write_bytes(f.key.read_bytes()), "expected PEM"),
+    "too large": (lambda f: f.certificate.write_bytes(b"x" * (FILE_SIZE_BYTES_MAX + 1)), "over 1,000,000 bytes"),
+    "no key": (lambda f: f.key.unlink(), r"TLS_KEY: \S+ cannot be read \(No such file"),
+    "a key for others": (lambda f: f.key.chmod(0o640), "has mode 0640 and others can read it: run chmod 600"),
+    "not a key": (lambda f: f.key.write_text("secret words"), "expected a private key in PEM, found something else"),
+    "the certificate as key": (lambda f: f.key.write_bytes(f.certificate.read_bytes()), "expected a private key"),
+    "a key with password": (encrypt, "has a password, which nobody could enter: write it without one"),
+    "another key": (
+        lambda f: f.key.write_bytes(private(ec.generate_private_key(ec.SECP256R1()))),
+        "is not the key of the first certificate in .*: name the files of one pair",
+    ),
+    "a key of another kind": (
+        lambda f: f.key.write_bytes(private(rsa.generate_private_key(65537, 2048))),
+        "is not the key of the first certificate",
+    ),
+}
+
+
+@pytest.mark.parametrize(("destroy", "message"), BROKEN.values(), ids=BROKEN)
+def test_files_that_cannot_be_served_are_refused_with_what_to_do(destroy: Break, message: str, tmp_path: Path) -> None:
+    files = pair(tmp_path)
+    assert load_certificate(files, now=now()).ends_at > now()
+    destroy(files)
+    with pytest.raises(SettingsError, match=message) as caught:
+        load_certificate(files, now=now())
+    assert str(caught.value).startswith("LAKEPROOF_TLS_")
+    assert "secret words" not in str(caught.value)
+
+
+def test_a_certificate_is_served_within_its_time_alone(tmp_path: Path) -> None:
+    files = pair(tmp_path)
+    ends_at = load_certificate(files, now=now()).ends_at
+    assert load_certificate(files, now=ends_at - timedelta(seconds=1)).ends_at == ends_at
+    with pytest.raises(SettingsError, match=r"has expired at \d{4}-\d\d-\d\d \d\d:\d\d UTC: renew it"):
+        load_certificate(files, now=ends_at)
+    with pytest.raises(SettingsError, match=r"is valid from .* which is not yet: check this machine's clock"):
+        load_certificate(files, now=now() - timedelta(days=3))
+
+
+def test_a_certificate_is_served_with_those_of_its_issuers_and_in_that_order_alone(tmp_path: Path) -> None:
+    root = make_certificate(tmp_path / "root.pem", "root.example")
+    between = make_certificate(tmp_path / "between.pem", "between.example", issuer=root)
+    made = make_certificate(tmp_path / "leaf.pem", "gateway.example", issuer=between)
+    assert len(made.chain) == 2
+    files = split(tmp_path, "leaf", made.pem)
+    load_certificate(files, now=now())
+    blocks = re.findall(r"-----BEGIN CERT.*?END CERTIFICATE-----\n", files.certificate.read_text(), re.DOTALL)
+    files.certificate.write_text("".join(reversed(blocks)))
+    with pytest.raises(SettingsError, match="the gateway's own certificate before those of its issuers"):
+        load_certificate(files, now=now())
+
+
+@pytest.mark.parametrize(("named", "missing"), [("CERTIFICATE", "KEY"), ("KEY", "CERTIFICATE")])
+def test_one_file_without_the_other_is_refused(named: str, missing: str, tmp_path: Path) -> None:
+    settings = load_settings({f"LAKEPROOF_TLS_{named}": "x.pem"}, directory=tmp_path)
+    message = f"LAKEPROOF_TLS_{named} is set and LAKEPROOF_TLS_{missing} is not: set both, or neither"
+    with pytest.raises(SettingsError, match=message):
+        tls_files(settings)
+
+
+def test_the_url_of_the_gateway_has_the_scheme_of_the_settings(tmp_path: Path) -> None:
+    both = {"LAKEPROOF_TLS_CERTIFICATE": "x.pem", "LAKEPROOF_TLS_KEY": "x.key", "LAKEPROOF_PORT": "1"}
+    assert gateway_url(load_settings(both, directory=tmp_path)) == "https://127.0.0.1:1"
+    assert gateway_url(load_settings({"LAKEPROOF_PORT": "1"}, directory=tmp_path)) == "http://127.0.0.1:1"
+
+
+def test_the_scene_is_played_without_tls_on_loopback_alone(tmp_path: Path) -> None:
+    cloud = Cloud(endpoint="http://127.0.0.1:1", bucket="b", queue="q")
+    chosen = {"LAKEPROOF_TLS_CERTIFICATE": "x.pem", "LAKEPROOF_TLS_KEY": "x.key", "LAKEPROOF_HOST": "0.0.0.0"}  # noqa: S104 - not listened on
+    scene = scene_settings(load_settings(chosen, directory=tmp_path), cloud, Channel(url="http://127.0.0.1:2/hook"))
+    assert (scene.scheme, scene.host) == ("http", "127.0.0.1")
+    assert tls_files(scene) is None
+
+
+async def test_our_own_processes_accept_the_certificate_of_the_file_and_no_other_of_its_issuer(tmp_path: Path) -> None:
+    root = make_certificate(tmp_path / "root.pem", "root.example")
+    files, other = (
+        split(tmp_path, name, make_certificate(tmp_path / f"{name}.pem", "gateway.example", issuer=root).pem)
+        for name in ("own", "other")
+    )
+    trust = GatewayTrust(files)
+
+    async def ask(served: TlsFiles) -> int:
+        context = load_certificate(served, now=now()).context
+        async with site(tls=lambda: context) as here, httpx.AsyncClient(verify=trust.context) as client:
+            return (await client.get(f"{here.url}/now")).status_code
+
+    assert await ask(files) == 200
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        await ask(other)
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        await ask(pair(tmp_path, "stranger"))
+    files.certificate.write_text("half a certific")
+    trust.refresh()  # which is no reason to know nothing any more
+    files.certificate.write_bytes(other.certificate.read_bytes())
+    trust.refresh()
+    assert await ask(other) == 200
+    assert trust.context.verify_mode is ssl.CERT_REQUIRED
