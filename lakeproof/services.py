@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,10 +40,13 @@ from gateway.fresh import FreshReads
 from gateway.identity import Authenticator
 from gateway.identity.access_tokens import AccessTokens
 from gateway.identity.api_keys import KeyHasher
+from gateway.identity.certificate_logins import CertificateLogins
+from gateway.identity.client_certificates import Client, San
 from gateway.identity.issuers import Issuer
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.identity.key_sets import KeySet, read_over
+from gateway.identity.logins import LoginActors
 from gateway.identity.token_logins import BoundIssuer, TokenLogins
 from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import StartedEngine
@@ -59,7 +62,7 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import KeyOpener, Opener
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.receipts import Receipts
-from ledger.store.log_store import LendConnection, LogStore
+from ledger.store.log_store import LogStore
 from ledger.store.notifications import LogNotifier
 from ledger.store.read import Log, read_logs
 from projections.egress.client import open_client as open_checked_client
@@ -69,6 +72,8 @@ from spark_detect.marks import GUARDS as SCAN_GUARDS
 
 LoadIssuers = Callable[[Settings, Sequence[Log]], Sequence[tuple[Issuer, int]]]
 """Returns the identity providers, each with the log of its tenant (`token_settings.load_issuers`)."""
+LoadClients = Callable[[Settings, Sequence[Log]], tuple[Mapping[San, Client], Mapping[UUID, int]]]
+"""Returns the clients with certificates, and the log of every tenant (`tls_settings.load_clients`)."""
 KEY_SECRET = "api-key-secret"  # noqa: S105  (the name of a file)
 """The file, next to the signer's keys, with the secret for MACs of API keys."""
 
@@ -138,6 +143,7 @@ async def open_services(
     hasher: KeyHasher | None = None,
     files: FileWriter | None = None,
     load_issuers: LoadIssuers | None = None,
+    load_clients: LoadClients | None = None,
     random: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Services]:
     """
@@ -145,11 +151,11 @@ async def open_services(
 
     Policies are judged by `engine`, or by one of these services' own, as the settings describe it. API keys are hashed
     by `hasher`, or at the cost that `KeyHasher` is for. Metadata files of this machine are written by `files`, or in
-    threads of this process. What serves requests is given `load_issuers`; nothing else needs identity providers, and
-    a mistake in their file must not keep a command from working.
+    threads of this process. What serves requests is given `load_issuers` and `load_clients`; nothing else needs them,
+    and a mistake in the files that these read must not keep a command from working.
 
     Raises:
-        SettingsError: if the identity providers are described wrongly.
+        SettingsError: if the identity providers, or the clients with certificates, are described wrongly.
         SchemaChangedError: if the database is not what the system log has recorded of it.
         GatewayError, LedgerError: if the database cannot be reached.
     """
@@ -192,14 +198,17 @@ async def open_services(
             logs = await read_logs(connection)
             contested = await read_contested(connection, warehouse=settings.warehouse)
         issuers = () if load_issuers is None else load_issuers(settings, logs)
+        clients, log_ids = ({}, {}) if load_clients is None else load_clients(settings, logs)
         system = next(log for log in logs if log.tenant is None)
         lend = partial(database.as_role, roles.gateway)
         control = ControlPlane(lend, fresh)
         access_tokens = AccessTokens(macs, installation.id, clock=now, random=random)
         lend_appender = partial(database.as_role, roles.appender)
+        actors = LoginActors(lend_appender, random=random)
         tokens = await stack.enter_async_context(
-            token_logins(lend_appender, access_tokens, issuers, settings.upstreams_allowed, random=random)
+            token_logins(actors, access_tokens, issuers, settings.upstreams_allowed)
         )
+        certificates = CertificateLogins(actors, clients, log_ids) if clients else None
         gateway = Gateway(
             append=append,
             clock=now,
@@ -207,7 +216,9 @@ async def open_services(
             opener=KeyOpener(keys),
             database=database,
             roles=roles,
-            authenticator=Authenticator(lend, control, macs=macs, tokens=tokens, hasher=hasher, clock=now),
+            authenticator=Authenticator(
+                lend, control, macs=macs, tokens=tokens, certificates=certificates, hasher=hasher, clock=now
+            ),
             control=control,
             judge=Judge(engine=judges, timeout_s=settings.policy_timeout_s),
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
@@ -261,12 +272,11 @@ async def open_services(
 
 @asynccontextmanager
 async def token_logins(
-    lend_appender: LendConnection,
+    actors: LoginActors,
     access_tokens: AccessTokens,
     issuers: Sequence[tuple[Issuer, int]],
     egress: EgressRules,
     *,
-    random: Callable[[int], bytes],
     clock: Callable[[], datetime] = now,
 ) -> AsyncIterator[TokenLogins]:
     """
@@ -281,7 +291,7 @@ async def token_logins(
             bound += [
                 BoundIssuer(issuer=issuer, log_id=log_id, keys=KeySet(issuer, read)) for issuer, log_id in issuers
             ]
-        tokens = TokenLogins(lend_appender, access_tokens, bound, clock=clock, random=random)
+        tokens = TokenLogins(actors, access_tokens, bound, clock=clock)
         try:
             yield tokens
         finally:

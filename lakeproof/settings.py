@@ -90,6 +90,23 @@ class Settings:
         "without it http",
     )
     tls_key: Path | None = setting(Kind.PATH, None, "PEM file with the key of that certificate, 0600, without password")
+    tls_client_ca: Path | None = setting(
+        Kind.PATH,
+        None,
+        "PEM file with the roots of those who sign clients' certificates, which clients may then show; without it none "
+        "are asked for",
+    )
+    tls_clients: Path | None = setting(
+        Kind.PATH,
+        None,
+        "TOML file with the clients whose certificates are accepted (see below)",
+    )
+    tls_client_required: int = setting(
+        Kind.INTEGER,
+        0,
+        "1: a client that shows no certificate of these is not served at all; 0: it is, with an API key or a token",
+        most=1,
+    )
     gateway_processes: int | None = setting(
         Kind.INTEGER,
         None,

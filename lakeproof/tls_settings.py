@@ -9,25 +9,46 @@ function loads a pair that replaces another one while the gateway serves.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from gateway.identity.client_certificates import Client, San, parse_clients
 from lakeproof.errors import SettingsError
+from lakeproof.private_folders import read_or_make
+from lakeproof.setting_files import logs_of_tenants, read_setting_file, read_setting_text, unreadable
 from lakeproof.settings import Settings
+from ledger.errors import FormatError
 from ledger.files.private_files import mode_for_others
+from ledger.store.read import Log
 
 CERTIFICATE: Final = "LAKEPROOF_TLS_CERTIFICATE"
 KEY: Final = "LAKEPROOF_TLS_KEY"
+CLIENT_CA: Final = "LAKEPROOF_TLS_CLIENT_CA"
+CLIENTS: Final = "LAKEPROOF_TLS_CLIENTS"
+CLIENT_REQUIRED: Final = "LAKEPROOF_TLS_CLIENT_REQUIRED"
+SECRETS: Final = "secrets"
+OWN_CLIENT: Final = "gateway-client.pem"
+OWN_CLIENT_DAYS: Final = 10 * 365
 PROTOCOL: Final = "http/1.1"
 """What ALPN offers (RFC 7301)."""
-FILE_SIZE_BYTES_MAX: Final = 1_000_000
 
 State: TypeAlias = Sequence[tuple[int, int, int, int] | None]
 """Device, inode, time of change and size of each file, None for one that is missing; a changed file differs."""
@@ -35,14 +56,20 @@ State: TypeAlias = Sequence[tuple[int, int, int, int] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """The files of a certificate: itself with its issuers behind it, and its key."""
+    """
+    The files of a certificate: itself with its issuers behind it, and its key. `client_ca` has those who may sign
+    clients' certificates; None: clients show none. `own_client` is what our own processes show where each client has to
+    show one; None: none has to.
+    """
 
     certificate: Path
     key: Path
+    client_ca: Path | None = None
+    own_client: Path | None = None
 
     def state(self) -> State:
         """Return what tells whether a file was changed or replaced; a link counts as what it leads to."""
-        return [_state(file) for file in (self.certificate, self.key)]
+        return [_state(file) for file in (self.certificate, self.key, self.client_ca) if file is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +85,49 @@ def tls_files(settings: Settings) -> TlsFiles | None:
     Return the files of the gateway's certificate; None: it has no TLS.
 
     Raises:
-        SettingsError: if only one of them is named.
+        SettingsError: if one of them is named without another that it needs.
     """
-    certificate, key = settings.tls_certificate, settings.tls_key
+    certificate, key, client_ca = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
+    _check_both({CERTIFICATE: certificate, KEY: key})
+    _check_both({CLIENT_CA: client_ca, CLIENTS: settings.tls_clients})
+    if settings.tls_client_required and client_ca is None:
+        raise SettingsError(f"{CLIENT_REQUIRED} is 1 and {CLIENT_CA} is not set: set that, too, or unset this")
     if certificate is not None and key is not None:
-        return TlsFiles(certificate=certificate, key=key)
-    if certificate is None and key is None:
-        return None
-    missing, named = (CERTIFICATE, KEY) if certificate is None else (KEY, CERTIFICATE)
-    raise SettingsError(f"{named} is set and {missing} is not: set both, or neither")
+        own_client = settings.home / SECRETS / OWN_CLIENT if settings.tls_client_required else None
+        return TlsFiles(certificate=certificate, key=key, client_ca=client_ca, own_client=own_client)
+    if client_ca is not None:
+        raise SettingsError(f"{CLIENT_CA} is set and {CERTIFICATE} is not: set that, too, or unset this")
+    return None
+
+
+def make_own_client(files: TlsFiles) -> None:
+    """
+    Make what our own processes show the gateway, if they have to and there is none yet. It names nobody.
+
+    Raises:
+        SettingsError: if it can be read by others, or cannot be read or written.
+    """
+    if files.own_client is not None:
+        read_or_make(files.own_client, _new_client)
+
+
+def load_clients(settings: Settings, logs: Iterable[Log]) -> tuple[Mapping[San, Client], Mapping[UUID, int]]:
+    """
+    Return the clients who may show a certificate, and the log of every tenant; no clients if no file is configured.
+    `logs` are all logs.
+
+    Raises:
+        SettingsError: if the file cannot be read, is malformed, or names a tenant that does not exist.
+    """
+    file = settings.tls_clients
+    if file is None:
+        return {}, {}
+    try:
+        clients = parse_clients(read_setting_text(file, CLIENTS))
+    except FormatError as error:
+        raise SettingsError(f"{CLIENTS}: {file}: {error}: correct it") from error
+    named = [(f"client {client.san.value}", client.tenant) for client in clients.values()]
+    return clients, logs_of_tenants(named, logs, file=file, setting=CLIENTS)
 
 
 def load_certificate(files: TlsFiles, *, now: datetime) -> Certificate:
@@ -93,6 +154,13 @@ def load_certificate(files: TlsFiles, *, now: datetime) -> Certificate:
         context.load_cert_chain(files.certificate, files.key, password=b"")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise SettingsError(f"{where}: it cannot be served with {files.key} ({error}): replace both") from error
+    if files.client_ca is not None:
+        _accept_clients(context, files.client_ca)
+    if files.own_client is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        if files.own_client.exists():  # else it is being checked whether the others could be served
+            with _broken_own_client(files.own_client):
+                context.load_verify_locations(cafile=files.own_client)
     return Certificate(context=context, ends_at=leaf.not_valid_after_utc)
 
 
@@ -128,6 +196,9 @@ class GatewayTrust:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.check_hostname = False
         self.context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if files.own_client is not None and files.own_client.exists():
+            with _broken_own_client(files.own_client):
+                self.context.load_cert_chain(files.own_client, password=b"")
         self._accept()
 
     def refresh(self) -> None:
@@ -159,7 +230,7 @@ def gateway_trust(settings: Settings) -> GatewayTrust | None:
 
 def _read_certificates(file: Path) -> Sequence[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(_read(file, CERTIFICATE))
+        return x509.load_pem_x509_certificates(read_setting_file(file, CERTIFICATE))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise SettingsError(
             f"{CERTIFICATE}: {file}: expected PEM, first the gateway's certificate and then those of its issuers, "
@@ -167,15 +238,66 @@ def _read_certificates(file: Path) -> Sequence[x509.Certificate]:
         ) from error
 
 
+def _new_client() -> str:
+    """Return a certificate that has signed itself and names nobody, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lakeproof")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_after(now + timedelta(days=OWN_CLIENT_DAYS))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=True)
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return (certificate.public_bytes(Encoding.PEM) + private).decode("ascii")
+
+
+def _accept_clients(context: ssl.SSLContext, file: Path) -> None:
+    """Ask clients for a certificate that one of those in `file` has signed; who shows none is served, too."""
+    try:
+        context.load_verify_locations(cadata=read_setting_file(file, CLIENT_CA).decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise SettingsError(
+            f"{CLIENT_CA}: {file}: expected PEM with the root certificates of those who sign clients' certificates, "
+            f"found something else ({error}): replace it"
+        ) from error
+    context.verify_mode = ssl.CERT_OPTIONAL
+
+
+@contextmanager
+def _broken_own_client(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ssl.SSLError, OSError) as error:
+        raise SettingsError(
+            f"{file} cannot be used ({error}), which our own processes show the gateway: remove it, and the next start "
+            "makes another"
+        ) from error
+
+
+def _check_both(named: Mapping[str, Path | None]) -> None:
+    missing = [name for name, file in named.items() if file is None]
+    if len(missing) == 1:
+        (there,) = named.keys() - missing
+        raise SettingsError(f"{there} is set and {missing[0]} is not: set both, or neither")
+
+
 def _check_key(file: Path, leaf: x509.Certificate, certificate: Path) -> None:
     try:
         mode = mode_for_others(file)
     except OSError as error:
-        raise _unreadable(file, KEY, error) from error
+        raise unreadable(file, KEY, error) from error
     if mode is not None:
         raise SettingsError(f"{KEY}: {file} has mode {mode:04o} and others can read it: run chmod 600 {file}")
     try:
-        key = load_pem_private_key(_read(file, KEY), password=None)
+        key = load_pem_private_key(read_setting_file(file, KEY), password=None)
     except TypeError as error:
         raise SettingsError(
             f"{KEY}: {file} has a password, which nobody could enter: write it without one, with mode 0600 "
@@ -192,23 +314,6 @@ def _check_key(file: Path, leaf: x509.Certificate, certificate: Path) -> None:
             f"{KEY}: {file} is not the key of the first certificate in {certificate}: name the files of one pair, the "
             "gateway's own certificate before those of its issuers"
         )
-
-
-def _read(file: Path, setting: str) -> bytes:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(FILE_SIZE_BYTES_MAX + 1)
-    except OSError as error:
-        raise _unreadable(file, setting, error) from error
-    if len(content) > FILE_SIZE_BYTES_MAX:
-        raise SettingsError(f"{setting}: {file} has over {FILE_SIZE_BYTES_MAX:,} bytes: name the right file")
-    return content
-
-
-def _unreadable(file: Path, setting: str, error: OSError) -> SettingsError:
-    return SettingsError(
-        f"{setting}: {file} cannot be read ({error.strerror}): make it readable for this user, or name another file"
-    )
 
 
 def _state(file: Path) -> tuple[int, int, int, int] | None:

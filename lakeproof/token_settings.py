@@ -13,11 +13,12 @@ from typing import Final
 
 from gateway.identity.issuers import Issuer, parse_issuers
 from lakeproof.errors import SettingsError
+from lakeproof.setting_files import logs_of_tenants, read_setting_text
 from lakeproof.settings import Settings
 from ledger.errors import FormatError
 from ledger.store.read import Log
 
-FILE_SIZE_BYTES_MAX: Final = 1_000_000
+SETTING: Final = "LAKEPROOF_TOKEN_ISSUERS"
 
 
 def load_issuers(settings: Settings, logs: Iterable[Log]) -> Sequence[tuple[Issuer, int]]:
@@ -32,24 +33,9 @@ def load_issuers(settings: Settings, logs: Iterable[Log]) -> Sequence[tuple[Issu
     if file is None:
         return ()
     try:
-        with file.open("rb") as opened:
-            content = opened.read(FILE_SIZE_BYTES_MAX + 1)
-        if len(content) > FILE_SIZE_BYTES_MAX:
-            raise SettingsError(f"LAKEPROOF_TOKEN_ISSUERS: {file} has over {FILE_SIZE_BYTES_MAX} bytes: shorten it")
-        issuers = parse_issuers(content.decode("utf-8"))
-    except OSError as error:
-        raise SettingsError(
-            f"LAKEPROOF_TOKEN_ISSUERS: {file} cannot be read ({error.strerror}): make it readable, or unset it"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"LAKEPROOF_TOKEN_ISSUERS: {file} is not UTF-8: save it as UTF-8") from error
+        issuers = parse_issuers(read_setting_text(file, SETTING))
     except FormatError as error:
-        raise SettingsError(f"LAKEPROOF_TOKEN_ISSUERS: {file}: {error}: correct it") from error
-    by_tenant = {log.tenant: log.log_id for log in logs if log.tenant is not None}
-    for issuer in issuers:
-        if issuer.tenant not in by_tenant:
-            raise SettingsError(
-                f"LAKEPROOF_TOKEN_ISSUERS: {file}: issuer {issuer.url} is of tenant {issuer.tenant}, which does not "
-                "exist: `lakeproof tenants list` shows the ids of those that do"
-            )
+        raise SettingsError(f"{SETTING}: {file}: {error}: correct it") from error
+    named = [(f"issuer {issuer.url}", issuer.tenant) for issuer in issuers]
+    by_tenant = logs_of_tenants(named, logs, file=file, setting=SETTING)
     return [(issuer, by_tenant[issuer.tenant]) for issuer in issuers]

@@ -164,7 +164,7 @@ class ReadRequest:
 async def read_request(request: Request, gateway: Gateway, done: Done) -> ReadRequest:
     """Steps 1 to 4."""
     arrived_s = monotonic()
-    arrived = await gateway.authenticator.arrive(request.authorization, request.table())
+    arrived = await gateway.authenticator.arrive(request.credentials, request.table())
     done(MutationStage.TENANT)
     path = request.target()
     done(MutationStage.IDENTIFIERS)

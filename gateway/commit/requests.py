@@ -14,6 +14,7 @@ from uuid import UUID
 from gateway.catalogs.onward import Onward
 from gateway.errors import BadRequestError, TooLargeError
 from gateway.identifiers import Named, Target, parse_target
+from gateway.identity import Credentials
 from gateway.mutations import Operation
 
 CONTENT_LENGTH_DIGITS_MAX: Final = 18
@@ -31,14 +32,14 @@ class Request:
     """
     A request for one mutation. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.
 
-    `authorization` is the credential as the client sent it, `content_length` what the client declared (None: nothing).
+    `credentials` are as the client sent them, `content_length` what the client declared (None: nothing).
     With an `idempotency_key` it may be sent again.
     """
 
     operation: Operation
     method: str
     path: str
-    authorization: str | None
+    credentials: Credentials
     client: str
     alias_segment: str
     namespace_segment: str | None

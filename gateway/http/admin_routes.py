@@ -27,7 +27,7 @@ from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import principal_view
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
 from gateway.errors import UnavailableError
-from gateway.http.request import body_of, check_access, credential, parse_model
+from gateway.http.request import body_of, check_access, credentials, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView
@@ -294,7 +294,7 @@ async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
     """Authenticate the caller, once per request and before its body is read."""
     gateway: Gateway = request.app.state.gateway
     if not hasattr(request.state, "caller"):
-        request.state.caller = await gateway.authenticator.authenticate(credential(request))
+        request.state.caller = await gateway.authenticator.authenticate(credentials(request))
     caller: Principal = request.state.caller
     return gateway, caller
 

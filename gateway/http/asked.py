@@ -18,6 +18,9 @@ from starlette.types import Receive, Scope
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.errors import BadRequestError
+from gateway.http.server.connection import CLIENT_CERTIFICATE
+from gateway.identity import Credentials
+from gateway.identity.certificate_logins import Certified
 
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
 """The headers that hold one."""
@@ -40,6 +43,7 @@ class Asked:
         self._receive = receive
         self._body: bytes | None = None
         self._server: object = scope.get("server")
+        self._scope = scope
 
     @property
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
@@ -71,9 +75,14 @@ class Asked:
         """Return a parameter of the query; of one that is repeated, the last."""
         return QueryParams(self._query_string).get(name) if self._query_string else None
 
-    def credential(self) -> str | None:
-        """Return the credential as the client sent it. Raises as `credential_of`."""
-        return credential_of(self._raw_headers)
+    @property
+    def has_certificate(self) -> bool:
+        """Whether its connection has a client certificate."""
+        return CLIENT_CERTIFICATE in self._scope.get("extensions", ())
+
+    def credentials(self) -> Credentials:
+        """Return the credentials as the client sent them. Raises as `credentials_of`."""
+        return credentials_of(self._scope)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """
@@ -120,6 +129,19 @@ def json_answer(body: bytes, etag: str | None = None) -> Answer:
     if etag is None:
         return Answer(200, (length, JSON), body)
     return Answer(200, (length, JSON, (b"etag", etag.encode())), body)
+
+
+def credentials_of(scope: Scope) -> Credentials:
+    """
+    Return the credential in the headers of a request, with the client certificate of its connection if there is one.
+
+    Raises as `credential_of`.
+    """
+    authorization = credential_of(scope["headers"])
+    extensions = scope.get("extensions")
+    if extensions is None or (certificate := extensions.get(CLIENT_CERTIFICATE)) is None:
+        return authorization
+    return Certified(certificate, authorization)
 
 
 def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -50,7 +50,7 @@ async def config(asked: Asked) -> Answer:
     """
     Answer with a catalog's configuration: the prefix, and which endpoints exist.
     """
-    arrived = await asked.gateway.authenticator.arrive(asked.credential())
+    arrived = await asked.gateway.authenticator.arrive(asked.credentials())
     warehouse = asked.parameter("warehouse")
     if not warehouse:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
@@ -135,7 +135,7 @@ async def events(asked: Asked, alias: str) -> dict[str, Any]:
     Answer with a page of a catalog's events.
     """
     gateway = asked.gateway
-    arrived = await gateway.authenticator.arrive(asked.credential())
+    arrived = await gateway.authenticator.arrive(asked.credentials())
     alias = parse_alias(alias)
     view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
     await check_catalog(gateway, arrived, alias, view)
@@ -160,14 +160,14 @@ async def reader(
     Raises:
         GatewayError: as `reads.permit`, or if credentials or names are not valid.
     """
-    authenticator, credential = asked.gateway.authenticator, asked.credential()
+    authenticator, credentials = asked.gateway.authenticator, asked.credentials()
     try:
         target = _target(asked, alias, namespace, name, kind=kind)
     except BadRequestError:
-        await authenticator.authenticate(credential)  # first: a stranger learns nothing else
+        await authenticator.authenticate(credentials)  # first: a stranger learns nothing else
         raise
     has_row = name is not None and kind != "function"
-    arrived = await authenticator.arrive(credential, target if has_row else None)
+    arrived = await authenticator.arrive(credentials, target if has_row else None)
     view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
     return await reads.permit(asked.gateway, arrived, target, verb=verb, request=view, onward=onward(asked))
 
@@ -203,7 +203,7 @@ def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | N
         operation=operation,
         method=asked.method,
         path=asked.path,
-        authorization=asked.credential(),
+        credentials=asked.credentials(),
         client=client_of(asked),
         alias_segment=alias,
         namespace_segment=namespace,

@@ -28,7 +28,7 @@ from fastapi.responses import JSONResponse, Response
 from gateway.commit.commit_flow import STALE_MAX
 from gateway.commit.gateway import Gateway
 from gateway.errors import BadRequestError, GatewayError, UnavailableError, UnprocessableError
-from gateway.http.request import body_of, check_access, credential
+from gateway.http.request import body_of, check_access, credentials
 from gateway.identity import Principal
 from gateway.log_errors import append_errors
 from gateway.policy.variables import CommitView
@@ -75,7 +75,7 @@ async def receive_batch(request: Request) -> Response:
 
 async def _receive(request: Request, *, nothing_to_say: int) -> Response:
     gateway: Gateway = request.app.state.gateway
-    caller = await gateway.authenticator.authenticate(credential(request))
+    caller = await gateway.authenticator.authenticate(credentials(request))
     as_of = await check_access(gateway, caller, request, VIEW)
     body = await body_of(request, size_bytes_max=min(BODY_SIZE_BYTES_MAX, gateway.intake.body_size_bytes_max))
     try:

@@ -26,7 +26,7 @@ from fastapi.responses import Response
 
 from gateway.commit.gateway import Gateway
 from gateway.errors import NotFoundError, UnavailableError
-from gateway.http.request import check_access, credential
+from gateway.http.request import check_access, credentials
 from gateway.identity import Principal
 from gateway.policy.variables import CommitView
 from ledger.errors import KeyDirectoryError, NoSuchLogError
@@ -54,7 +54,7 @@ _CODING = re.compile(r"\s*([^\s;]+)\s*(?:;\s*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})
 async def read_log(request: Request, place: str) -> Response:
     """Answer with one resource of the caller's log; 404 for anything else."""
     gateway: Gateway = request.app.state.gateway
-    caller = await gateway.authenticator.authenticate(credential(request))
+    caller = await gateway.authenticator.authenticate(credentials(request))
     await check_access(gateway, caller, request, VIEW)
     origin, path = split_place(place)
     if receipt := _RECEIPT.fullmatch(path):

@@ -24,8 +24,9 @@ from fastapi.responses import Response
 
 from gateway.commit.gateway import Gateway
 from gateway.errors import GatewayError, UnauthorizedError, UnavailableError
+from gateway.http.asked import credential_of
 from gateway.http.error_answers import FOR_OPERATORS
-from gateway.http.request import body_of, credential
+from gateway.http.request import body_of
 from gateway.identity import Principal
 from gateway.identity.access_tokens import LIFETIME, RENEWED_MAX, AccessTokens
 from gateway.identity.principal import NotInForceError
@@ -93,7 +94,7 @@ async def _granted(gateway: Gateway, request: Request) -> Response:
     if gateway.authenticator.tokens is None:
         raise OAuthError("unauthorized_client", "expected an API key as bearer token: no access tokens are issued here")
     tokens = gateway.authenticator.tokens.access_tokens
-    authorization = credential(request)
+    authorization = credential_of(request.scope["headers"])
     parameters = _parameters(request, await body_of(request, size_bytes_max=BODY_BYTES_MAX))
     if parameters.get("scope", SCOPE) not in SCOPES:
         raise OAuthError("invalid_scope", f"expected the scope {SCOPE!r} or none, found another: leave it out")

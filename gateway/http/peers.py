@@ -143,7 +143,12 @@ class _Peer:
 
 
 def _headers(asked: Asked) -> dict[str, str] | None:
-    """Return what is passed on; None for a request that is not plain: large, encoded, or with a header twice."""
+    """
+    Return what is passed on; None for a request that is not plain: large, encoded, with a header twice, or with a
+    client certificate, which the other process could not verify.
+    """
+    if asked.has_certificate:
+        return None
     length = asked.header(b"content-length")
     if length is None or not _LENGTH.fullmatch(length) or int(length) > BODY_SIZE_BYTES_MAX:
         return None

@@ -19,22 +19,23 @@ from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import JudgedRequest
 from gateway.commit.requests import parse_content_length, read_body
 from gateway.errors import BadRequestError
-from gateway.http.asked import credential_of
-from gateway.identity import Principal
+from gateway.http.asked import credentials_of
+from gateway.identity import Credentials, Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView, RequestView
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def credential(request: Request) -> str | None:
+def credentials(request: Request) -> Credentials:
     """
-    Return the credential as the client sent it: the Authorization header, or an X-Api-Key as if it were a bearer token.
+    Return the credentials as the client sent them: the Authorization header, or an X-Api-Key as if it were a bearer
+    token, and the client certificate of the connection.
 
     Raises:
-        BadRequestError: if there is more than one: a proxy or another server might use another one than we do.
+        BadRequestError: if there is more than one header: a proxy or another server might use another one than we do.
     """
-    return credential_of(request.scope["headers"])
+    return credentials_of(request.scope)
 
 
 async def body_of(request: Request, *, size_bytes_max: int) -> bytes:

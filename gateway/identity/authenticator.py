@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-From an Authorization header to a verified principal.
+From an Authorization header, or a client certificate, to a verified principal.
 
  1  the header has one bearer token with the form of an API key
  2  the process has the key's keyed hash in its cache; or the prefix finds a row, which has the tenant and this keyed
@@ -11,6 +11,9 @@ From an Authorization header to a verified principal.
 A bearer token with a dot is a JSON Web Token: `token_logins.py` verifies it, and the rest is as for a key. No API key
 has a dot, so neither is ever taken for the other.
 
+A client certificate that the operator has mapped to a client comes first, and the header is not looked at then: the
+connection cannot be anybody else's. One that stands for nobody is as good as none, and without a header is refused.
+
 A key that passed step 2 stays in the cache for as long as it is in force. Step 4 is done every time: a key that was
 revoked by any process, or has expired, is refused from the next request on. Refusals are paced (`refusal_pace.py`).
 """
@@ -20,10 +23,11 @@ from __future__ import annotations
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from gateway.control.plane import ControlState
@@ -33,18 +37,28 @@ from gateway.fresh import Fresh, Question, TableRow
 from gateway.identifiers import Target
 from gateway.identity.access_tokens import AccessToken
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, parse_key
+from gateway.identity.certificate_logins import CertificateLogins, Certified
 from gateway.identity.key_lookups import KeyLookups
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import KeyRow, keep_mac
-from gateway.identity.principal import NotInForceError, Principal, PrincipalSource, TokenRefusedError
+from gateway.identity.logins import Login
+from gateway.identity.principal import (
+    CertificateRefusedError,
+    NotInForceError,
+    Principal,
+    PrincipalSource,
+    TokenRefusedError,
+)
 from gateway.identity.refusal_pace import RefusalPace
 from gateway.identity.slow_checks import SlowChecks
-from gateway.identity.token_logins import Login, TokenLogins
+from gateway.identity.token_logins import TokenLogins
 from gateway.identity.tokens import SEPARATOR
 from ledger.store.log_store import LendConnection
 
 KNOWN_MAX: Final = 10_000
 """Keys in the cache of a process; about 10 MB."""
+Credentials: TypeAlias = str | Certified | None
+"""What a request shows: an Authorization header (an X-Api-Key is a bearer token), or a client certificate with it."""
 _BEARER: Final = "'Bearer <API key or token>'"
 
 
@@ -53,6 +67,13 @@ class Control(Protocol):
 
     async def current_for(self, log_id: int, question: Question) -> tuple[ControlState, Fresh]:
         """Return what is in force in the log now, and the answer to `question`, which is about this log."""
+
+
+class Logins(Protocol):
+    """What verifies credentials that others vouch for, as the authenticator uses it."""
+
+    def forget(self, login: Login) -> None:
+        """Look the actor up again at the next login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +92,7 @@ class Authenticator:
     """
     Verifies credentials. One per process; `lend` lends connections of the gateway's role.
 
-    Tokens are verified by `tokens`; without it, each is refused.
+    Tokens are verified by `tokens`, and client certificates by `certificates`; without these, each is refused.
     """
 
     def __init__(
@@ -81,6 +102,7 @@ class Authenticator:
         *,
         macs: KeyMacs,
         tokens: TokenLogins | None = None,
+        certificates: CertificateLogins | None = None,
         hasher: KeyHasher | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -91,6 +113,7 @@ class Authenticator:
         self._control = control
         self._macs = macs
         self.tokens: Final = tokens
+        self._certificates = certificates
         self._clock = clock
         self._lookups = KeyLookups(lend, secret_id=macs.secret_id)
         self._slow_checks = SlowChecks(hasher or KeyHasher(), monotonic_s=monotonic_s)
@@ -100,17 +123,17 @@ class Authenticator:
         self.admit: Callable[[UUID, str], None] | None = None
         """Counts a request of a tenant's actor, and raises if there were too many."""
 
-    async def authenticate(self, authorization: str | None) -> Principal:
+    async def authenticate(self, credentials: Credentials) -> Principal:
         """
-        Return the principal of the credentials in an Authorization header (an X-Api-Key is a bearer token).
+        Return the principal of the credentials.
 
         Raises:
             UnauthorizedError: if there are none, or they are malformed, unknown, or not in force.
             UnavailableError: if that cannot be determined now.
         """
-        return (await self.arrive(authorization)).principal
+        return (await self.arrive(credentials)).principal
 
-    async def arrive(self, authorization: str | None, table: Target | None = None) -> Arrived:
+    async def arrive(self, credentials: Credentials, table: Target | None = None) -> Arrived:
         """
         Return the principal as `authenticate` does, and what is in force for it; with `table`, also that table's row.
 
@@ -118,8 +141,11 @@ class Authenticator:
             TooManyRequestsError: if the caller, or its tenant, has made too many in the last second.
         """
         try:
-            credential = parse_bearer(authorization)
-            if SEPARATOR in credential:
+            if isinstance(credentials, Certified):
+                credentials = self._preferred(credentials)
+            if isinstance(credentials, Certified):
+                arrived = await self._arrive_certified(credentials, table)
+            elif SEPARATOR in (credential := parse_bearer(credentials)):
                 arrived = await self._arrive_with_token(credential, table)
             else:
                 arrived = await self._arrive(parse_key(credential), table)
@@ -129,6 +155,26 @@ class Authenticator:
         if self.admit is not None:
             self.admit(arrived.principal.tenant, arrived.principal.actor)
         return arrived
+
+    def _preferred(self, credentials: Certified) -> Credentials:
+        """Leave a certificate that stands for nobody aside, if there is a header beside it."""
+        if self._certificates is None:
+            return credentials.authorization
+        has_header = credentials.authorization is not None
+        if has_header and not self._certificates.is_anybody(credentials.certificate):
+            return credentials.authorization
+        return credentials
+
+    async def _arrive_certified(self, credentials: Certified, table: Target | None) -> Arrived:
+        if self._certificates is None:
+            raise CertificateRefusedError("expected an API key or a token: client certificates are not accepted here")
+        verify = partial(self._certificates.verify, credentials.certificate)
+        return await self._arrive_as(verify, self._certificates, table)
+
+    async def _arrive_with_token(self, text: str, table: Target | None) -> Arrived:
+        if self.tokens is None:
+            raise TokenRefusedError("expected an API key, found a token: tokens are not accepted here")
+        return await self._arrive_as(partial(self.tokens.verify, text), self.tokens, table)
 
     async def _arrive(self, key: ApiKeyText, table: Target | None) -> Arrived:
         mac = self._macs.mac(key)
@@ -155,15 +201,16 @@ class Authenticator:
         )
         return Arrived(principal=principal, state=state, table=fresh.table)
 
-    async def _arrive_with_token(self, text: str, table: Target | None) -> Arrived:
-        if self.tokens is None:
-            raise TokenRefusedError("expected an API key, found a token: tokens are not accepted here")
-        login = await self.tokens.verify(text)
+    async def _arrive_as(
+        self, verify: Callable[[], Awaitable[AccessToken | Login]], logins: Logins, table: Target | None
+    ) -> Arrived:
+        """Step 4 for what `verify` returns, which `logins` may forget."""
+        login = await verify()
         state, fresh = await self._current_for(login, table)
         if fresh.identity is None and isinstance(login, Login):
-            # Erased since this process found the actor: the token makes another one, if it is newer than the erasure.
-            self.tokens.forget(login)
-            login = await self.tokens.verify(text)
+            # Erased since this process found the actor: a credential that is newer than the erasure makes another one.
+            logins.forget(login)
+            login = await verify()
             state, fresh = await self._current_for(login, table)
         if fresh.identity is None:
             raise NotInForceError
@@ -210,7 +257,7 @@ class Authenticator:
 
 def _principal(login: AccessToken | Login, state: ControlState, *, sub: str) -> Principal:
     """
-    Return the principal of a verified token, whose actor is that of the identity `sub`.
+    Return the principal of a verified token or certificate, whose actor is that of the identity `sub`.
 
     Raises:
         NotInForceError: if it names a key that is not in force.
@@ -220,13 +267,13 @@ def _principal(login: AccessToken | Login, state: ControlState, *, sub: str) -> 
             tenant=login.tenant,
             log_id=login.log_id,
             actor=login.actor,
-            issuer=login.bound.issuer.actor,
+            issuer=login.issuer,
             sub=sub,
-            roles=login.claims.roles,
-            source=PrincipalSource.JWT,
+            roles=login.roles,
+            source=login.source,
             key_id=None,
-            email=login.claims.email,
-            ends_at=login.claims.ends_at,
+            email=login.email,
+            ends_at=login.ends_at,
         )
     key = state.keys.get(login.key_id)
     if key is None or key.actor != login.actor:

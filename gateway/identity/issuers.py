@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -186,31 +186,47 @@ def _parse_issuer(table: object, what: str) -> Issuer:
         raise FormatError(what, expected="a table", found=table)
     if unknown := sorted(set(table) - _MEMBERS):
         raise FormatError(what, expected=f"only {', '.join(sorted(_MEMBERS))}", found=unknown[0])
-    url = _parse_text(table, "issuer", what)
+    url = parse_text(table, "issuer", what)
     check_url(url, what=f"{what}, issuer")
-    jwks_url = None if "jwks_url" not in table else _parse_text(table, "jwks_url", what)
+    jwks_url = None if "jwks_url" not in table else parse_text(table, "jwks_url", what)
     if jwks_url is not None:
         check_url(jwks_url, what=f"{what}, jwks_url")
     elif urlsplit(url).query:
         raise FormatError(f"{what}, issuer", expected="a URL without query, or a jwks_url", found=url)
-    tenant = _parse_text(table, "tenant", what)
-    if not re.fullmatch(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", tenant):
-        raise FormatError(f"{what}, tenant", expected="the id of a tenant (names may be given twice)", found=tenant)
     return Issuer(
         url=url,
-        tenant=UUID(tenant),
-        audience=_parse_text(table, "audience", what),
+        tenant=parse_tenant(table, what),
+        audience=parse_text(table, "audience", what),
         algorithms=_parse_algorithms(table.get("algorithms", list(DEFAULT_ALGORITHMS)), f"{what}, algorithms"),
         jwks_url=jwks_url,
         skew=timedelta(seconds=_parse_skew(table.get("clock_skew_s", SKEW_S_DEFAULT), f"{what}, clock_skew_s")),
-        subject_claim=_parse_text(table, "subject_claim", what, "sub"),
-        email_claim=_parse_text(table, "email_claim", what, "email"),
-        groups_claim=_parse_text(table, "groups_claim", what, "groups"),
+        subject_claim=parse_text(table, "subject_claim", what, "sub"),
+        email_claim=parse_text(table, "email_claim", what, "email"),
+        groups_claim=parse_text(table, "groups_claim", what, "groups"),
         roles=_parse_roles(table.get("roles", {}), f"{what}, roles"),
     )
 
 
-def _parse_text(table: Mapping[str, Any], name: str, what: str, default: str | None = None) -> str:
+def parse_tenant(table: Mapping[str, Any], what: str) -> UUID:
+    """
+    Return the member `tenant` of a table.
+
+    Raises:
+        FormatError: if it is not the id of a tenant.
+    """
+    tenant = parse_text(table, "tenant", what)
+    if not re.fullmatch(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", tenant):
+        raise FormatError(f"{what}, tenant", expected="the id of a tenant (names may be given twice)", found=tenant)
+    return UUID(tenant)
+
+
+def parse_text(table: Mapping[str, Any], name: str, what: str, default: str | None = None) -> str:
+    """
+    Return the member `name` of a table, or the default.
+
+    Raises:
+        FormatError: if it is not a text, or too long.
+    """
     found = table.get(name, default)
     if not isinstance(found, str) or not found.strip() or not found.isprintable() or len(found) > TEXT_LENGTH_MAX:
         expected = f"a text of 1 to {TEXT_LENGTH_MAX} printable characters"
@@ -233,10 +249,16 @@ def _parse_skew(found: object, what: str) -> int:
 def _parse_roles(found: object, what: str) -> Mapping[str, tuple[str, ...]]:
     if not isinstance(found, dict) or len(found) > GROUPS_MAX:
         raise FormatError(what, expected=f"a table of at most {GROUPS_MAX} groups, each with its roles", found=found)
-    return {group: tuple(_checked_roles(given, what)) for group, given in found.items()}
+    return {group: tuple(parse_roles(given, what)) for group, given in found.items()}
 
 
-def _checked_roles(given: object, what: str) -> Iterable[str]:
+def parse_roles(given: object, what: str) -> Sequence[str]:
+    """
+    Return a role, or a list of them.
+
+    Raises:
+        FormatError: if it is neither.
+    """
     roles = [given] if isinstance(given, str) else given
     if not isinstance(roles, list) or not all(isinstance(one, str) and _ROLE.fullmatch(one) for one in roles):
         expected = "a role or a list of roles (each 1 to 100 letters, digits and _ . : / @ -)"

@@ -27,6 +27,10 @@ class TokenRefusedError(UnauthorizedError):
     """A token was refused; the message says which rule it breaks and what to do, and repeats nothing of the token."""
 
 
+class CertificateRefusedError(UnauthorizedError):
+    """The client certificate of the connection names nobody here; the message says why and what to do."""
+
+
 class PrincipalSource(StrEnum):
     """What kind of credentials were verified."""
 
@@ -36,6 +40,9 @@ class PrincipalSource(StrEnum):
     JWT = "jwt"
     """A JSON Web Token of an identity provider."""
 
+    MTLS = "mtls"
+    """A client certificate."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
@@ -43,9 +50,9 @@ class Principal:
     A verified caller of one tenant.
 
     `actor` (32 hex digits) is the pseudonym of the identity `sub` in the log; `key_id` is the key of the request, None
-    for a token of an identity provider. `issuer` is the actor who issues this actor's keys to that identity, or the
-    pseudonym of the identity provider; None for the identity's own actor. `email` is what the provider says; `ends_at`
-    is when the token of the request ends (None: the request has a key).
+    for a token of an identity provider and for a client certificate. `issuer` is the actor who issues this actor's keys
+    to that identity, or the pseudonym of who vouches for it otherwise; None for the identity's own actor. `email` is
+    what the provider says; `ends_at` is when the token or the certificate ends (None: the request has a key).
     """
 
     tenant: UUID
@@ -66,11 +73,14 @@ class Principal:
         Raises:
             NotInForceError: if the key was revoked, or has expired.
             TokenRefusedError: if the token has expired.
+            CertificateRefusedError: if the client certificate has.
         """
         if self.ends_at is not None and self.ends_at <= now:
+            if self.source is PrincipalSource.MTLS:
+                raise CertificateRefusedError("the client certificate has expired: get a new one, and connect again")
             raise TokenRefusedError("the token has expired: get a new one")
         if self.key_id is None:
-            return  # a provider's token is in force until its end: there is nothing to look up
+            return  # what others vouch for is in force until its end: there is nothing to look up
         key = state.keys.get(self.key_id)
         if key is None or key.is_expired(now):
             raise NotInForceError

@@ -13,29 +13,18 @@ in words that repeat nothing of it; without any issuer, every token of a provide
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
-from gateway.database import outage_as_unavailable
-from gateway.errors import UnavailableError
 from gateway.identity.access_tokens import AccessToken, AccessTokens
-from gateway.identity.issuers import Claims, Issuer, read_claims
-from gateway.identity.key_rows import actor_for, find_actor, last_erasure
+from gateway.identity.issuers import Issuer, read_claims
 from gateway.identity.key_sets import KeySet
-from gateway.identity.principal import TokenRefusedError
+from gateway.identity.logins import Login, LoginActors
+from gateway.identity.principal import PrincipalSource, TokenRefusedError
 from gateway.identity.signatures import check_signature
 from gateway.identity.tokens import issuer_of, parse_token
-from ledger.errors import FormatError
-from ledger.store.log_store import LendConnection
-
-ACTORS_MAX: Final = 10_000
-"""Actors in the cache of a process; about 5 MB."""
-
-_UNREACHABLE: Final = "the database cannot be reached: credentials cannot be checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,48 +36,21 @@ class BoundIssuer:
     keys: KeySet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
-    """A verified token of a provider: its caller, and the actor that the caller has in the log."""
-
-    bound: BoundIssuer
-    claims: Claims
-    actor: str
-
-    @property
-    def tenant(self) -> UUID:
-        """The tenant of the issuer."""
-        return self.bound.issuer.tenant
-
-    @property
-    def log_id(self) -> int:
-        """The log of that tenant."""
-        return self.bound.log_id
-
-
 class TokenLogins:
-    """
-    Verifies tokens. One per process; `access_tokens` are the installation's own.
-
-    `lend` lends connections of the appender's role, the only one that may write actors. `_actors` are those made or
-    found before, by log, issuer and identity; it belongs to the event loop.
-    """
+    """Verifies tokens. One per process; `access_tokens` are the installation's own, `actors` a provider's callers'."""
 
     def __init__(
         self,
-        lend: LendConnection,
+        actors: LoginActors,
         access_tokens: AccessTokens,
         issuers: Iterable[BoundIssuer],
         *,
         clock: Callable[[], datetime],
-        random: Callable[[int], bytes],
     ) -> None:
-        self._lend = lend
+        self._actors = actors
         self.access_tokens: Final = access_tokens
         self._issuers = {bound.issuer.url: bound for bound in issuers}
         self._clock = clock
-        self._random = random
-        self._actors: OrderedDict[tuple[int, str, str], str] = OrderedDict()
 
     async def close(self) -> None:
         """End reads of keys that run."""
@@ -118,42 +80,23 @@ class TokenLogins:
             raise TokenRefusedError(f"expected a token signed with {allowed}, found another algorithm: get another one")
         check_signature(token, await bound.keys.find(token))
         claims = read_claims(issuer, token, now=self._clock())
-        return Login(bound=bound, claims=claims, actor=await self._actor(bound, claims))
+        actor = await self._actors.find(
+            bound.log_id, issuer=issuer.actor, identity=claims.subject, issued_at=claims.issued_at - issuer.skew
+        )
+        if actor is None:
+            raise TokenRefusedError("the token is older than an erasure in this tenant: get a new one")
+        return Login(
+            source=PrincipalSource.JWT,
+            tenant=issuer.tenant,
+            log_id=bound.log_id,
+            issuer=issuer.actor,
+            identity=claims.subject,
+            actor=actor,
+            roles=claims.roles,
+            email=claims.email,
+            ends_at=claims.ends_at,
+        )
 
     def forget(self, login: Login) -> None:
         """Look the actor up again at the next login: the person behind it was erased."""
-        self._actors.pop((login.log_id, login.bound.issuer.actor, login.claims.subject), None)
-
-    async def _actor(self, bound: BoundIssuer, claims: Claims) -> str:
-        name = (bound.log_id, bound.issuer.actor, claims.subject)
-        if (known := self._actors.get(name)) is not None:
-            self._actors.move_to_end(name)
-            return known
-        self._actors[name] = actor = await self._found_or_made(bound, claims)
-        if len(self._actors) > ACTORS_MAX:
-            self._actors.popitem(last=False)
-        return actor
-
-    async def _found_or_made(self, bound: BoundIssuer, claims: Claims) -> str:
-        """
-        Return the actor of an identity, made now if it has none.
-
-        A token that was issued before a person was erased makes none: an erasure forgets who that was, so the token
-        could be theirs, and would bring them back.
-        """
-        issuer = bound.issuer
-        with outage_as_unavailable(_UNREACHABLE):
-            async with self._lend() as connection:
-                found = await find_actor(connection, bound.log_id, claims.subject, issuer=issuer.actor)
-                if found is not None:
-                    return found
-                erased_at = await last_erasure(connection, bound.log_id)
-                if erased_at is not None and claims.issued_at <= erased_at + issuer.skew:
-                    raise TokenRefusedError("the token is older than an erasure in this tenant: get a new one")
-                try:
-                    made = await actor_for(
-                        connection, bound.log_id, claims.subject, issuer=issuer.actor, random=self._random
-                    )
-                except FormatError as error:
-                    raise UnavailableError("the caller was erased at this moment: try again") from error
-                return made.actor
+        self._actors.forget(login)

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -55,6 +55,7 @@ ACTS: Final[tuple[tuple[str, Act], ...]] = (
     ("An auditor verifies offline", audit.auditor_verifies),
 )
 LOOPBACK: Final = "127.0.0.0/8"
+TLS: Final = ("tls_certificate", "tls_key", "tls_client_ca", "tls_clients")
 LOOPBACK_HOST: Final = "127.0.0.1"
 """The network of the scene's other servers; outside the scene, connections to it are refused."""
 UPSTREAM_DATABASE: Final = "lakeproof_upstream"
@@ -109,7 +110,8 @@ def scene_settings(settings: Settings, cloud: Cloud, channel: Channel) -> Settin
     timeouts. A gateway with TLS is played on loopback without it: its clients know it by its address alone.
     """
     if settings.scheme == "https":
-        settings = replace(settings, tls_certificate=None, tls_key=None, host=LOOPBACK_HOST)
+        no_tls: dict[str, Any] = dict.fromkeys(TLS)
+        settings = replace(settings, host=LOOPBACK_HOST, tls_client_required=0, **no_tls)
     return replace(
         settings,
         upstreams_allowed=settings.upstreams_allowed.also(LOOPBACK),

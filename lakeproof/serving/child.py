@@ -31,6 +31,7 @@ from lakeproof.serving.event_loop import new_event_loop
 from lakeproof.serving.garbage_collection import freeze_started
 from lakeproof.serving.supervisor import STOP_TIMEOUT_S, Line, Reason
 from lakeproof.setting_kinds import LogFormat
+from lakeproof.tls_settings import load_clients
 from lakeproof.token_settings import load_issuers
 from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError
 from ledger.format.sealing import SubjectKeysError
@@ -84,7 +85,7 @@ async def _work(installation: Installation, duties: Sequence[Duty], say: Say, li
     try:
         async with (
             FileProcess() as files,  # only gateways write any: others start no process
-            open_services(installation, files=files, load_issuers=load_issuers) as services,
+            open_services(installation, files=files, load_issuers=load_issuers, load_clients=load_clients) as services,
             watched(services),
         ):
             is_open.set()

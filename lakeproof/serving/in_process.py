@@ -26,7 +26,7 @@ from lakeproof.serving.duties.reconciler import reconcile
 from lakeproof.serving.duties.signer import sign
 from lakeproof.serving.duties.streams import stream
 from lakeproof.serving.listening import listen, url_of, warn_without_tls
-from lakeproof.tls_settings import tls_files
+from lakeproof.tls_settings import make_own_client, tls_files
 from spark_detect.driver.supervise import DetectionState
 
 
@@ -56,8 +56,10 @@ async def serving(
     """
     settings, stop, detection = services.installation.settings, asyncio.Event(), DetectionState()
     with closing(listen(settings.host, settings.port)) as listener:
-        if tls_files(settings) is None:
+        if (files := tls_files(settings)) is None:
             warn_without_tls(listener, settings.host, say)
+        else:
+            make_own_client(files)
         url = url_of(listener, scheme=settings.scheme)
         answer = partial(answer_requests, listener=listener, measures=measures)
         others: list[Duty] = [answer, project, reconcile, purge]

@@ -23,7 +23,7 @@ from lakeproof.serving.shared_metrics import SharedMetrics
 from lakeproof.serving.socket_folder import socket_folder, write_url
 from lakeproof.serving.supervisor import Observer, Supervisor
 from lakeproof.settings import Settings
-from lakeproof.tls_settings import load_certificate, tls_files
+from lakeproof.tls_settings import load_certificate, make_own_client, tls_files
 
 
 def run_up(settings: Settings, say: Say) -> None:
@@ -44,6 +44,8 @@ def run_up(settings: Settings, say: Say) -> None:
     ):
         if files is None:
             warn_without_tls(listener, settings.host, say)
+        else:
+            make_own_client(files)
         url, unannounced = url_of(listener, scheme=settings.scheme), set(gateway_names(settings))
         write_url(sockets, url)
 

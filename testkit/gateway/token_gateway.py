@@ -20,6 +20,7 @@ from gateway.identity import Authenticator, refusal_pace
 from gateway.identity.access_tokens import AccessTokens
 from gateway.identity.issuers import Issuer
 from gateway.identity.key_macs import open_key_macs
+from gateway.identity.logins import LoginActors
 from gateway.identity.token_logins import TokenLogins
 from lakeproof.services import KEY_SECRET, now, token_logins
 from testkit.servers.gateways import QUICK_HASHES, Gateway, app_of
@@ -70,9 +71,9 @@ async def token_gateway(
     parts, installation = gateway.services.gateway, gateway.services.installation
     macs = open_key_macs(installation.keys / KEY_SECRET)
     access_tokens = AccessTokens(macs, installation.id, clock=clock, random=parts.random)
-    lend_appender = partial(parts.database.as_role, parts.roles.appender)
+    actors = LoginActors(partial(parts.database.as_role, parts.roles.appender), random=parts.random)
     bound = [(issuer, gateway.acme.log_id) for issuer in issuers]
-    async with token_logins(lend_appender, access_tokens, bound, LOOPBACK, random=parts.random, clock=clock) as tokens:
+    async with token_logins(actors, access_tokens, bound, LOOPBACK, clock=clock) as tokens:
         lend = partial(parts.database.as_role, parts.roles.gateway)
         authenticator = Authenticator(lend, parts.control, macs=macs, tokens=tokens, hasher=QUICK_HASHES, clock=clock)
         app = app_of(replace(parts, authenticator=authenticator, clock=clock, queues=TargetQueues()))

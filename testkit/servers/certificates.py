@@ -57,11 +57,13 @@ def make_certificate(
     begins_in: timedelta = timedelta(days=-2),
     ends_in: timedelta = timedelta(days=1),
     may_sign: bool = True,
+    usages: Sequence[x509.ObjectIdentifier] = (),
 ) -> Certificate:
     """
     Write a certificate for `host` and its key to `file` with mode 0600, signed by itself or by `issuer`.
 
-    `names` are the alternative names (None: `host`; empty: the extension is missing).
+    `names` are the alternative names (None: `host`; empty: the extension is missing), `usages` the extended key usages
+    (empty: any).
 
     The certificates of issuers that are signed by others are in the file too: a root is known to whoever trusts it.
     """
@@ -86,6 +88,8 @@ def make_certificate(
     )
     if alternatives := [x509.DNSName(host)] if names is None else names:
         building = building.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    if usages:
+        building = building.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     made = building.sign(signing, hashes.SHA256())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

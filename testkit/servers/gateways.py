@@ -26,6 +26,7 @@ from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
+from lakeproof.tls_settings import load_clients
 from lakeproof.token_settings import load_issuers
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import CheckpointSigner
@@ -77,6 +78,7 @@ async def start_services(
         engine=None if has_own else shared_engine(),
         hasher=QUICK_HASHES,
         load_issuers=load_issuers,
+        load_clients=load_clients,
     ) as services:
         yield services
 

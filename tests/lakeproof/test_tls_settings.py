@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from lakeproof.demo.channel import Channel
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.scene import scene_settings
 from lakeproof.errors import SettingsError
+from lakeproof.setting_files import FILE_SIZE_BYTES_MAX
 from lakeproof.settings import load_settings
 from lakeproof.streaming import gateway_url
-from lakeproof.tls_settings import FILE_SIZE_BYTES_MAX, GatewayTrust, TlsFiles, load_certificate, tls_files
+from lakeproof.tls_settings import GatewayTrust, TlsFiles, load_certificate, tls_files
 from testkit.gateway.connections import site
 from testkit.servers.certificates import make_certificate
 
@@ -69,7 +71,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "not PEM": (lambda f: f.certificate.write_bytes(b"\0\xff" * 99), "expected PEM, first the gateway's"),
     "a broken PEM": (lambda f: f.certificate.write_text(f.certificate.read_text()[:300]), "expected PEM"),
     "the key as certificate": (lambda f: f.certificate.write_bytes(f.key.read_bytes()), "expected PEM"),
-    "too large": (lambda f: f.certificate.write_bytes(b"x" * (FILE_SIZE_BYTES_MAX + 1)), "over 1,000,000 bytes"),
+    "too large": (lambda f: f.certificate.write_bytes(b"x" * (FILE_SIZE_BYTES_MAX + 1)), "over 1000000 bytes"),
     "no key": (lambda f: f.key.unlink(), r"TLS_KEY: \S+ cannot be read \(No such file"),
     "a key for others": (lambda f: f.key.chmod(0o640), "has mode 0640 and others can read it: run chmod 600"),
     "not a key": (lambda f: f.key.write_text("secret words"), "expected a private key in PEM, found something else"),
@@ -126,6 +128,34 @@ def test_one_file_without_the_other_is_refused(named: str, missing: str, tmp_pat
     message = f"LAKEPROOF_TLS_{named} is set and LAKEPROOF_TLS_{missing} is not: set both, or neither"
     with pytest.raises(SettingsError, match=message):
         tls_files(settings)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"CLIENT_CA": "x"}, "LAKEPROOF_TLS_CLIENT_CA is set and LAKEPROOF_TLS_CLIENTS is not: set both, or neither"),
+        ({"CLIENTS": "x"}, "LAKEPROOF_TLS_CLIENTS is set and LAKEPROOF_TLS_CLIENT_CA is not: set both, or neither"),
+        ({"CLIENT_CA": "x", "CLIENTS": "x"}, "LAKEPROOF_TLS_CLIENT_CA is set and LAKEPROOF_TLS_CERTIFICATE is not"),
+        ({"CLIENT_REQUIRED": "1"}, "LAKEPROOF_TLS_CLIENT_REQUIRED is 1 and LAKEPROOF_TLS_CLIENT_CA is not set"),
+    ],
+)
+def test_settings_of_client_certificates_that_lack_another_are_refused(
+    named: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    settings = load_settings({f"LAKEPROOF_TLS_{name}": value for name, value in named.items()}, directory=tmp_path)
+    with pytest.raises(SettingsError, match=message):
+        tls_files(settings)
+
+
+def test_authorities_of_clients_that_are_none_are_refused(tmp_path: Path) -> None:
+    files = pair(tmp_path)
+    for content in (b"", b"nothing", b"\xff\xfe", files.key.read_bytes()):
+        (tmp_path / "authorities.pem").write_bytes(content)
+        with pytest.raises(SettingsError, match=r"LAKEPROOF_TLS_CLIENT_CA: .* expected PEM with the root certificates"):
+            load_certificate(replace(files, client_ca=tmp_path / "authorities.pem"), now=now())
+    with pytest.raises(SettingsError, match=r"LAKEPROOF_TLS_CLIENT_CA: \S+ cannot be read"):
+        load_certificate(replace(files, client_ca=tmp_path / "none.pem"), now=now())
+    load_certificate(replace(files, client_ca=files.certificate), now=now())
 
 
 def test_the_url_of_the_gateway_has_the_scheme_of_the_settings(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ REFUSED_TIMEOUT_S: Final = 5.0
 """How long a connection beyond the limit may take to read its refusal."""
 STOPPING_TIMEOUT_S: Final = 1.0
 """How long a connection that only drains delays a shutdown."""
+CLIENT_CERTIFICATE: Final = "lakeproof.client_certificate"
+"""The extension of an ASGI scope that has the client's certificate, which TLS has verified, in DER."""
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 _CRLF: Final = b"\r\n"
 
@@ -332,6 +334,8 @@ class Connection(asyncio.Protocol):
             "server": self._server,
             "state": {},
         }
+        if self._certificate is not None:
+            scope["extensions"] = {CLIENT_CERTIFICATE: self._certificate}
         return scope
 
     def _read_body(self, data: bytes) -> None:

@@ -27,7 +27,7 @@ from gateway.commit.races import LATELY_S, RACES_MAX, Races
 from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application
 from gateway.http.peers import BODY_SIZE_BYTES_MAX, Peers
-from gateway.http.server.connection import connections_made_by
+from gateway.http.server.connection import CLIENT_CERTIFICATE, connections_made_by
 from gateway.http.server.connections import Connections
 from lakeproof.provision import Provisioned
 from testkit.gateway.connections import until
@@ -156,6 +156,20 @@ async def test_a_commit_where_none_was_lost_is_made_where_it_arrives(both: Both)
     async with listening(both):
         answer = await both.http.post(f"{TABLES}/quiet", json=properties(a="b"))
     assert answer.status_code == 200
+    assert both.outcomes == both.reached == []
+
+
+async def test_a_commit_over_a_connection_with_a_client_certificate_is_made_where_it_arrives(both: Both) -> None:
+    transport = both.http._transport
+    assert isinstance(transport, httpx.ASGITransport)
+    app = transport.app
+
+    async def certified(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "extensions": {CLIENT_CERTIFICATE: b"one that TLS has verified"}}, receive, send)
+
+    transport.app = certified
+    async with listening(both):
+        assert (await both.http.post(ORDERS, json=properties(a="b"))).status_code == 200
     assert both.outcomes == both.reached == []
 
 
