@@ -186,6 +186,10 @@ class Connection(asyncio.Protocol):
         if self._stage is Stage.TLS:
             self._enter(Stage.IDLE)
 
+    def end(self) -> None:
+        """The peer's TLS has ended or is broken: close the connection once its last words are sent, within a bound."""
+        self._close()
+
     def refuse_plain(self) -> None:
         """Answer a request that came without TLS."""
         self._refuse(400, "expected TLS, found plain HTTP: write https:// in the URL instead of http://")

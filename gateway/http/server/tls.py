@@ -10,8 +10,8 @@ bounds. Nor does `loop.start_tls` help. It takes no bytes that were read before,
 cannot be looked at and answered. asyncio's also hands on content before it returns, when nobody is there to take it.
 
 OpenSSL is given what has arrived and reads all complete records of it at once, so nothing readable is ever left behind
-when reading pauses. What it writes (records, alerts, answers to key updates) is sent at once; the buffer of the TCP
-transport is the only one.
+when reading pauses. What it writes is sent at once; the buffer of the TCP transport is the only one. It
+answers each key update by itself, so a peer could make that buffer grow without a request: see `REPLIES_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ RECORD_SIZE_BYTES_MAX: Final = 16 * 1024
 """Content of one record (RFC 8446, section 5.1)."""
 FLUSHED_BYTES: Final = 256 * 1024
 """Records are handed to TCP from this size on: a large answer must not be held once more as a whole."""
+REPLIES_BYTES_MAX: Final = 1024 * 1024
+"""Answers to key updates (27 bytes each) that may wait for a peer to read; beyond it the connection is ended."""
 _METHOD: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 """First bytes of a request of plain HTTP; no record of TLS begins with one."""
 
@@ -70,6 +72,8 @@ class TlsConnection(asyncio.Protocol):
         self._is_ended = False
         """The peer sends nothing more that counts."""
         self._was_closed = False
+        self._replied_bytes = 0
+        """What OpenSSL has answered by itself since the peer had read everything."""
 
     # --- the side of TCP
 
@@ -142,18 +146,27 @@ class TlsConnection(asyncio.Protocol):
         except ssl.SSLError:
             self._fail()
             return
-        self._flush()
+        self._reply()
         if pieces:
             self._connection.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if self._is_ended and not self._connection.eof_received():
-            self.close()
+            self._connection.end()
+
+    def _reply(self) -> None:
+        """Send what OpenSSL answers by itself, to a peer that reads it."""
+        if not self._outgoing.pending:
+            return
+        self._replied_bytes = self._outgoing.pending + (self._replied_bytes if self.get_write_buffer_size() else 0)
+        if self._replied_bytes > REPLIES_BYTES_MAX:
+            self.abort()
+        else:
+            self._flush()
 
     def _fail(self) -> None:
         """End after an error of OpenSSL, whose alert tells the peer why."""
-        self._is_ended = self._was_closed = True
+        self._is_ended = True
         self._flush()
-        if self._transport is not None:
-            self._transport.close()
+        self._connection.end()
 
     def _flush(self) -> None:
         if self._outgoing.pending and self._transport is not None and not self._transport.is_closing():

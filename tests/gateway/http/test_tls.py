@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,6 +20,7 @@ from cryptography import x509
 
 from lakeproof.tls_settings import server_context
 from testkit.gateway.connections import NEVER_S, SOON_S, Peer, feed, get, patient, post, site, until
+from testkit.gateway.key_updates import CIPHER, Sender, client_secret
 from testkit.servers.certificates import Certificate, make_certificate
 
 JUNK = {
@@ -207,6 +209,66 @@ async def test_junk_behind_the_handshake_ends_the_connection(served: ssl.SSLCont
         await client.peer.send(await client.agree() + b"\x17\x03\x03\x00\x20" + b"x" * 32)
         await client.peer.rest()
         await until(lambda: here.connections.count == 0)
+
+
+async def test_key_updates_are_followed(served: ssl.SSLContext, trusting: ssl.SSLContext, tmp_path: Path) -> None:
+    trusting.keylog_filename = str(tmp_path / "secrets")
+    async with site(tls=lambda: served) as here:
+        client = Client(await here.connect(), trusting)
+        sender = await updating(client, tmp_path / "secrets")
+        reading = asyncio.create_task(client.peer.rest())
+        for _ in range(60):
+            await client.peer.send(b"".join(sender.key_update() for _ in range(1_000)))
+        await client.peer.send(sender.content(get("/now", "Connection: close")))
+        assert len(await reading) > 60_000 * 27, "OpenSSL answers each of them"
+        assert here.clients == ["127.0.0.1"]
+
+
+async def test_a_client_that_does_not_read_the_answers_to_its_key_updates_is_disconnected(
+    served: ssl.SSLContext, trusting: ssl.SSLContext, tmp_path: Path
+) -> None:
+    trusting.keylog_filename = str(tmp_path / "secrets")
+    async with site(tls=lambda: served) as here:
+        url = httpx.URL(here.url)
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        await asyncio.get_running_loop().run_in_executor(None, plain.connect, (url.host, url.port))
+        client = Client(Peer(*await asyncio.open_connection(sock=plain, limit=1)), trusting)
+        sender = await updating(client, tmp_path / "secrets")
+
+        async def flood() -> None:
+            while True:
+                await client.peer.send(b"".join(sender.key_update() for _ in range(1_000)))
+
+        with pytest.raises(ConnectionError):
+            await flood()
+        await until(lambda: here.connections.count == 0)
+        client.peer.writer.close()
+
+
+async def updating(client: Client, secrets: Path) -> Sender:
+    """Do the handshake; return what can update keys behind it."""
+    await client.peer.send(await client.agree())
+    assert (client.tls.cipher() or ("",))[0] == CIPHER
+    return Sender(client_secret(secrets))
+
+
+async def test_a_peer_that_breaks_tls_and_does_not_read_is_disconnected(
+    served: ssl.SSLContext, trusting: ssl.SSLContext
+) -> None:
+    bounds = patient(stall_timeout_s=SOON_S, rate_min_bytes_per_s=1 << 30)
+    for ending in (b"\x17\x03\x03\x00\x20" + b"x" * 32, None):
+        async with site(bounds, tls=lambda: served) as here:
+            client = Client(await here.connect(), trusting)
+            await client.peer.send(await client.agree())
+            client.tls.write(get("/large"))
+            await client.peer.send(client.pending())
+            await until(lambda: here.connections.count == 1)
+            if ending is None:
+                with pytest.raises(ssl.SSLWantReadError):
+                    client.tls.unwrap()
+            await client.peer.send(ending or client.pending())
+            await until(lambda: here.connections.count == 0)
 
 
 async def test_plain_http_is_told_to_use_tls(served: ssl.SSLContext) -> None:
