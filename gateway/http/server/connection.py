@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
             self._enter(Stage.IDLE)
 
     def end(self) -> None:
-        """The peer's TLS has ended or is broken: close the connection once its last words are sent, within a bound."""
+        """The peer's TLS has ended or is broken: send what is left to be sent, within a bound, and close."""
         self._close()
 
     def refuse_plain(self) -> None:

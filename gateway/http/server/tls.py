@@ -5,13 +5,13 @@ TLS between the TCP connection and a `Connection`, by OpenSSL in memory (`ssl.Me
     TCP transport  ── bytes ──►  TlsConnection  ── content ──►  Connection
 
 A `Connection` is made, and counted, when TCP's is: the handshake is its first stage, with a deadline. The event loop's
-own TLS cannot do that: a protocol hears of a connection when the handshake is over, so unfinished ones would have no
-bounds. Nor does `loop.start_tls` help. It takes no bytes that were read before, so what a client without TLS has sent
-cannot be looked at and answered. asyncio's also hands on content before it returns, when nobody is there to take it.
+own TLS cannot do that: it calls a protocol when the handshake is over, so unfinished ones would have no bounds. Nor
+does `loop.start_tls` help. It takes no bytes that were read before, so what a client without TLS has sent cannot be
+looked at and answered. asyncio's also hands on content before it returns, when nobody is there to take it.
 
 OpenSSL is given what has arrived and reads all complete records of it at once, so nothing readable is ever left behind
-when reading pauses. What it writes is sent at once; the buffer of the TCP transport is the only one. It
-answers each key update by itself, so a peer could make that buffer grow without a request: see `REPLIES_BYTES_MAX`.
+when reading pauses. What it writes is sent at once; the buffer of the TCP transport is the only one. It answers each
+key update by itself, so a peer could make that buffer grow without a request: see `REPLIES_BYTES_MAX`.
 """
 
 from __future__ import annotations

@@ -437,11 +437,11 @@ async def test_the_settings_are_enough_to_let_clients_in_or_to_demand_a_certific
             assert (await http.get(NAMESPACES)).status_code == 200
         without = ssl.create_default_context(cafile=str(served))
         headers = {"Authorization": f"Bearer {acme.key.secret}"}
-        if required:
-            with pytest.raises(CLOSED):
-                await httpx.AsyncClient(base_url=url, verify=without, headers=headers).get(NAMESPACES)
-        else:
-            async with httpx.AsyncClient(base_url=url, verify=without, headers=headers) as http:
+        async with httpx.AsyncClient(base_url=url, verify=without, headers=headers) as http:
+            if required:
+                with pytest.raises(CLOSED):
+                    await http.get(NAMESPACES)
+            else:
                 assert (await http.get(NAMESPACES)).status_code == 200
         async with gateway_client(running.url, services.installation.settings) as ours:
             assert (await ours.get("/health")).status_code == 200

@@ -113,6 +113,23 @@ def test_a_pair_that_cannot_be_served_is_refused_and_the_one_before_stays(
     assert not is_refused(current)
 
 
+def test_authorities_of_clients_that_were_replaced_are_a_change_too(file: Path, tmp_path: Path) -> None:
+    authorities = make(tmp_path / "authorities.pem").file
+    current = CurrentCertificate(TlsFiles(certificate=file, key=file, client_ca=authorities))
+    context = current.context()
+    authorities.write_text("nothing")
+    current.look()
+    current.look()
+    assert current.context() is context
+    assert is_refused(current)
+    replace(authorities)
+    current.look()
+    current.look()
+    assert current.context() is not context
+    assert not is_refused(current)
+    assert len(current.context().get_ca_certs()) == 1, "the old one is not accepted any more"
+
+
 def test_a_start_without_a_certificate_that_can_be_served_is_refused(file: Path) -> None:
     replace(file, ends_in=-timedelta(hours=1))
     with pytest.raises(SettingsError, match="has expired"):
