@@ -48,7 +48,7 @@ def find_java(chosen: Path | None, environment: Mapping[str, str], *, root: Path
         found = "no Java" if version is None else f"Java {version}"
         raise JavaError(f"LAKEPROOF_JAVA_HOME is {chosen}: expected the home of a Java {VERSION}, found {found}")
     others: dict[str, int] = {}
-    for home in dict.fromkeys(_homes(environment, root)):
+    for home in dict.fromkeys(java_homes(environment, root)):
         version = java_version(home)
         if version == VERSION:
             return home
@@ -80,7 +80,10 @@ def java_version(home: Path) -> int | None:
     return int(match[1]) if match and done.returncode == 0 else None
 
 
-def _homes(environment: Mapping[str, str], root: Path) -> Iterator[Path]:
+def java_homes(environment: Mapping[str, str], root: Path = Path("/")) -> Iterator[Path]:
+    """
+    Yield where a Java may be: JAVA_HOME, the one on the path, the usual folders.
+    """
     if home := environment.get("JAVA_HOME"):
         yield Path(home)
     if program := shutil.which("java", path=environment.get("PATH", os.defpath)):

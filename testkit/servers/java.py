@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Java 17 for tests, and servers that run on it: started on ports that were free, proven to be ours, ended with the test.
+Java for tests, and servers that run on it: started on ports that were free, proven to be ours, ended with the test.
 
-Kafka 4 and the Iceberg fixture run on 17 and on nothing much older. A server is believed to be ready only when its own
-process listens on its port: another's answer on a port that was taken meanwhile would prove nothing.
+It is Java 17, on which Spark, Kafka 4 and the Iceberg fixture run; Nessie needs a newer one. A server is believed to be
+ready only when its own process listens on its port: another's answer on a port that was taken meanwhile would prove
+nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final
 from uuid import uuid4
 
 from spark_detect.driver.java import find_java as find_java_home
+from spark_detect.driver.java import java_homes, java_version
 from spark_detect.errors import JavaError
 from testkit.environment import missing
 
@@ -46,6 +48,16 @@ def find_java() -> Path:
         return find_java_home(Path(chosen) if chosen else None, os.environ) / "bin" / "java"
     except JavaError as error:
         missing(str(error))
+
+
+def find_newer_java(least: int) -> Path:
+    """Return the program `java` of a Java that is at least of version `least`, wherever one is."""
+    found = {home: java_version(home) for home in dict.fromkeys(java_homes(os.environ))}
+    newer = [home for home, version in found.items() if version is not None and version >= least]
+    if not newer:
+        versions = ", ".join(f"Java {version} in {home}" for home, version in found.items() if version) or "none"
+        missing(f"a Java of version {least} or newer is needed, found {versions}")
+    return newer[0] / "bin" / "java"
 
 
 def find_compiling_java() -> Path:
@@ -76,9 +88,12 @@ def java_server(
     is_ready: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
     libraries: Path | None = None,
+    java: Path | None = None,
 ) -> Iterator[int]:
     """
-    Run `java` with `arguments` in `directory` while the context is open; yields its process id once it is ready.
+    Run `java` (without it Java 17) with `arguments` in `directory` while the context is open.
+
+    Yields its process id once it is ready.
 
     Ready means that this very process listens on `port`, and `is_ready`. It ends with SIGTERM, or, if whoever started
     it is killed, with the reaper's SIGKILL; then `directory`, which is a temporary one, goes too.
@@ -90,12 +105,13 @@ def java_server(
         ServerNotReadyError: if it ended, or was not ready in time.
     """
     said, classes = directory / "server.log", directory / "classes.jsa"
-    archive = None if libraries is None else _archive(libraries)
+    java = java or find_java()
+    archive = None if libraries is None else _archive(libraries, java)
     options = [] if archive is None else _archive_options(archive, classes)
     with said.open("wb") as log:
         process = subprocess.Popen(
             # Else what it unpacks, and its reports on itself, stay in /tmp.
-            [find_java(), f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", *options, *arguments],
+            [java, f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", *options, *arguments],
             cwd=directory,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
@@ -126,9 +142,9 @@ def java_server(
         fresh.replace(archive)
 
 
-def _archive(libraries: Path) -> Path:
+def _archive(libraries: Path, java: Path) -> Path:
     """Return where the archive of classes of these jars is, or will be: each Java has one of its own."""
-    release = find_java().resolve().parents[1] / "release"
+    release = java.resolve().parents[1] / "release"
     version = hashlib.sha256(release.read_bytes() if release.exists() else b"").hexdigest()[:8]
     return libraries.with_name(f"{libraries.name}-{version}.jsa")
 

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Project Nessie: a real upstream with branches. Its commits are in its memory, its tables' files in a bucket of S3.
+
+It asks for S3 before it is ready, so that has to run first. Engines may have it sign their requests to S3, or get keys
+of a role. It runs on Java 21 and newer; on 17 it ends without a word.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from lakeproof.demo.cloud import Cloud
+from testkit.servers.java import find_newer_java, free_ports, java_server
+from testkit.servers.maven import jars
+
+JAVA_VERSION_LEAST: Final = 21
+OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+MAIN: Final = "main"
+"""The branch that it has at first."""
+WAREHOUSE: Final = "warehouse"
+ROLE: Final = "arn:aws:iam::123456789012:role/lake"
+_S3: Final = "nessie.catalog.service.s3.default-options"
+_KEYS: Final = "lake-s3"
+"""The name of a secret; it must not begin with `nessie.`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nessie:
+    """A running server: its base URL, and the cloud with the files of its tables."""
+
+    url: str
+    cloud: Cloud
+    pid: int
+
+    @property
+    def iceberg(self) -> str:
+        """Return the base URL of its Iceberg catalog, before /v1; its branch is `main`."""
+        return f"{self.url}/iceberg"
+
+    def catalog(self, branch: str) -> str:
+        """Return the same for a branch."""
+        return f"{self.iceberg}/{branch}"
+
+    def make_branch(self, name: str, *, source: str = MAIN) -> None:
+        """Make a branch that begins where `source` is now."""
+        reference = self._ask("GET", f"trees/{source}")["reference"]
+        self._ask("POST", "trees", params={"name": name, "type": "BRANCH"}, json=reference)
+
+    def history(self, key: str, *, branch: str = MAIN) -> list[dict[str, Any]]:
+        """Return the commits of a branch that are about a key, as in `sales.orders`, newest first."""
+        asked = {"fetch": "ALL", "filter": f"operations.exists(op, op.key == '{key}')"}
+        entries: list[dict[str, Any]] = []
+        token: dict[str, str] = {}
+        while True:
+            page = self._ask("GET", f"trees/{branch}/history", params={**asked, **token})
+            entries += page["logEntries"]
+            if not page["hasMore"]:
+                return entries
+            token = {"page-token": page["token"]}
+
+    def _ask(self, method: str, path: str, **parts: Any) -> dict[str, Any]:
+        answer = httpx.request(method, f"{self.url}/api/v2/{path}", trust_env=False, **parts)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@contextmanager
+def start_nessie(cloud: Cloud) -> Iterator[Nessie]:
+    """Yield a server whose tables are in the bucket of `cloud`; all its commits go with it."""
+    java = find_newer_java(JAVA_VERSION_LEAST)
+    libraries = jars("nessie")
+    (jar,) = libraries.glob("*.jar")
+    port, management_port = free_ports(2)
+    settings = {
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": str(port),
+        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": str(management_port),
+        "quarkus.log.level": "WARN",
+        "nessie.version.store.type": "IN_MEMORY",
+        "nessie.catalog.default-warehouse": WAREHOUSE,
+        f"nessie.catalog.warehouses.{WAREHOUSE}.location": cloud.warehouse,
+        f"{_S3}.endpoint": cloud.endpoint,
+        f"{_S3}.path-style-access": "true",
+        f"{_S3}.region": cloud.region,
+        f"{_S3}.client-iam.enabled": "true",
+        f"{_S3}.client-iam.assume-role": ROLE,
+        f"{_S3}.sts-endpoint": cloud.endpoint,
+        f"{_S3}.access-key": f"urn:nessie-secret:quarkus:{_KEYS}",
+        f"{_KEYS}.name": cloud.access_key_id,
+        f"{_KEYS}.secret": cloud.secret_access_key,
+    }
+    with tempfile.TemporaryDirectory(prefix="lp-nessie-") as name:
+        arguments: list[str | Path] = [
+            *OPTIONS,
+            *(f"-D{setting}={text}" for setting, text in settings.items()),
+            "-jar",
+            jar,
+        ]
+        with java_server(
+            arguments,
+            directory=Path(name),
+            port=port,
+            is_ready=lambda: _is_ready(management_port),
+            java=java,
+        ) as pid:
+            yield Nessie(url=f"http://127.0.0.1:{port}", cloud=cloud, pid=pid)
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/q/health/ready", trust_env=False).is_success
+    except httpx.TransportError:
+        return False
