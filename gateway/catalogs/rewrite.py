@@ -56,9 +56,11 @@ ROUND_PREFIXES: Final = (
     "rest.sigv4",
     "rest.signing",
     "header.",
+    "nessie.",
     "client.credentials-provider",
     "http-client.proxy",
 )
+"""Nessie's own members say where its other interfaces are, which may be on another host than the one that we know."""
 ROUND_SUFFIXES: Final = ("refresh-credentials-endpoint", "-impl")
 """
 As in `client.refresh-credentials-endpoint`, which exists for each object store, and in `metrics-reporter-impl`: engines
