@@ -349,11 +349,10 @@ class RestCatalog:
 
     def show_answer(self, answered: Answered) -> bytes:
         """Return an answer as engines see it: the upstream's bytes, without anything that bypasses the gateway."""
-        endpoint = self.upstream.endpoint
-        if endpoint is None or not answered.body:
+        if not answered.body:
             return answered.body
         try:
-            return table_answer(answered.body, endpoint.url, parse=answered.parsed)
+            return table_answer(answered.body, self.upstream.url, parse=answered.parsed)
         except BadRequestError:
             # A success without a JSON object, for example of a drop: engines read nothing in it.
             return b""

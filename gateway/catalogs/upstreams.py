@@ -91,6 +91,11 @@ class Upstream:
         """Return the upstream's URL according to the catalog's options."""
         return self.options[URI].rstrip("/")
 
+    @property
+    def url(self) -> UpstreamUrl:
+        """Return what finds its URL in texts for engines, whether or not `/v1/config` is known at the moment."""
+        return UpstreamUrl(self.uri, *uris_of(self.options)) if self.endpoint is None else self.endpoint.url
+
     async def find(self, onward: Onward) -> Endpoint:
         """
         Return where the catalog is; `/v1/config` is requested if that is not known yet.
@@ -174,7 +179,7 @@ class Upstream:
         if onward.delegation is not None:
             headers[DELEGATION_HEADER] = onward.delegation
         reply = await self._ask(Call(method=method, url=url, headers=headers, body=body), onward)
-        url_of_upstream = UpstreamUrl(self.uri) if self.endpoint is None else self.endpoint.url
+        url_of_upstream = self.url
         match reply:
             case Answered(status=status, body=said) if not 200 <= status <= 299:
                 return replace(reply, body=error_answer(said, url_of_upstream))

@@ -87,6 +87,16 @@ def outgoing(operation: Operation, target: Target, body: bytes = b"{}") -> Outgo
     return Outgoing(mutation=Mutation(operation=operation, target=target), body=body)
 
 
+async def test_an_answer_shows_no_way_round_while_the_configuration_is_not_known() -> None:
+    """Another request that failed makes the gateway forget it; an answer may be under way then."""
+    ways_round = {"uri": "x", "s3.signer.uri": "v1/sign", "token": "hunter2", "next": "http://other:81/v1"}
+    config = {**ways_round, "s3.region": "r"}
+    answered = Answered(status=200, body=orjson.dumps({**TABLE, "config": config}))
+    async with scripted(Script(), **{"uri-overrides": "http://other:81"}) as catalog:
+        catalog.upstream.forget()
+        assert orjson.loads(catalog.show_answer(answered))["config"] == {"s3.region": "r"}
+
+
 async def test_an_upstreams_configuration_is_requested_once() -> None:
     script = Script(answers={"/v1/config?warehouse=a%20w": (200, orjson.dumps(CONFIG))})
     script.answers[TABLE_PATH] = (200, orjson.dumps(TABLE))
