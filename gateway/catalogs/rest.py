@@ -41,7 +41,7 @@ from gateway.catalogs.replies import (
     is_function,
     parse_table,
 )
-from gateway.catalogs.rewrite import table_answer
+from gateway.catalogs.rewrite import table_answer, table_answer_without_credentials
 from gateway.catalogs.table_places import table_places
 from gateway.catalogs.upstreams import Endpoint, Upstream
 from gateway.errors import BadRequestError, GatewayError, UnsupportedOperationError, UpstreamNotAllowedError
@@ -348,11 +348,16 @@ class RestCatalog:
                 raise AssertionError("refused before")
 
     def show_answer(self, answered: Answered) -> bytes:
-        """Return an answer as engines see it: the upstream's bytes, without anything that bypasses the gateway."""
+        """
+        Return an answer as engines see it: the upstream's bytes, without anything that bypasses the gateway.
+
+        Credentials of the storage are for an engine that has asked for them.
+        """
         if not answered.body:
             return answered.body
+        shown = table_answer_without_credentials if self.onward.delegation is None else table_answer
         try:
-            return table_answer(answered.body, self.upstream.url, parse=answered.parsed)
+            return shown(answered.body, self.upstream.url, parse=answered.parsed)
         except BadRequestError:
             # A success without a JSON object, for example of a drop: engines read nothing in it.
             return b""

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from gateway.catalogs.json_text import members, replaced
@@ -83,6 +83,7 @@ UPSTREAM: Final = "upstream"
 """Replaces the upstream's URL in the text of an error."""
 
 T = TypeVar("T")
+Parse: TypeAlias = Callable[[], Mapping[str, Any]]
 
 _REWRITTEN: Final = ("config", "storage-credentials")
 """The members of an answer that are rewritten."""
@@ -154,7 +155,7 @@ def _leads_round(name: str, value: object, upstream: UpstreamUrl) -> bool:
     )
 
 
-def table_answer(body: bytes, upstream: UpstreamUrl, *, parse: Callable[[], Mapping[str, Any]] | None = None) -> bytes:
+def table_answer(body: bytes, upstream: UpstreamUrl, *, parse: Parse | None = None) -> bytes:
     """
     Return a LoadTableResult, CommitTableResponse, LoadViewResult or LoadFunctionResult as engines see it: the same
     bytes except for its configuration.
@@ -164,7 +165,18 @@ def table_answer(body: bytes, upstream: UpstreamUrl, *, parse: Callable[[], Mapp
     Raises:
         BadRequestError: if it is not a JSON object.
     """
-    if _is_harmless(body, upstream, parse or partial(parse_object, body, what="answer")):
+    return _answer(body, partial(_rewritten, upstream=upstream), parse or partial(parse_object, body, what="answer"))
+
+
+def table_answer_without_credentials(body: bytes, upstream: UpstreamUrl, *, parse: Parse | None = None) -> bytes:
+    """
+    Return `table_answer` without what opens a storage, which an upstream may give although nobody asked for it.
+    """
+    return _answer(body, partial(_published, upstream=upstream), parse or partial(parse_object, body, what="answer"))
+
+
+def _answer(body: bytes, rewritten: Callable[[str, Any], Any], parse: Parse) -> bytes:
+    if _is_harmless(body, rewritten, parse):
         return body
     try:
         text = body.decode("utf-8")
@@ -172,13 +184,13 @@ def table_answer(body: bytes, upstream: UpstreamUrl, *, parse: Callable[[], Mapp
         raise BadRequestError("expected JSON in UTF-8", field="body") from error
     changes = []
     for member in members(text):
-        value = _rewritten(member.name, member.value, upstream)
+        value = rewritten(member.name, member.value)
         if value != member.value:
             changes.append((member, json.dumps(value)))
     return replaced(text, changes).encode() if changes else body
 
 
-def _is_harmless(body: bytes, upstream: UpstreamUrl, parse: Callable[[], Mapping[str, Any]]) -> bool:
+def _is_harmless(body: bytes, rewritten: Callable[[str, Any], Any], parse: Parse) -> bool:
     """
     Return whether nothing has to be removed from an answer; False if only its text can tell. Most answers are harmless.
 
@@ -192,7 +204,7 @@ def _is_harmless(body: bytes, upstream: UpstreamUrl, parse: Callable[[], Mapping
     except FormatError:
         return False
     found = [(name, answer[name]) for name in _REWRITTEN if name in answer]
-    return all(_rewritten(name, value, upstream) == value for name, value in found)
+    return all(rewritten(name, value) == value for name, value in found)
 
 
 def _rewritten(name: str, value: Any, upstream: UpstreamUrl) -> Any:
@@ -202,6 +214,17 @@ def _rewritten(name: str, value: Any, upstream: UpstreamUrl) -> Any:
             return without_ways_round(config, upstream)
         case "storage-credentials", list(credentials):
             return [_rewritten_credential(one, upstream) for one in credentials]
+        case _:
+            return value
+
+
+def _published(name: str, value: Any, upstream: UpstreamUrl) -> Any:
+    """Return the value of a member of an answer as engines see it that are given no credentials."""
+    match name, value:
+        case "config", dict(config):
+            return public_configuration(config, upstream)
+        case "storage-credentials", list():
+            return []
         case _:
             return value
 

@@ -274,6 +274,19 @@ async def test_an_engine_is_shown_the_upstreams_bytes() -> None:
     assert [each.get(DELEGATION_HEADER.lower()) for each in script.received_headers] == [VENDED, VENDED, None]
 
 
+async def test_an_engine_that_asks_for_no_credentials_is_shown_none() -> None:
+    opens = {"s3.access-key-id": "AKIA", "s3.secret-access-key": "hunter2", "s3.session-token": "hunter3"}
+    held = [{"prefix": "s3://b", "config": opens}]
+    table: dict[str, Any] = {"metadata-location": "s3://b/m.json", "metadata": METADATA}
+    answer = {**table, "config": {"s3.region": "r", **opens}, "storage-credentials": held}
+    async with scripted(Script(answers={TABLE_PATH: (200, orjson.dumps(answer))})) as catalog:
+        vending = replace(catalog, onward=Onward(delegation=VENDED))
+        assert await vending.show(ORDERS, Snapshots.ALL) == Shown(orjson.dumps(answer))
+        shown = await catalog.show(ORDERS, Snapshots.ALL)
+        assert shown is not None
+        assert orjson.loads(shown.body or b"") == {**answer, "config": {"s3.region": "r"}, "storage-credentials": []}
+
+
 async def test_lists_are_paged_as_the_upstream_pages_them() -> None:
     tables = {"identifiers": [{"namespace": ["sales", "eu"], "name": "a"}], "next-page-token": "b=/ä"}
     script = Script(
