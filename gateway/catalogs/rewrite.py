@@ -49,6 +49,7 @@ Members that say where a catalog is, with which credentials, protocol options or
 gateway's, never the upstream's.
 """
 
+SIGNING: Final = ("s3.signer", "s3.remote-signing")
 ROUND_PREFIXES: Final = (
     "s3.signer.",
     "s3.remote-signing",
@@ -124,8 +125,14 @@ def _place(uri: str) -> str:
 def without_ways_round(config: Mapping[str, T], upstream: UpstreamUrl) -> dict[str, T]:
     """
     Return the members of a configuration that do not bypass the gateway.
+
+    Where remote signing was configured, a class for Python was chosen because it can sign. PyIceberg would insist on
+    it, and on a package that only signing needs.
     """
-    return {name: value for name, value in config.items() if not _leads_round(name, value, upstream)}
+    kept = {name: value for name, value in config.items() if not _leads_round(name, value, upstream)}
+    if any(name.lower().startswith(SIGNING) for name in config):
+        kept = {name: value for name, value in kept.items() if name.lower() != "py-io-impl"}
+    return kept
 
 
 def public_configuration(config: Mapping[str, T], upstream: UpstreamUrl) -> dict[str, T]:

@@ -67,10 +67,19 @@ LEADS_ROUND = {
     "userinfo": "https://ada:pw@polaris.example:8181/",
     "in a list": "a,https://polaris.example:8181/b",
 }
+LEFT = {name: text for name, text in KEPT.items() if name != "py-io-impl"}
+"""What stays of `KEPT` beside members of remote signing, as `LEADS_ROUND` has them."""
 
 
 def test_of_a_configuration_stays_what_leads_to_the_files() -> None:
-    assert without_ways_round({**KEPT, **LEADS_ROUND}, UPSTREAM) == KEPT
+    assert without_ways_round({**KEPT, **LEADS_ROUND}, UPSTREAM) == LEFT
+
+
+def test_the_class_for_remote_signing_goes_with_it() -> None:
+    chosen = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", "s3.region": "r"}
+    assert without_ways_round(chosen, UPSTREAM) == chosen
+    for name in ("s3.signer", "S3.Signer.Endpoint", "s3.remote-signing-enabled"):
+        assert without_ways_round({**chosen, name: "false"}, UPSTREAM) == {"s3.region": "r"}
 
 
 def test_what_opens_a_storage_is_for_those_who_may_load_a_table() -> None:
@@ -124,7 +133,7 @@ def test_an_answer_without_ways_round_is_the_upstreams_own_bytes() -> None:
 def test_of_an_answer_nothing_but_its_configuration_changes() -> None:
     everything = json.dumps({**KEPT, **LEADS_ROUND}).encode()
     found = table_answer(BODY % (everything, everything), UPSTREAM)
-    config, credentials = json.dumps(KEPT), json.dumps([{"prefix": "s3://b", "config": KEPT}])
+    config, credentials = json.dumps(LEFT), json.dumps([{"prefix": "s3://b", "config": LEFT}])
     assert found.startswith((BODY % (b"|", b"|")).split(b"|")[0] + config.encode())
     assert found.endswith(credentials.encode() + b' , "later":[1e5,"\\u00fc"]}')
 
@@ -199,7 +208,7 @@ def test_no_url_of_the_upstream_survives_and_all_else_does(
         assert after.items() <= before.items()
         assert not any(UPSTREAM.is_in(json.dumps(value)) or UPSTREAM.is_in(name) for name, value in after.items())
         assert ROUND.isdisjoint(map(str.lower, after))
-        assert {name for name in before if name in KEPT and before[name] == KEPT[name]} <= after.keys()
+        assert {name for name in before if name in LEFT and before[name] == LEFT[name]} <= after.keys()
     rest = {name: value for name, value in found.items() if name not in {"config", "storage-credentials"}}
     assert rest == {name: value for name, value in others.items() if name not in {"config", "storage-credentials"}}
 
