@@ -56,11 +56,13 @@ def _pins(metadata: Mapping[str, Any], updates: Sequence[Update]) -> Iterator[Re
         update["ref-name"] for update in updates if update["action"] in {"set-snapshot-ref", "remove-snapshot-ref"}
     }
     for ref in sorted(moved | {MAIN}):
-        yield {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": _snapshot_of(metadata, ref)}
+        yield {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": snapshot_of(metadata, ref)}
 
 
-def _snapshot_of(metadata: Mapping[str, Any], ref: str) -> int | None:
-    """The snapshot of a ref; None if there is no such ref, which is a valid requirement."""
+def snapshot_of(metadata: Mapping[str, Any], ref: str) -> int | None:
+    """
+    Return the snapshot of a ref of a table; None if there is no such ref, which is a valid requirement.
+    """
     refs = metadata.get("refs") or {}
     if ref in refs:
         found: int = refs[ref]["snapshot-id"]

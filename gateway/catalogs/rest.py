@@ -5,7 +5,7 @@ another Lakeproof).
 
 Requests go out as the engine wrote them, and answers come back as the upstream wrote them, with two exceptions:
 requirements that pin what was judged are added (`pins.py`), and members that would let engines bypass the gateway are
-removed (`rewrite.py`).
+removed (`rewrite.py`). `nessie.py` has what is different with a Nessie.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from gateway.catalogs.catalog import (
     Snapshots,
 )
 from gateway.catalogs.json_text import check_unambiguous, off_loop
+from gateway.catalogs.nessie import check_updates, with_stage_create
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
-from gateway.catalogs.pins import pins_of, with_requirements
+from gateway.catalogs.pins import MAIN, pins_of, snapshot_of, with_requirements
 from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.catalogs.replies import (
     Answered,
@@ -44,7 +45,12 @@ from gateway.catalogs.replies import (
 from gateway.catalogs.rewrite import table_answer, table_answer_without_credentials
 from gateway.catalogs.table_places import table_places
 from gateway.catalogs.upstreams import Endpoint, Upstream
-from gateway.errors import BadRequestError, GatewayError, UnsupportedOperationError, UpstreamNotAllowedError
+from gateway.errors import (
+    BadRequestError,
+    GatewayError,
+    UnsupportedOperationError,
+    UpstreamNotAllowedError,
+)
 from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.metadata.draft import TableMetadata
@@ -249,13 +255,15 @@ class RestCatalog:
 
         Raises:
             BadRequestError: if one is not.
-            UnsupportedOperationError: if it would unregister a table.
+            UnsupportedOperationError: if it would unregister a table, or wants of a Nessie what that does not have.
         """
         if mutation.operation is Operation.TABLE_UNREGISTER:
             raise UnsupportedOperationError(
                 f"catalog {self.upstream.alias}: tables can be unregistered in built-in catalogs only; do it at the "
                 "upstream"
             )
+        if mutation.updates and (await self._endpoint()).branch is not None:
+            check_updates(self.upstream.alias, mutation.updates, snapshot_of(loaded.metadata or {}, MAIN))
         location = self.upstream.options.get("location")
         if location is None:
             return
@@ -285,6 +293,8 @@ class RestCatalog:
         if not body or mutation.operation in _WITHOUT_BODY:
             return Outgoing(mutation=mutation, body=b"", requirements=mutation.requirements)
         text = check_unambiguous(body)
+        if mutation.operation is Operation.TABLE_CREATE and mutation.create is not None and self._is_nessie:
+            body = with_stage_create(text, mutation.create).encode()
         if mutation.operation not in _COMMITS or loaded.metadata is None:
             return Outgoing(mutation=mutation, body=body, requirements=mutation.requirements)
         pins = pins_of(loaded.metadata, mutation.updates, mutation.requirements)
@@ -367,6 +377,11 @@ class RestCatalog:
         return self.upstream.refusal(answered)
 
     # Questions
+
+    @property
+    def _is_nessie(self) -> bool:
+        """Whether the upstream is known to be one: a mutation was loaded from it before."""
+        return self.upstream.endpoint is not None and self.upstream.endpoint.branch is not None
 
     async def _endpoint(self) -> Endpoint:
         return await self.upstream.find(self.onward)

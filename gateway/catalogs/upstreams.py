@@ -27,6 +27,7 @@ import orjson
 from gateway.catalogs.catalog import Configuration
 from gateway.catalogs.connections import Call, Connections
 from gateway.catalogs.login import Login, Secrets
+from gateway.catalogs.nessie import Branch, parse_branch
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, Unanswered, error_of, message_of
 from gateway.catalogs.rewrite import UpstreamUrl, error_answer, public_configuration
@@ -57,12 +58,17 @@ _SEPARATOR = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-Fa-f]{2}){1,16}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where an upstream's catalog is: `root` ends before `/namespaces`; `url` finds its URL in texts for engines."""
+    """
+    Where an upstream's catalog is: `root` ends before `/namespaces`; `url` finds its URL in texts for engines.
+
+    `branch` is that of a Nessie.
+    """
 
     root: str
     separator: str
     url: UpstreamUrl
     configuration: Configuration
+    branch: Branch | None = None
 
     def namespace(self, levels: tuple[str, ...]) -> str:
         """Return a namespace as one segment of a path, or the value of a query."""
@@ -140,7 +146,8 @@ class Upstream:
         separator = configuration.get("namespace-separator", SEPARATOR_DEFAULT)
         if not is_plain_url(uri):
             raise self._malformed("a plain http or https uri")
-        if not any(is_same_server(named, uri) for named in (self.uri, *uris_of(self.options))):
+        servers = (self.uri, *uris_of(self.options))
+        if not any(is_same_server(named, uri) for named in servers):
             raise UpstreamNotAllowedError(
                 f"the upstream of catalog {self.alias}: expected /v1/config to name a uri on the server of the option "
                 f"uri, found another server: if that is right, register a catalog with that uri, or with it in the "
@@ -160,6 +167,7 @@ class Upstream:
                 overrides=public_configuration(overrides, url),
                 endpoints=_endpoints(parsed.get("endpoints")),
             ),
+            branch=parse_branch(configuration, servers),
         )
 
     def _malformed(self, expected: str) -> UnavailableError:
