@@ -5,10 +5,12 @@ The interface of a catalog: the state of a target, what engines see of it, and a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Any, Final, Literal, Protocol
+from uuid import UUID
 
 from gateway.catalogs.places import StoragePlace
 from gateway.catalogs.replies import Answered, Reply
@@ -331,6 +333,48 @@ class Outgoing:
     pins: tuple[Requirement, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedCommit:
+    """
+    A commit on a target, as the catalog's own log has it: the `decision` that it is the result of, if it names one, and
+    when it was made by the catalog's clock.
+
+    `is_there` is False if the commit took the target away. Else `metadata_location` is its metadata file, `snapshot`
+    the id of its current snapshot afterwards; None for what has none.
+    """
+
+    decision: str | None
+    at: datetime
+    is_there: bool = True
+    metadata_location: str | None = None
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The newest commits on a target, newest first; `is_whole` if these are all that there ever were."""
+
+    commits: Sequence[LoggedCommit]
+    is_whole: bool
+
+    def of(self, decision: UUID) -> LoggedCommit | None:
+        """Return the commit that is the result of a decision; None if it is not among them."""
+        return next((commit for commit in self.commits if commit.decision == str(decision)), None)
+
+    def since(self, base: str | None, *, by: datetime) -> Sequence[LoggedCommit] | None:
+        """
+        Return the commits after the one that made the metadata file `base`, or, without one, all; None if unknown.
+
+        That commit must have been made `by` then: a state may come back, by a revert, and what was before is not known.
+        """
+        if base is None:
+            return self.commits if self.is_whole else None
+        for number, commit in enumerate(self.commits):
+            if commit.metadata_location == base:
+                return self.commits[:number] if commit.at <= by else None
+        return None
+
+
 class Forwards(Catalog, Protocol):
     """A foreign catalog: it is sent the change, and its reply determines the outcome."""
 
@@ -346,8 +390,20 @@ class Forwards(Catalog, Protocol):
             BadRequestError: if parsers could read the body differently: the upstream might apply another commit.
         """
 
-    async def forward(self, outgoing: Outgoing) -> Reply:
-        """Send it once and return the reply. Does not raise for what the upstream or the network does."""
+    async def forward(self, outgoing: Outgoing, *, decision: UUID | None = None) -> Reply:
+        """
+        Send it once and return the reply. Does not raise for what the upstream or the network does.
+
+        Where the catalog's own log can keep it, the change goes with the id of the `decision` that it is made by.
+        """
+
+    async def history(self, target: Target, is_enough: Callable[[History], bool]) -> History | None:
+        """
+        Return the newest commits on `target`, until `is_enough` or there are no more; None if the catalog has no log.
+
+        Raises:
+            UnavailableError: if it cannot be read now.
+        """
 
     async def takes_transactions(self) -> bool:
         """
@@ -357,7 +413,7 @@ class Forwards(Catalog, Protocol):
             UnavailableError: if it cannot be asked.
         """
 
-    async def forward_all(self, outgoing: Sequence[Outgoing]) -> Reply:
+    async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID | None = None) -> Reply:
         """Send commits to several tables once, as one transaction; otherwise as `forward`."""
 
     def show_answer(self, answered: Answered) -> bytes:

@@ -1,21 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What only Project Nessie has among upstreams: branches. And what it cannot do that others can. Pure.
+What only Project Nessie has among upstreams: branches, and a log of their commits, which says what became of a change.
 
-It speaks the Iceberg REST protocol, but keeps of a table its current snapshot alone.
+It speaks the Iceberg REST protocol, but shows of a table its current snapshot alone, and no metadata file before the
+current one. Its own log has every commit of a branch. A change that the gateway forwards carries the id of its decision
+in a header that Nessie keeps as a property of the commit, so the log says which commit is whose. Pure.
+
+Sources: Nessie's REST API version 2 (`GET /trees/{ref}/history`), and its `NessieHeaders` for the Iceberg REST
+protocol ("Nessie-Commit-Property-<name>").
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote, unquote
+from uuid import UUID
 
+from gateway.catalogs.catalog import LoggedCommit
 from gateway.catalogs.pins import MAIN
+from gateway.catalogs.replies import LOCATION_LENGTH_MAX
 from gateway.catalogs.urls import is_plain_url, is_same_server
 from gateway.errors import UnsupportedOperationError
+from gateway.identifiers import Target
 from gateway.metadata import Update
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
+
+PAGE_SIZE: Final = 100
+PAGES_MAX: Final = 10
+"""Pages of the log that are read about one table, newest first."""
+DECISION: Final = "lakeproof-decision"
+"""The property of a commit that names the decision it is the result of."""
+
+_TOKEN_LENGTH_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +44,22 @@ class Branch:
 
     name: str
     api: str | None
+
+    def history_url(self, target: Target, token: str | None) -> str:
+        """Return where one page of the commits about `target` is; only with an `api`."""
+        elements = ",".join(_cel(element) for element in (*target.namespace, *([target.name] if target.name else [])))
+        about = quote(f"operations.exists(op, op.keyElements == [{elements}])", safe="")
+        page = "" if token is None else f"&page-token={quote(token, safe='')}"
+        return f"{self._history}?fetch=ALL&max-records={PAGE_SIZE}&filter={about}{page}"
+
+    @property
+    def newest_url(self) -> str:
+        """Return where the newest commit is, whatever it is about; only with an `api`."""
+        return f"{self._history}?fetch=ALL&max-records=1"
+
+    @property
+    def _history(self) -> str:
+        return f"{self.api}/v2/trees/{quote(self.name, safe='')}/history"
 
 
 def parse_branch(configuration: Mapping[str, str], servers: Sequence[str]) -> Branch | None:
@@ -40,6 +76,13 @@ def parse_branch(configuration: Mapping[str, str], servers: Sequence[str]) -> Br
     api = configuration.get("nessie.core-base-uri", "").rstrip("/")
     is_known = is_plain_url(api) and any(is_same_server(server, api) for server in servers)
     return Branch(name=name, api=api if is_known else None)
+
+
+def decision_header(decision: UUID) -> dict[str, str]:
+    """
+    Return the header with which Nessie keeps the id of a decision as a property of the commit.
+    """
+    return {f"Nessie-Commit-Property-{DECISION}": str(decision)}
 
 
 def with_stage_create(text: str, create: Mapping[str, Any]) -> str:
@@ -84,3 +127,59 @@ def _unsupported(alias: str, action: str) -> UnsupportedOperationError:
         f"catalog {alias}: Nessie keeps of a table the current snapshot on each of its own branches, and offers no "
         f"{action} but of main to a new snapshot: make a branch or a tag in Nessie, or move one"
     )
+
+
+def parse_commits(body: bytes, target: Target) -> tuple[list[LoggedCommit], str | None]:
+    """
+    Return the commits in a page of the log (LogResponse) that are about `target`, newest first, and the token of the
+    next page (None: there is none).
+
+    Raises:
+        FormatError: if it is no such page.
+    """
+    page = parse_object(body, what="log")
+    entries, token, has_more = page.get("logEntries"), page.get("token"), page.get("hasMore")
+    if not isinstance(entries, list) or len(entries) > PAGE_SIZE:
+        raise FormatError("log", expected=f"a list of at most {PAGE_SIZE} entries", found=type(entries).__name__)
+    if not isinstance(has_more, bool) or (has_more and not _is_text(token, _TOKEN_LENGTH_MAX)):
+        raise FormatError("log", expected="whether there is more, and the token of the next page", found=has_more)
+    key = [*target.namespace, *([target.name] if target.name else [])]
+    try:
+        commits = [commit for entry in entries if (commit := _commit(entry, key)) is not None]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FormatError("log", expected="entries with commitMeta and operations", found="others") from error
+    return commits, token if has_more else None
+
+
+def _commit(entry: Mapping[str, Any], key: list[str]) -> LoggedCommit | None:
+    """What a commit did to the content with a key; None if nothing."""
+    found = None
+    for operation in entry["operations"]:
+        if operation["key"]["elements"] == key and operation["type"] in {"PUT", "DELETE"}:
+            found = operation
+    if found is None:
+        return None
+    content = found["content"] if found["type"] == "PUT" else {}
+    meta = entry["commitMeta"]
+    decisions = (meta.get("allProperties") or {}).get(DECISION) or []
+    location, snapshot = content.get("metadataLocation"), content.get("snapshotId")
+    at = datetime.fromisoformat(meta["commitTime"])
+    if at.tzinfo is None:
+        raise ValueError("expected a time with its zone")
+    return LoggedCommit(
+        decision=decisions[0] if len(decisions) == 1 and isinstance(decisions[0], str) else None,
+        at=at,
+        is_there=found["type"] == "PUT",
+        metadata_location=location if _is_text(location, LOCATION_LENGTH_MAX) else None,
+        snapshot=str(snapshot) if isinstance(snapshot, int) else None,
+    )
+
+
+def _is_text(value: Any, length_max: int) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= length_max and value.isprintable()
+
+
+def _cel(text: str) -> str:
+    """Return a text as a string of CEL: whatever is in a name, it stays within the quotes."""
+    plain = (each if each.isascii() and each.isalnum() else f"\\U{ord(each):08x}" for each in text)
+    return f"'{''.join(plain)}'"

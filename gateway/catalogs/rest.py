@@ -10,10 +10,12 @@ removed (`rewrite.py`). `nessie.py` has what is different with a Nessie.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote
+from uuid import UUID
 
 from gateway.catalogs.catalog import (
     Birth,
@@ -21,6 +23,7 @@ from gateway.catalogs.catalog import (
     ChangedBy,
     Configuration,
     FoundFile,
+    History,
     Loaded,
     Outgoing,
     Page,
@@ -28,7 +31,14 @@ from gateway.catalogs.catalog import (
     Snapshots,
 )
 from gateway.catalogs.json_text import check_unambiguous, off_loop
-from gateway.catalogs.nessie import check_updates, with_stage_create
+from gateway.catalogs.nessie import (
+    PAGES_MAX,
+    Branch,
+    check_updates,
+    decision_header,
+    parse_commits,
+    with_stage_create,
+)
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
 from gateway.catalogs.pins import MAIN, pins_of, snapshot_of, with_requirements
@@ -48,6 +58,7 @@ from gateway.catalogs.upstreams import Endpoint, Upstream
 from gateway.errors import (
     BadRequestError,
     GatewayError,
+    UnavailableError,
     UnsupportedOperationError,
     UpstreamNotAllowedError,
 )
@@ -305,9 +316,9 @@ class RestCatalog:
             pins=pins,
         )
 
-    async def forward(self, outgoing: Outgoing) -> Reply:
+    async def forward(self, outgoing: Outgoing, *, decision: UUID | None = None) -> Reply:
         """Send it and return the reply; it is sent again only if its credentials were refused."""
-        return await self._change(self._route(outgoing.mutation), outgoing.body)
+        return await self._change(self._route(outgoing.mutation), outgoing.body, decision)
 
     async def takes_transactions(self) -> bool:
         """
@@ -319,18 +330,20 @@ class RestCatalog:
         endpoints = (await self._endpoint()).configuration.endpoints
         return endpoints is None or TRANSACTIONS in endpoints
 
-    async def forward_all(self, outgoing: Sequence[Outgoing]) -> Reply:
+    async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID | None = None) -> Reply:
         """Send commits to several tables as one transaction and return the reply, as `forward`."""
         body = b'{"table-changes":[' + b",".join(each.body for each in outgoing) + b"]}"
-        return await self._change(self._transactions(), body)
+        return await self._change(self._transactions(), body, decision)
 
     async def _transactions(self) -> tuple[str, str]:
         return "POST", f"{(await self._endpoint()).root}/transactions/commit"
 
-    async def _change(self, route: Awaitable[tuple[str, str]], body: bytes) -> Reply:
+    async def _change(self, route: Awaitable[tuple[str, str]], body: bytes, decision: UUID | None) -> Reply:
         try:
             method, url = await route
-            return await self.upstream.ask(method, url, self.onward, body=body or None)
+            is_kept = decision is not None and (await self._endpoint()).branch is not None
+            headers = decision_header(decision) if decision is not None and is_kept else {}
+            return await self.upstream.ask(method, url, self.onward, body=body or None, headers=headers)
         except UpstreamNotAllowedError as error:
             return Refused(cause=str(error))
         except GatewayError as error:
@@ -356,6 +369,54 @@ class RestCatalog:
                 return "DELETE", await self._namespace(target.namespace)
             case _:
                 raise AssertionError("refused before")
+
+    async def history(self, target: Target, is_enough: Callable[[History], bool]) -> History | None:
+        """
+        Return the newest commits on `target` on its branch of a Nessie; None if the upstream is none, or does not say
+        where its log is.
+
+        Raises as `load`, if the log is not read within the time for one request, too.
+        """
+        branch = (await self._endpoint()).branch
+        if branch is None or branch.api is None:
+            return None
+        try:
+            async with asyncio.timeout(self.upstream.timeout_s):
+                return await self._history(branch, target, is_enough)
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"the upstream of catalog {self.upstream.alias}: its log was not read within "
+                f"{self.upstream.timeout_s:g} s"
+            ) from error
+
+    async def logging_branch(self) -> Branch | None:
+        """
+        Return the branch that the upstream's prefix names, whose log can be read if it has an `api`; None if it is no
+        Nessie.
+
+        Raises as `history`.
+        """
+        branch = (await self._endpoint()).branch
+        if branch is not None and branch.api is not None:
+            answered = await self.upstream.ask("GET", branch.newest_url, self.onward)
+            if not isinstance(answered, Answered) or answered.status != 200:
+                raise self.upstream.unavailable(answered)
+        return branch
+
+    async def _history(self, branch: Branch, target: Target, is_enough: Callable[[History], bool]) -> History:
+        history, token = History(commits=(), is_whole=False), None
+        for _ in range(PAGES_MAX):
+            answered = await self._get(branch.history_url(target, token))
+            if answered is None:
+                raise UnavailableError(f"the upstream of catalog {self.upstream.alias} has no log of its branch")
+            try:
+                page, token = parse_commits(answered.body, target)
+            except FormatError as error:
+                raise self.upstream.unavailable(answered) from error
+            history = History(commits=(*history.commits, *page), is_whole=token is None)
+            if token is None or is_enough(history):
+                break
+        return history
 
     def show_answer(self, answered: Answered) -> bytes:
         """

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
@@ -173,7 +174,15 @@ class Upstream:
     def _malformed(self, expected: str) -> UnavailableError:
         return UnavailableError(f"the upstream of catalog {self.alias}: expected {expected} from /v1/config")
 
-    async def ask(self, method: str, url: str, onward: Onward, *, body: bytes | None = None) -> Reply:
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        onward: Onward,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Reply:
         """
         Send one request and return the reply; no error in it names the upstream's URL.
 
@@ -183,10 +192,10 @@ class Upstream:
             UpstreamCredentialsError: if the gateway has no credentials for it; nothing was sent.
             UnavailableError: if a token that it needs for it cannot be had now; nothing was sent.
         """
-        headers = {HOPS_HEADER: ",".join(onward.hops)}
+        sent = {HOPS_HEADER: ",".join(onward.hops), **headers}
         if onward.delegation is not None:
-            headers[DELEGATION_HEADER] = onward.delegation
-        reply = await self._ask(Call(method=method, url=url, headers=headers, body=body), onward)
+            sent[DELEGATION_HEADER] = onward.delegation
+        reply = await self._ask(Call(method=method, url=url, headers=sent, body=body), onward)
         url_of_upstream = self.url
         match reply:
             case Answered(status=status, body=said) if not 200 <= status <= 299:

@@ -67,7 +67,7 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
         return opened
     approved.ids.taken += 1
     approved.done(MutationStage.DECIDE)
-    outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing))
+    outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing, decision=decision))
     approved.done(MutationStage.CHANGE)
     await _settle(decision, [(approved, outcome)])
     approved.done(MutationStage.SETTLE)
@@ -96,7 +96,7 @@ async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale 
     first.ids.taken += 1
     first.done(MutationStage.DECIDE)
     outgoing = [each for _, each in prepared]
-    outcome = outcome_of(None, await catalog.forward_all(outgoing))
+    outcome = outcome_of(None, await catalog.forward_all(outgoing, decision=decision))
     first.done(MutationStage.CHANGE)
     outcomes = [(each, outcome) for each in approved]
     if outcome.settled is CommitOutcome.ACCEPTED:

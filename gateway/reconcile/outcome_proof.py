@@ -6,10 +6,11 @@ Guarantee: `accepted` only if the change itself is found and no other decision e
 was not made and can no longer be made; everything else stays `unknown`. That a change is not found proves nothing by
 itself: the request may still be in flight, and its result may have been changed again.
 
-There are three kinds of proof. A state that cannot exist by chance: a snapshot id, a new table's uuid, the digest of a
+There are four kinds of proof. A state that cannot exist by chance: a snapshot id, a new table's uuid, the digest of a
 table's whole state. The log: another decision's accepted outcome with the same result (`Claim`) shows that this
-decision did not produce it. And a complete history that does not contain the change, while a requirement of the request
-no longer holds.
+decision did not produce it. A complete history that does not contain the change, while a requirement of the request
+no longer holds. And the catalog's own log of commits, where it has one (`History`): one of them names this decision, or
+each of those since then names another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.catalog import Change, History, Loaded, LoggedCommit
 from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.errors import GatewayError, RequirementFailedError
 from gateway.metadata import apply_updates, check_requirements, create_updates, uuid_of
@@ -48,6 +49,8 @@ class Known:
 
     `requested` is None if the body is no longer stored, or never was. `explained` is a metadata file that is known to
     be another decision's; `in_flight` are the open decisions on the same key whose deadline has not passed.
+
+    `history` is what the catalog's own log has of the key, read after its state; None if it has none.
     """
 
     index: int
@@ -55,6 +58,7 @@ class Known:
     claims: Sequence[Claim] = ()
     explained: str | None = None
     in_flight: Sequence[OpenDecision] = ()
+    history: History | None = None
 
 
 def prove(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
@@ -69,10 +73,79 @@ def prove(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
                 check_requirements(found.metadata, ())
         except GatewayError:
             return CommitOutcome.UNKNOWN  # what was found is no such metadata: it proves nothing
-    outcome = _outcome(decision, found, known)
+    history = known.history
+    if history is not None and history.of(decision.decision) is not None:
+        return CommitOutcome.ACCEPTED
+    since = None if history is None else history.since(decision.base, by=decision.deadline)
+    if history is None or since is None:
+        outcome = _outcome(decision, found, known)
+    else:
+        outcome = _logged(decision, found, known, history.commits, since)
     if outcome is CommitOutcome.ACCEPTED and any(_may_have_made(each, decision) for each in known.in_flight):
         return CommitOutcome.UNKNOWN  # the change may be the result of another decision that is not settled yet
     return outcome
+
+
+def _logged(
+    decision: OpenDecision,
+    found: Loaded,
+    known: Known,
+    commits: Sequence[LoggedCommit],
+    since: Sequence[LoggedCommit],
+) -> CommitOutcome:
+    """
+    Conclude from the commits in the catalog's log, none of which names the decision; `since` what was judged, it is
+    complete.
+
+    A state that is as this decision would have made it proves nothing then: whoever made it, it was not this request.
+    Snapshots do: gateways named no decision once, and a snapshot is added by one.
+    """
+    if {commit.snapshot for commit in commits if commit.decision is None} & set(decision.snapshots):
+        return CommitOutcome.ACCEPTED
+    if not _has_what_was_found(commits, found):
+        return CommitOutcome.UNKNOWN
+    answered = {claim.metadata_location for claim in known.claims if claim.evidence is OutcomeEvidence.ANSWER} - {None}
+    are_others = all(
+        commit.decision is not None or commit.metadata_location in answered or _adds_others(decision, commit, parent)
+        for commit, parent in zip(since, (*commits[1:], None), strict=False)
+    )
+    return CommitOutcome.FAILED if are_others and _can_not_be_made(decision, found) else CommitOutcome.UNKNOWN
+
+
+def _has_what_was_found(commits: Sequence[LoggedCommit], found: Loaded) -> bool:
+    """
+    Return whether the log has the commit that made what was found.
+
+    It was read afterwards, but perhaps from another of the catalog's servers, which had not heard of it.
+    """
+    if found.metadata is not None:
+        return any(commit.metadata_location == found.metadata_location for commit in commits)
+    return found.properties is None or (bool(commits) and commits[0].is_there)
+
+
+def _adds_others(decision: OpenDecision, commit: LoggedCommit, parent: LoggedCommit | None) -> bool:
+    """
+    Return whether a commit that names no decision made another snapshot the current one than `decision` would have.
+
+    Whoever commits at the catalog itself names none.
+    """
+    was = None if parent is None else parent.snapshot
+    return bool(decision.snapshots) and commit.snapshot not in {None, was, *decision.snapshots}
+
+
+def _can_not_be_made(decision: OpenDecision, found: Loaded) -> bool:
+    """Return whether the catalog would refuse the request if it arrived now; nothing refuses a drop or a rename."""
+    match Operation(decision.operation), found:
+        case Operation.TABLE_CREATE | Operation.VIEW_CREATE, Loaded(metadata=Mapping()):
+            return True
+        case Operation.NAMESPACE_CREATE, Loaded(properties=Mapping()):
+            return True
+        case Operation.TABLE_COMMIT, Loaded(metadata=Mapping() as metadata):
+            return _is_refused_now(decision, metadata)
+        case Operation.VIEW_REPLACE, Loaded(metadata=Mapping() as metadata):
+            return _is_another_table(decision, metadata)
+        case _:
+            return False
 
 
 def _may_have_made(other: OpenDecision, decision: OpenDecision) -> bool:

@@ -2,10 +2,10 @@
 """
 The reconciler: settles open decisions past their deadline, from the state of the foreign catalogs.
 
-`outcome_proof.prove` decides what that state proves. An outcome is appended with an id derived from it, and with a
-guard that holds only while the decision is open: two processes that do the same, or a late answer, do no harm. What
-cannot be proven is recorded once as unknown and checked again: after pauses that grow from the newest decision on, and
-at once when the log has news of the same table.
+`outcome_proof.prove` decides what that state proves, and the catalog's own log of commits if it has one. An outcome is
+appended with an id derived from it, and with a guard that holds only while the decision is open: two processes that do
+the same, or a late answer, do no harm. What cannot be proven is recorded once as unknown and checked again: after
+pauses that grow from the newest decision on, and at once when the log has news of the same table.
 
 All open decisions of one key are checked together, by one process at a time: the catalog is read once, and a state that
 one decision explains does not count for another. A process that dies during a check holds its key for a bounded time.
@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from gateway.catalogs.catalog import Loaded
+from gateway.catalogs.catalog import ChangedBy, History, Loaded, LoggedCommit
 from gateway.commit.events import settled_event
 from gateway.commit.gateway import Gateway
 from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard, read_open
@@ -45,8 +45,10 @@ PAUSE_S: Final = 0.25
 """The least time between checks that find nothing due, so that logs that grow all the time cost a few checks only."""
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900, 3600))
 """Pauses between checks of a key whose decisions cannot be settled; the last one repeats."""
-HOLD_TIMEOUTS: Final = 4
-"""How long a key is held, in time-outs of a catalog: a check sends it at most three requests."""
+HOLD_TIMEOUTS: Final = 5
+"""
+How long a key is held, in time-outs of a catalog: a check sends it at most three requests, and reads its log in one.
+"""
 KEYS_AT_ONCE_MAX: Final = 8
 """Keys that one process checks at a time."""
 KEYS_MAX: Final = 1_000
@@ -71,9 +73,12 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeyState:
-    """The state of a key in its catalog (None if it did not answer), and what the log says about it."""
+    """
+    The state of a key in its catalog (None if it did not answer) and its history there, and what the log says about it.
+    """
 
     found: Loaded | None
+    history: History | None
     decisions: Sequence[OpenDecision]
     indices: dict[UUID, int]
     claims: Sequence[Claim]
@@ -174,9 +179,9 @@ class Reconciler:
         if any(_is_new(decision, held) for decision in overdue):
             # The pauses begin again: what is old and cannot be proven must not delay what can.
             held = replace(held, checks=0)
-        found = await self._find(held.log, overdue[0])
+        found, history = await self._find(held.log, overdue)
         # Read the log after the catalog: a change that we loaded is either still in flight or recorded by now.
-        state = await self._read_log(held, found)
+        state = await self._read_log(held, found, history)
         results = await self._settle(held, state, now=now)
         if all(each.outcome is not CommitOutcome.UNKNOWN for each in results):
             await self._schedule.end(held)
@@ -186,18 +191,39 @@ class Reconciler:
             await self._schedule.postpone(held, checked_at=now, read_to=read_to, explained=state.explained)
         return results
 
-    async def _find(self, log: Log, decision: OpenDecision) -> Loaded | None:
-        """The target in its catalog; None if the catalog does not answer, or is no longer registered."""
+    async def _find(self, log: Log, overdue: Sequence[OpenDecision]) -> tuple[Loaded | None, History | None]:
+        """
+        Return the target in its catalog, and its history there.
+
+        The first is None if the catalog does not answer, or is no longer registered; the second if it has no log.
+        """
         if log.tenant is None:
-            return None
+            return None, None
+        first = overdue[0]
         try:
             control = await self._gateway.control.current(log.log_id)
-            return await self._gateway.catalog(log.tenant, control, decision.target.alias).load(decision.target)
+            catalog = self._gateway.catalog(log.tenant, control, first.target.alias)
+            found = await catalog.load(first.target)
         except GatewayError as error:
-            _log.info("the outcome of %s on %s stays unknown: %s", decision.decision, decision.key, error)
-            return None
+            _log.info("the outcome of %s on %s stays unknown: %s", first.decision, first.key, error)
+            return None, None
+        if catalog.changed_by is not ChangedBy.REQUEST:
+            return found, None
 
-    async def _read_log(self, held: HeldKey, found: Loaded | None) -> _KeyState:
+        def is_enough(history: History) -> bool:
+            return all(
+                history.of(each.decision) is not None or history.since(each.base, by=each.deadline) is not None
+                for each in overdue
+            )
+
+        try:
+            # After the state: what made that is in the history.
+            return found, await catalog.history(first.target, is_enough)
+        except GatewayError as error:
+            _log.info("the commits on %s are not known: %s", first.key, error)
+            return found, None
+
+    async def _read_log(self, held: HeldKey, found: Loaded | None, history: History | None) -> _KeyState:
         log_id = held.log.log_id
         async with self._schedule.logs.reading(held.log) as connection:
             decisions = await read_open(connection, log_id, held.key)
@@ -209,6 +235,7 @@ class Reconciler:
         is_explained = location is not None and any(claim.metadata_location == location for claim in claims)
         return _KeyState(
             found=found,
+            history=history,
             decisions=decisions,
             indices=indices,
             claims=claims,
@@ -231,9 +258,10 @@ class Reconciler:
                     claims=tuple(claims),
                     explained=state.explained,
                     in_flight=tuple(each for each in state.decisions if each.deadline >= now),
+                    history=state.history,
                 )
                 outcome = prove(decision, state.found, known)
-            settled = _settled(decision, outcome, state.found)
+            settled = _settled(decision, outcome, state.found, state.history)
             appended = await self._append(decision, settled)
             if appended is None and outcome is not CommitOutcome.UNKNOWN:
                 break  # its own process has settled it after all: the next check reads how, and what that explains
@@ -273,26 +301,38 @@ def _is_new(decision: OpenDecision, held: HeldKey) -> bool:
     return held.checked_at is None or decision.deadline >= held.checked_at
 
 
-def _settled(decision: OpenDecision, outcome: CommitOutcome, found: Loaded | None) -> CommitSettled:
+def _settled(
+    decision: OpenDecision, outcome: CommitOutcome, found: Loaded | None, history: History | None
+) -> CommitSettled:
     """
     Return an outcome as the log records it. The metadata file of an accepted change is the one in which it was found.
 
-    Others may have changed the table by then, too, but that file contains the change.
+    Others may have changed the table by then, too, but that file contains the change. Where the catalog's own log names
+    the decision, it is the very file that the change made.
     """
-    is_accepted = outcome is CommitOutcome.ACCEPTED and found is not None
-    is_gone = decision.operation in RENAMES_FROM
-    table_uuid = decision.table_uuid
-    if is_accepted and table_uuid is None and found is not None and found.metadata is not None:
-        table_uuid = uuid_of(found.metadata)
+    table_uuid, location = decision.table_uuid, None
+    if outcome is CommitOutcome.ACCEPTED and found is not None:
+        made = None if history is None else history.of(decision.decision)
+        location = found.metadata_location if made is None else made.metadata_location
+        is_its_state = history is None or made is None or _is_still_there(made, history, found)
+        if table_uuid is None and found.metadata is not None and is_its_state:
+            table_uuid = uuid_of(found.metadata)
     return CommitSettled(
         decision=str(decision.decision),
         evidence=OutcomeEvidence.RECONCILED,
-        metadata_location=found.metadata_location if is_accepted and not is_gone and found is not None else None,
+        metadata_location=None if decision.operation in RENAMES_FROM else location,
         metadata_sha256=None,
         outcome=outcome,
         snapshots=decision.snapshots,
         table_uuid=table_uuid,
     )
+
+
+def _is_still_there(made: LoggedCommit, history: History, found: Loaded) -> bool:
+    """Return whether what was found is the table that a commit has made, or one that is made of it."""
+    since = history.commits[: history.commits.index(made) + 1]
+    files = {commit.metadata_location for commit in since}
+    return all(commit.is_there for commit in since) and found.metadata_location in files
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.catalog import Change, History, Loaded, LoggedCommit
 from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.identifiers import Target
 from gateway.metadata import apply_updates, create_updates, parse_updates
+from gateway.metadata.views import apply_view_updates, create_view_updates
 from gateway.reconcile.outcome_proof import Claim, Known, prove
 from ledger.format.events import CommitOutcome, OutcomeEvidence
+from testkit.gateway.view_requests import view_created
 
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 TABLE_UUID = "6a0b7735-dc29-40ee-840c-97c1326fa45a"
@@ -354,3 +356,127 @@ def test_metadata_with_one_member_of_another_shape_raises_nothing(member: str, v
     found = replace(ONE, metadata={**ONE.metadata, member: value})
     for each in (append_on(ONE, 101), paint(), decision("table.create", table_uuid=None)):
         assert prove(each, found, replace(KNOWN, requested=CREATE)) in set(CommitOutcome)
+
+
+# The catalog's own log of commits
+
+
+DEADLINE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def logged(made: Loaded | None, *, of: UUID | None = None, current: int | None = None) -> LoggedCommit:
+    """A commit as the log has it; None is one that took the table away."""
+    return LoggedCommit(
+        decision=None if of is None else str(of),
+        at=DEADLINE,
+        is_there=made is not None,
+        metadata_location=made.metadata_location if made else None,
+        snapshot=None if current is None else str(current),
+    )
+
+
+def with_log(*commits: LoggedCommit, is_whole: bool = False, known: Known = KNOWN) -> Known:
+    """What is known with a log, newest commit first."""
+    return replace(known, history=History(commits=commits, is_whole=is_whole))
+
+
+BEFORE = logged(ONE, current=101)
+
+
+def test_a_commit_that_names_the_decision_proves_it_whatever_came_after_it() -> None:
+    blue = after(RED, properties(color="blue"))
+    named = with_log(logged(blue, of=THEIRS, current=101), logged(RED, of=OURS, current=101), BEFORE)
+    assert prove(paint(), blue, named) is ACCEPTED
+    assert prove(paint(), GONE, named) is ACCEPTED
+    assert prove(paint(), created(ANOTHER_UUID), named) is ACCEPTED
+    for operation in ("table.create", "table.drop", "table.rename_from", "namespace.update"):
+        assert prove(decision(operation, base=ONE), GONE, named) is ACCEPTED
+    anothers = with_log(logged(blue, of=THEIRS, current=101), logged(RED, of=THEIRS, current=101), BEFORE)
+    assert prove(paint(), blue, anothers) is UNKNOWN
+    assert prove(paint(), blue, with_log(BEFORE)) is UNKNOWN
+
+
+def test_a_snapshot_that_was_current_proves_the_commit_of_a_gateway_that_named_no_decision() -> None:
+    later = after(ONE, *snapshot(102, ONE))
+    log = (logged(later, current=102), logged(RED, current=777), BEFORE)
+    assert prove(append_on(ONE, 101), later, with_log(*log)) is ACCEPTED
+    under_way = replace(KNOWN, in_flight=(replace(append_on(ONE, 101), decision=THEIRS),))
+    assert prove(append_on(ONE, 101), later, with_log(*log, known=under_way)) is UNKNOWN
+    anothers = [log[0], logged(RED, current=777, of=THEIRS), BEFORE]
+    assert prove(append_on(ONE, 101), later, with_log(*anothers)) is FAILED, "it names another decision"
+
+
+def test_a_state_as_a_decision_would_have_made_it_proves_nothing_if_the_log_does_not_name_it() -> None:
+    assert prove(paint(), RED, KNOWN) is ACCEPTED
+    assert prove(paint(), RED, with_log(logged(RED, current=101), BEFORE)) is UNKNOWN
+    assert prove(paint(), RED, with_log(logged(RED, of=THEIRS, current=101), BEFORE)) is UNKNOWN
+    create = decision("table.create", requirements=[{"type": "assert-create"}], table_uuid=None)
+    known = replace(KNOWN, requested=CREATE)
+    assert prove(create, NEW, known) is ACCEPTED
+    assert prove(create, NEW, with_log(logged(NEW), is_whole=True, known=known)) is UNKNOWN
+    assert prove(create, NEW, with_log(logged(NEW), known=known)) is ACCEPTED, "the log was not read to its beginning"
+    assert prove(create, NEW, with_log(logged(NEW, of=THEIRS), is_whole=True, known=known)) is FAILED
+    drop = decision("table.drop", base=ONE)
+    assert prove(drop, GONE, with_log(logged(None, of=THEIRS), BEFORE)) is UNKNOWN
+    another = created(ANOTHER_UUID)
+    assert prove(drop, another, with_log(logged(another, of=THEIRS), logged(None, of=THEIRS), BEFORE)) is UNKNOWN
+
+
+def test_a_commit_has_failed_if_each_one_since_is_anothers_and_it_is_refused_now() -> None:
+    theirs = after(ONE, *snapshot(102, ONE))
+    again = after(theirs, properties(color="red"))
+    ours, without = append_on(ONE, 101), paint()
+    for named in ({"of": THEIRS}, {}):
+        log = (logged(theirs, current=102, **named), BEFORE)
+        assert prove(ours, theirs, with_log(*log)) is FAILED
+        assert prove(without, theirs, with_log(*log)) is (FAILED if named else UNKNOWN), "nobody says whose it is"
+    # A commit that names no decision and adds no snapshot may be anybody's.
+    longer = (logged(again, current=102), logged(theirs, current=102, of=THEIRS), BEFORE)
+    assert prove(ours, again, with_log(*longer)) is UNKNOWN
+    assert prove(ours, again, with_log(*longer, known=replace(KNOWN, claims=(claim(made=again),)))) is FAILED
+    found_later = claim(made=again, evidence=OutcomeEvidence.RECONCILED)
+    assert prove(ours, again, with_log(*longer, known=replace(KNOWN, claims=(found_later,)))) is UNKNOWN
+    # It may still be made.
+    assert prove(ours, RED, with_log(logged(RED, current=101, of=THEIRS), BEFORE)) is UNKNOWN
+    assert prove(ours, GONE, with_log(logged(None, of=THEIRS), BEFORE)) is UNKNOWN
+
+
+def test_a_log_without_the_state_that_was_judged_proves_no_failure() -> None:
+    one = after(NEW, *snapshot(101, NEW))
+    two = after(one, *snapshot(102, one))
+    # As a catalog shows it that keeps the current snapshot alone.
+    shown = replace(two, metadata={**(two.metadata or {}), "snapshots": [], "metadata-log": []})
+    ours, commit = append_on(one, 101), logged(two, current=102, of=THEIRS)
+    assert prove(ours, shown, with_log(commit, logged(one, current=101))) is FAILED
+    assert prove(ours, shown, with_log(commit)) is UNKNOWN
+    late = replace(logged(one, current=101), at=DEADLINE + timedelta(seconds=1))
+    assert prove(ours, shown, with_log(commit, late)) is UNKNOWN, "the state came back; ours may have been before that"
+
+
+def test_a_log_without_the_state_that_was_found_is_older_and_proves_nothing() -> None:
+    one = after(NEW, *snapshot(101, NEW))
+    two = after(one, *snapshot(102, one))
+    shown = replace(two, metadata={**(two.metadata or {}), "snapshots": [], "metadata-log": []})
+    older = logged(one, current=101)
+    assert prove(append_on(one, 101), shown, with_log(older)) is UNKNOWN, "ours may be what follows"
+    assert prove(append_on(one, 101), shown, with_log(logged(two, current=102), older)) is FAILED
+    create = decision("namespace.create", table_uuid=None)
+    for commits in ((), (logged(None, of=THEIRS), replace(older, decision=str(THEIRS)))):
+        assert prove(create, namespace(owner="ada"), with_log(*commits, is_whole=True)) is UNKNOWN
+
+
+def test_another_view_or_namespace_refuses_a_change_that_the_log_does_not_have() -> None:
+    one, another = (
+        apply_view_updates(None, create_view_updates(view_created(), view_uuid=each, location=LOCATION), now_ms=1_000)
+        for each in (TABLE_UUID, ANOTHER_UUID)
+    )
+    found = Loaded(namespace_exists=True, metadata=one, metadata_location=file(1))
+    other = replace(found, metadata=another)
+    report = Target(alias="lake", namespace=("sales",), name="report", is_view=True)
+    ours = replace(decision("view.replace", base=ONE), target=report)
+    log = with_log(logged(found, of=THEIRS), BEFORE)  # both are in file 1
+    assert [prove(ours, each, log) for each in (found, other)] == [UNKNOWN, FAILED]
+    made = with_log(replace(logged(None, of=THEIRS), is_there=True), is_whole=True)
+    create = decision("namespace.create", table_uuid=None)
+    assert prove(create, namespace(owner="ada"), made) is FAILED
+    assert prove(create, NO_NAMESPACE, made) is UNKNOWN
