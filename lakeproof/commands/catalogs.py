@@ -203,12 +203,14 @@ def _show_found(found: UpstreamFound) -> None:
         return
     if found.endpoints is None:
         console.say(f"{found.alias} answers; it does not say which endpoints it has")
-        return
-    console.say(f"{found.alias} answers, and has {len(found.endpoints)} endpoints")
-    for endpoint in found.endpoints:
+    else:
+        console.say(f"{found.alias} answers, and has {len(found.endpoints)} endpoints")
+    for endpoint in found.endpoints or ():
         console.say(f"    {console.one_line(endpoint)}")
     for endpoint in found.missing:
         console.say(f"it does not have {endpoint}: engines are refused there")
+    for note in found.notes:
+        console.say(console.one_line(note))
 
 
 def _add_purges(app: typer.Typer, open_services: OpenServices) -> None:

@@ -18,6 +18,7 @@ from gateway.catalogs.registry import REST
 from gateway.catalogs.rest import RestCatalog
 from gateway.catalogs.upstream import open_client
 from gateway.catalogs.upstreams import Upstreams
+from gateway.catalogs.urls import URI_OVERRIDES
 from gateway.control.aggregates import Catalog
 from gateway.errors import GatewayError, UpstreamCredentialsError, UpstreamNotAllowedError
 from gateway.http.operations import endpoints as offered_by
@@ -33,13 +34,14 @@ class UpstreamFound:
     What one alias leads to. `trouble` says why it cannot be used, and `advice` what to do; both are empty if it can.
 
     `endpoints` are those that the upstream says it has, None if it does not say; `missing` those that it lacks, so that
-    engines are refused there.
+    engines are refused there. `notes` are other things to know about it, in sentences.
     """
 
     alias: str
     answers: bool
     endpoints: Sequence[str] | None = None
     missing: Sequence[str] = ()
+    notes: Sequence[str] = ()
     trouble: str = ""
     advice: str = ""
 
@@ -74,7 +76,21 @@ async def check_upstream(installation: Installation, tenant: UUID, catalog: Cata
                 trouble=refused.trouble,
                 advice=refused.advice,
             )
-    return UpstreamFound(alias=catalog.id, answers=True, endpoints=endpoints, missing=missing)
+        notes = await _notes(rest)
+    return UpstreamFound(alias=catalog.id, answers=True, endpoints=endpoints, missing=missing, notes=notes)
+
+
+async def _notes(rest: RestCatalog) -> list[str]:
+    """Say which branch of a Nessie it is, and whether the gateway reads there what became of a change."""
+    why = f"its API is on another server, which the option {URI_OVERRIDES} does not name"
+    try:
+        branch = await rest.logging_branch()
+    except GatewayError as error:
+        return [f"it is a Nessie, whose log of commits is not used: {error}"]
+    if branch is None:
+        return []
+    log = "is used" if branch.api is not None else f"is not used: {why}"
+    return [f"it is branch {branch.name} of a Nessie, whose log of commits {log}"]
 
 
 def _refused(catalog: Catalog, error: GatewayError, *, answers: bool) -> UpstreamFound:
