@@ -405,7 +405,11 @@ async def check_saying(far: ForeignTenant, saying: UpstreamAnswer) -> None:
 # Mixtures
 
 
-async def check_mixture(far: ForeignTenant, random: Random) -> None:
+HAPPENINGS: Final = ("commit", "lose", "lose", "lose", "deliver", "behind", "expire", "reconcile")
+"""What happens in a mixture, each as often as it stands here."""
+
+
+async def check_mixture(far: ForeignTenant, random: Random, happenings: Sequence[str] = HAPPENINGS) -> None:
     """
     Commit, lose, deliver late, commit behind the gateway's back, expire and reconcile in any order.
 
@@ -414,7 +418,7 @@ async def check_mixture(far: ForeignTenant, random: Random) -> None:
     ever: set[str] = set()
     late: list[tuple[Fault, asyncio.Task[httpx.Response]]] = []
     for _ in range(MIXED):
-        match random.choice(("commit", "lose", "lose", "lose", "deliver", "behind", "expire", "reconcile")):
+        match random.choice(happenings):
             case "commit":
                 await far.gateway.http.post(far.orders, json=await far.next_append())
             case "lose":

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -89,7 +90,8 @@ class ForeignTenant:
     async def make_table(self) -> None:
         """Make the table at the upstream, in place of one that is there."""
         await self.direct.delete(self.upstream_path)
-        made = await self.direct.post(self.upstream_path.rpartition("/")[0], json={"name": self.name, "schema": SCHEMA})
+        table = {"name": self.name, "schema": SCHEMA, "stage-create": False}
+        made = await self.direct.post(self.upstream_path.rpartition("/")[0], json=table)
         made.raise_for_status()
 
     @property
@@ -226,7 +228,9 @@ class ForeignTenant:
 
 
 @asynccontextmanager
-async def open_far(services: Services, upstream: str) -> AsyncIterator[ForeignTenant]:
+async def open_far(
+    services: Services, upstream: str, *, make: Callable[..., ForeignTenant] = ForeignTenant
+) -> AsyncIterator[ForeignTenant]:
     """Yield a new tenant with catalog `far` at `upstream`, a base URL before /v1, which is empty so far."""
     # Looks up `far`, which is made below: nothing passes the wire before.
     async with (
@@ -235,11 +239,15 @@ async def open_far(services: Services, upstream: str) -> AsyncIterator[ForeignTe
         httpx.AsyncClient(base_url=upstream, trust_env=False) as direct,
     ):
         await services.gateway.admin.create_catalog(
-            gateway.acme.log_id, OPERATOR, alias=ALIAS, kind="rest", options={"uri": wire.url}
+            gateway.acme.log_id,
+            OPERATOR,
+            alias=ALIAS,
+            kind="rest",
+            options={"uri": f"{wire.url}{urlsplit(upstream).path}"},
         )
         config = (await direct.get("/v1/config")).json()
         prefix = {**config["defaults"], **config["overrides"]}.get("prefix", "")
-        far = ForeignTenant(gateway=gateway, wire=wire, direct=direct, prefix=f"/v1/{prefix}".rstrip("/"))
+        far = make(gateway=gateway, wire=wire, direct=direct, prefix=f"/v1/{prefix}".rstrip("/"))
         made = await direct.post(f"{far.prefix}/namespaces", json={"namespace": ["sales"]})
         if made.status_code != httpx.codes.CONFLICT:
             made.raise_for_status()

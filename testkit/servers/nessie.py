@@ -54,6 +54,12 @@ class Nessie:
         reference = self._ask("GET", f"trees/{source}")["reference"]
         self._ask("POST", "trees", params={"name": name, "type": "BRANCH"}, json=reference)
 
+    def merge(self, source: str, *, into: str = MAIN) -> None:
+        """Merge a branch as it is now into another one."""
+        newest = {name: self._ask("GET", f"trees/{name}")["reference"]["hash"] for name in (source, into)}
+        merged = {"fromRefName": source, "fromHash": newest[source]}
+        self._ask("POST", f"trees/{into}@{newest[into]}/history/merge", json=merged)
+
     def history(self, key: str, *, branch: str = MAIN) -> list[dict[str, Any]]:
         """Return the commits of a branch that are about a key, as in `sales.orders`, newest first."""
         asked = {"fetch": "ALL", "filter": f"operations.exists(op, op.key == '{key}')"}

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A tenant whose catalog `far` is a branch of Nessie: what a table ever had is in Nessie's log, not in the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lakeproof.services import Services
+from testkit.gateway.foreign_tenant import ForeignTenant, open_far
+from testkit.servers.nessie import Nessie
+
+NO_SNAPSHOT = -1
+
+
+@dataclass(kw_only=True)
+class NessieTenant(ForeignTenant):
+    """A gateway whose catalog `far` is the branch `main` of `nessie`."""
+
+    nessie: Nessie
+
+    async def snapshots(self) -> set[str]:
+        """Return the ids of the snapshots that the table ever had on the branch."""
+        states = [content.get("snapshotId", NO_SNAPSHOT) for content in await self.states()]
+        return {str(snapshot) for snapshot in states} - {str(NO_SNAPSHOT)}
+
+    async def states(self) -> list[dict[str, Any]]:
+        """Return what Nessie's log has of the table, newest first; of what was dropped, nothing."""
+        history = await asyncio.to_thread(self.nessie.history, f"sales.{self.name}")
+        operations = [operation for entry in history for operation in entry["operations"]]
+        about = [operation for operation in operations if operation["key"]["elements"] == ["sales", self.name]]
+        return [operation.get("content", {}) for operation in about]
+
+
+@asynccontextmanager
+async def open_nessie_tenant(services: Services, nessie: Nessie) -> AsyncIterator[NessieTenant]:
+    """Yield a new tenant with catalog `far` at the branch `main`."""
+    async with open_far(services, nessie.iceberg, make=partial(NessieTenant, nessie=nessie)) as far:
+        assert isinstance(far, NessieTenant)
+        yield far
