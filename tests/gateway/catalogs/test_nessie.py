@@ -59,8 +59,9 @@ DELEGATION = "X-Iceberg-Access-Delegation"
 LEADS_ROUND = ("signer", "signing", "nessie.", "uri")
 OPENS = ("access-key", "token")
 """Parts of the names of members that say where Nessie is, and of those that open its storage."""
-CHANGE = {"identifier": {"namespace": ["sales"], "name": "x"}, "requirements": [], "updates": []}
-"""A commit to one table, among those of a transaction."""
+FUNCTIONS = {f"GET /v1/{{prefix}}/namespaces/{{namespace}}/functions{one}" for one in ("", "/{function}")}
+"""What the specification got after this Nessie was made."""
+TRANSACTION = f"/v1/iceberg/{ALIAS}/transactions/commit"
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +153,11 @@ async def test_an_engine_works_with_it(shop: NessieTenant) -> None:
     assert set(told) == {"approved", "accepted", "conflicted"}
 
 
-async def test_it_has_all_that_catalogs_of_its_kind_offer_and_names_no_other_way_in(shop: NessieTenant) -> None:
+async def test_it_has_all_of_its_kind_but_functions_and_names_no_other_way_in(
+    shop: NessieTenant,
+) -> None:
     config = (await shop.gateway.http.get("/v1/config", params={"warehouse": ALIAS})).json()
-    assert set(config["endpoints"]) == set(offered_by("rest"))
+    assert set(config["endpoints"]) == set(offered_by("rest")) - FUNCTIONS
     assert parts_in(config["defaults"] | config["overrides"], LEADS_ROUND) == set()
 
 
@@ -250,7 +253,6 @@ async def test_what_it_cannot_do_with_snapshots_is_refused_before_it_is_sent(
     ("path", "body"),
     [
         (f"{ROOT}/sales/register", {"name": "x", "metadata-location": "s3://b/m.json"}),
-        (f"/v1/iceberg/{ALIAS}/transactions/commit", {"table-changes": [CHANGE]}),
         (f"{ROOT}/sales/register-view", {"name": "x", "metadata-location": "s3://b/m.json"}),
     ],
 )
@@ -314,7 +316,7 @@ async def test_what_is_behind_an_alias_is_told_by_the_check(shop: NessieTenant) 
         found = await check_upstream(installation, owner, catalog)
         assert (list(found.notes), trouble in found.trouble, bool(found.trouble)) == (notes, True, bool(trouble))
         if not trouble:
-            assert found.missing == []
+            assert set(found.missing) == FUNCTIONS
             assert "POST /v1/{prefix}/transactions/commit" in (found.endpoints or ())
 
 
@@ -341,6 +343,34 @@ async def files_of_outcomes(shop: NessieTenant) -> dict[tuple[str, ...], str | N
     """Return the metadata file in the accepted outcome of each commit, by the snapshots that it adds."""
     told = [one.settled for one in await stored(shop, shop.key) if one.words == "accepted"]
     return {outcome.snapshots: outcome.metadata_location for outcome in told}
+
+
+@pytest.mark.parametrize("loss", [None, Loss.ANSWER, Loss.REQUEST])
+async def test_a_transaction_is_one_commit_of_the_branch_and_found_there(
+    shop: NessieTenant, user: NessieTenant, loss: Loss | None
+) -> None:
+    other = await user.with_new_table()
+    body = {
+        "table-changes": [
+            {"identifier": {"namespace": ["sales"], "name": each.name}, **await each.next_append()}
+            for each in (shop, other)
+        ]
+    }
+    shop.wire.fault = None if loss is None else Fault(happens=loss, path="/transactions/commit")
+    answer = await shop.gateway.http.post(TRANSACTION, json=body)
+    assert (answer.status_code in UNKNOWN_STATUSES) if loss else answer.status_code == 204, answer.text
+    await shop.reconcile()
+    lands = loss is not Loss.REQUEST
+    expected = ["approved", *(["unknown"] if loss else []), *(["accepted"] if lands else [])]
+    for each in (shop, other):
+        assert await each.words() == expected
+        assert len(await each.snapshots()) == int(lands)
+    newest = [(await asyncio.to_thread(shop.nessie.history, f"sales.{each.name}"))[0] for each in (shop, other)]
+    assert (newest[0]["commitMeta"]["hash"] == newest[1]["commitMeta"]["hash"]) == lands
+    for each in (shop, other):
+        outcomes = [one.settled for one in await stored(each, each.key) if one.words == "accepted"]
+        files = [outcome.metadata_location for outcome in outcomes]
+        assert files == ([(await each.states())[0]["metadataLocation"]] if lands else [])
 
 
 async def test_a_commit_that_others_have_followed_is_found_in_the_log_of_commits(far: NessieTenant) -> None:
