@@ -1,5 +1,6 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
 # `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
+# The engines (Spark, Trino and others, two minutes and a large download) are tested by `make test PACKAGE=engines` alone.
 # Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it
 # is missing and apt-get is there to be used by root: a Java 17, for Spark.
 
@@ -51,7 +52,7 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 	@touch $@
 
 tests: $(VENV)/dev.stamp java $(if $(filter-out engines spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
-	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE))
+	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE),--ignore=tests/engines)
 
 # Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
 bench: $(VENV)/dev.stamp java
