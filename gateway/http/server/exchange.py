@@ -29,6 +29,7 @@ JOINED_BYTES_MAX: Final = 64 * 1024
 KEPT_VALUE_SIZE_BYTES_MAX: Final = 128
 """Headers of answers repeat. Those with a value up to this size are kept as they were formatted."""
 _NEVER_REPEATS: Final = b"x-request-id"
+"""The header that no two answers share: keeping it would push the others out."""
 _OF_CONNECTIONS: Final = frozenset({b"connection", b"transfer-encoding"})
 """Headers of an answer that are the server's own matter."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -80,8 +81,9 @@ def format_answer(
 
 
 def _format_field(name: bytes, value: bytes) -> bytes:
-    is_kept = len(value) <= KEPT_VALUE_SIZE_BYTES_MAX and name != _NEVER_REPEATS
-    return _kept_field(name, value) if is_kept else _checked_field(name, value)
+    if name == _NEVER_REPEATS and value.isalnum():
+        return b"x-request-id: %b\r\n" % value
+    return _kept_field(name, value) if len(value) <= KEPT_VALUE_SIZE_BYTES_MAX else _checked_field(name, value)
 
 
 def _checked_field(name: bytes, value: bytes) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -19,6 +21,7 @@ from gateway.http.request_context import (
     parse_traceparent,
 )
 from ledger.format.sequence import Appended, Group, Stale
+from testkit.environment import PROJECT
 from testkit.gateway.sales import NAMESPACES, ORDERS, TABLES, properties
 from testkit.servers.gateways import Gateway
 
@@ -131,3 +134,29 @@ async def test_what_is_logged_within_a_request_is_of_that_request_also_in_a_thre
     ]
     for _, fields in seen:
         assert (fields["request_id"], fields["trace_id"]) == (answer.headers["x-request-id"], TRACE)
+
+
+FORKED = """
+import os
+from gateway.http.request_context import RequestContext
+
+def draw():
+    ids = [RequestContext({"headers": [], "server": ("127.0.0.1", 80)}).request_id for _ in range(3)]
+    print(*ids, flush=True)
+
+draw()
+for _ in range(2):
+    child = os.fork()
+    if not child:
+        draw()
+        os._exit(0)
+    os.waitpid(child, 0)
+draw()
+"""
+
+
+async def test_processes_that_are_forked_from_one_draw_ids_of_their_own() -> None:
+    command = [sys.executable, "-c", FORKED]
+    said = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True, cwd=PROJECT)
+    ids = said.stdout.split()
+    assert len(ids) == len(set(ids)) == 3 * 4
