@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from gateway.catalogs.catalog import Forwards, Loaded, Outgoing, Shown
@@ -35,6 +36,7 @@ from gateway.errors import (
 )
 from gateway.log_errors import append_errors
 from gateway.metadata import Metadata, Requirement, added_snapshot_ids, check_requirements, uuid_of
+from gateway.metadata.paths import files_since
 from gateway.metadata.views import check_view_requirements
 from gateway.mutations import Mutation
 from ledger.errors import LedgerError
@@ -101,8 +103,8 @@ async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale 
     outcomes = [(each, outcome) for each in approved]
     if outcome.settled is CommitOutcome.ACCEPTED:
         found = await asyncio.gather(*(_load_again(catalog, each) for each in approved))
-        outcomes = [(each, _outcome_on(each, outcome, there)) for each, there in zip(approved, found, strict=True)]
-        if any(_is_as_before(each, there) for each, there in zip(approved, found, strict=True)):
+        outcomes = list(zip(approved, map(partial(_outcome_on, outcome), approved, found), strict=True))
+        if any(map(_is_as_before, approved, found)):
             outcome = replace(outcome, settled=CommitOutcome.UNKNOWN, cause="it was accepted, but a table is as before")
     await _settle(decision, outcomes)
     first.done(MutationStage.SETTLE)
@@ -133,15 +135,17 @@ def _not_made(catalog: Forwards, outcome: ForwardOutcome) -> GatewayError:
 
 
 async def _load_again(catalog: Forwards, approved: Approved) -> Loaded | None:
-    """Load a table after a transaction, whose success says nothing of metadata; None if it cannot be loaded."""
+    """Load a table after a transaction, whose success says nothing of metadata; None if there is nothing to read."""
     try:
-        return await catalog.load(approved.mutation.target)
+        found = await catalog.load(approved.mutation.target)
+        check_requirements(found.metadata, ())
     except GatewayError as error:
         _log.warning("what a transaction made of %s is not known yet: %s", approved.mutation.target.path, error)
         return None
+    return found
 
 
-def _outcome_on(approved: Approved, outcome: ForwardOutcome, found: Loaded | None) -> ForwardOutcome:
+def _outcome_on(outcome: ForwardOutcome, approved: Approved, found: Loaded | None) -> ForwardOutcome:
     """
     What an accepted transaction is for one of its tables, which was `found` so behind it.
 
@@ -153,8 +157,7 @@ def _outcome_on(approved: Approved, outcome: ForwardOutcome, found: Loaded | Non
     table, before = found.metadata, approved.loaded
     if table is None or before.metadata is None or uuid_of(table) != uuid_of(before.metadata):
         return replace(outcome, evidence=OutcomeEvidence.RECONCILED)  # dropped since: it has no metadata now
-    log = table.get("metadata-log") or [{}]
-    is_next = before.metadata_location is not None and log[-1].get("metadata-file") == before.metadata_location
+    is_next = files_since(before.metadata_location, table) == []
     return replace(
         outcome,
         metadata_location=found.metadata_location,

@@ -84,3 +84,11 @@ def named_files(updates: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str
                 yield f"{field}.partition-statistics.statistics-path", update["partition-statistics"]["statistics-path"]
             case _:
                 pass  # names no file
+
+
+def files_since(base: str | None, metadata: Mapping[str, Any]) -> list[str] | None:
+    """
+    Return the metadata files between `base` and the current one; None if the table's metadata log does not say.
+    """
+    files = [str(each["metadata-file"]) for each in metadata.get("metadata-log") or []]
+    return None if base is None or base not in files else files[len(files) - files[::-1].index(base) :]

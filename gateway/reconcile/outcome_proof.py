@@ -24,6 +24,7 @@ from gateway.catalogs.catalog import Change, History, Loaded, LoggedCommit
 from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.errors import GatewayError, RequirementFailedError
 from gateway.metadata import apply_updates, check_requirements, create_updates, uuid_of
+from gateway.metadata.paths import files_since
 from gateway.metadata.views import apply_view_updates, check_view_metadata, create_view_updates
 from gateway.mutations import RENAMES_TO, Operation
 from ledger.format.events import CommitOutcome, OutcomeEvidence
@@ -188,7 +189,7 @@ def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> Com
     if _is_another_table(decision, metadata):
         return CommitOutcome.FAILED
     # The current metadata lacks the snapshot, so it is not this commit's; earlier metadata may be.
-    between = _files_since(decision.base, metadata)
+    between = files_since(decision.base, metadata)
     was_not_made = _has_all_snapshots_since(decision, metadata) or _are_others(between, known)
     return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
 
@@ -206,7 +207,7 @@ def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
         if found.metadata_location == decision.base or found.metadata_location not in others:
             return CommitOutcome.ACCEPTED
     # Another state proves nothing: the catalog may write a change in its own form.
-    between = _files_since(decision.base, metadata)
+    between = files_since(decision.base, metadata)
     was_not_made = between is not None and _are_others([*between, found.metadata_location], known)
     return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
 
@@ -363,12 +364,6 @@ def _has_all_snapshots_since(decision: OpenDecision, metadata: Mapping[str, Any]
     if not since or min(since) < 0:
         return False
     return set(range(min(since) + 1, metadata.get("last-sequence-number", 0) + 1)) <= set(numbers.values())
-
-
-def _files_since(base: str | None, metadata: Mapping[str, Any]) -> list[str] | None:
-    """Return the metadata files between `base` and the current one; None if the table's metadata log does not say."""
-    files = [str(each["metadata-file"]) for each in metadata.get("metadata-log") or []]
-    return None if base is None or base not in files else files[len(files) - files[::-1].index(base) :]
 
 
 def _are_others(files: Sequence[str | None] | None, known: Known) -> bool:

@@ -293,6 +293,23 @@ async def test_a_table_that_cannot_be_loaded_after_a_success_is_left_to_the_reco
     await two.check(lands=True)
 
 
+async def test_a_table_that_is_no_table_after_a_success_is_left_to_the_reconciler(two: TwoTables) -> None:
+    body, there = await two.appends(), await two.b.table()
+    there["metadata"]["metadata-log"] = ["junk"]
+    there["metadata-location"] += "-other"
+
+    async def lie_later(count: int) -> None:
+        if count == 0:
+            lie = Replaced(answer=answer(200, json.dumps(there).encode()), carried_out=False)
+            two.a.wire.fault = Fault(happens=lie, path=two.b.path, methods=frozenset({"GET"}))
+
+    async with two.a.gateway.through(append=before_each_append(two.a.gateway, lie_later)) as http:
+        assert (await http.post(COMMIT, json=body)).status_code == 204
+    assert await two.words() == [["approved", "accepted"], ["approved", "unknown"]]
+    await two.a.reconcile()
+    await two.check(lands=True)
+
+
 async def commit_between(
     two: TwoTables, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]
 ) -> list[CommitSettled]:
