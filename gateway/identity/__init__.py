@@ -6,8 +6,8 @@ Read `authenticator.py` first; `principal.py` is its result. `token_logins.py` v
 `signatures.py` checks their signatures, `issuers.py` has the identity providers and what their claims mean,
 `key_sets.py` their keys; `access_tokens.py` has the tokens of this installation. `certificate_logins.py` knows callers
 by client certificates, which `client_certificates.py` reads; `logins.py` has the actors of callers whom others vouch
-for. `api_keys.py` has the text of a key
-and its slow hash, `key_macs.py` its keyed hash, `key_rows.py` the rows of keys and the actors of identities. Three
+for, `setting_tables.py` reads the files in which the operator describes such callers. `api_keys.py` has the text of a
+key and its slow hash, `key_macs.py` its keyed hash, `key_rows.py` the rows of keys and the actors of identities. Three
 modules bound a flood of wrong keys: `key_lookups.py` (batched lookups), `slow_checks.py` (few slow hashes),
 `refusal_pace.py` (delayed answers).
 """

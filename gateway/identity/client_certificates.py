@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,8 +21,8 @@ from uuid import UUID
 
 from cryptography import x509
 
-from gateway.identity.issuers import ROLES_MAX, parse_roles, parse_tenant, parse_text
 from gateway.identity.principal import CertificateRefusedError
+from gateway.identity.setting_tables import ROLES_MAX, parse_roles, parse_table, parse_tables, parse_tenant, parse_text
 from ledger.errors import FormatError
 
 CLIENTS_MAX: Final = 10_000
@@ -103,17 +102,8 @@ def parse_clients(text: str) -> Mapping[San, Client]:
     Raises:
         FormatError: if it is not TOML, a member is missing, unknown or malformed, or two clients have one name.
     """
-    try:
-        members = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError("file of clients", expected="TOML", found=str(error)) from error
-    tables = members.pop("clients", None)
-    if members or not isinstance(tables, list) or not 1 <= len(tables) <= CLIENTS_MAX:
-        raise FormatError(
-            "file of clients", expected=f"1 to {CLIENTS_MAX} tables [[clients]] and nothing else", found=sorted(members)
-        )
     clients: dict[San, Client] = {}
-    for number, table in enumerate(tables, start=1):
+    for number, table in enumerate(parse_tables(text, "clients", most=CLIENTS_MAX), start=1):
         client = _parse_client(table, f"client {number}")
         if client.san in clients:
             raise FormatError("file of clients", expected="each client once", found=client.san.value)
@@ -121,12 +111,8 @@ def parse_clients(text: str) -> Mapping[San, Client]:
     return clients
 
 
-def _parse_client(table: object, what: str) -> Client:
-    known = {*SanKind, "tenant", "roles"}
-    if not isinstance(table, dict):
-        raise FormatError(what, expected="a table", found=table)
-    if unknown := sorted(set(table) - known):
-        raise FormatError(what, expected=f"only {', '.join(sorted(known))}", found=unknown[0])
+def _parse_client(found: object, what: str) -> Client:
+    table = parse_table(found, {*SanKind, "tenant", "roles"}, what)
     kinds = [kind for kind in SanKind if kind in table]
     if len(kinds) != 1:
         raise FormatError(what, expected="either uri or dns", found=", ".join(kinds) or "neither")

@@ -9,20 +9,18 @@ that named the tenant would put every tenant into the hands of one provider, and
 from __future__ import annotations
 
 import hashlib
-import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from gateway.identity.principal import TokenRefusedError
+from gateway.identity.setting_tables import ROLES_MAX, parse_roles, parse_table, parse_tables, parse_tenant, parse_text
 from gateway.identity.signatures import ALGORITHMS, DEFAULT_ALGORITHMS
 from gateway.identity.tokens import (
-    TEXT_LENGTH_MAX,
     TYPES,
     Token,
     check_audience,
@@ -36,13 +34,10 @@ from ledger.errors import FormatError
 ISSUERS_MAX: Final = 100
 GROUPS_MAX: Final = 1_000
 """Groups that one issuer maps to roles."""
-ROLES_MAX: Final = 32
-"""Roles of one caller, as of one API key."""
 SKEW_S_MAX: Final = 600
 SKEW_S_DEFAULT: Final = 60
 DISCOVERY: Final = "/.well-known/openid-configuration"
 
-_ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
 _MEMBERS: Final = frozenset(
     {
         "issuer",
@@ -146,15 +141,7 @@ def parse_issuers(text: str) -> tuple[Issuer, ...]:
     Raises:
         FormatError: if it is not TOML, a member is missing, unknown or malformed, or two issuers have one URL.
     """
-    try:
-        members = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError("file of issuers", expected="TOML", found=str(error)) from error
-    tables = members.pop("issuers", None)
-    if members or not isinstance(tables, list) or not 1 <= len(tables) <= ISSUERS_MAX:
-        raise FormatError(
-            "file of issuers", expected=f"1 to {ISSUERS_MAX} tables [[issuers]] and nothing else", found=sorted(members)
-        )
+    tables = parse_tables(text, "issuers", most=ISSUERS_MAX)
     issuers = tuple(_parse_issuer(table, f"issuer {number}") for number, table in enumerate(tables, start=1))
     urls = [issuer.url for issuer in issuers]
     for url in urls:
@@ -181,11 +168,8 @@ def check_url(url: str, *, what: str) -> None:
     raise FormatError(what, expected="an https URL without user and fragment (http only from 127.0.0.1)", found=url)
 
 
-def _parse_issuer(table: object, what: str) -> Issuer:
-    if not isinstance(table, dict):
-        raise FormatError(what, expected="a table", found=table)
-    if unknown := sorted(set(table) - _MEMBERS):
-        raise FormatError(what, expected=f"only {', '.join(sorted(_MEMBERS))}", found=unknown[0])
+def _parse_issuer(found: object, what: str) -> Issuer:
+    table = parse_table(found, _MEMBERS, what)
     url = parse_text(table, "issuer", what)
     check_url(url, what=f"{what}, issuer")
     jwks_url = None if "jwks_url" not in table else parse_text(table, "jwks_url", what)
@@ -207,33 +191,6 @@ def _parse_issuer(table: object, what: str) -> Issuer:
     )
 
 
-def parse_tenant(table: Mapping[str, Any], what: str) -> UUID:
-    """
-    Return the member `tenant` of a table.
-
-    Raises:
-        FormatError: if it is not the id of a tenant.
-    """
-    tenant = parse_text(table, "tenant", what)
-    if not re.fullmatch(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", tenant):
-        raise FormatError(f"{what}, tenant", expected="the id of a tenant (names may be given twice)", found=tenant)
-    return UUID(tenant)
-
-
-def parse_text(table: Mapping[str, Any], name: str, what: str, default: str | None = None) -> str:
-    """
-    Return the member `name` of a table, or the default.
-
-    Raises:
-        FormatError: if it is not a text, or too long.
-    """
-    found = table.get(name, default)
-    if not isinstance(found, str) or not found.strip() or not found.isprintable() or len(found) > TEXT_LENGTH_MAX:
-        expected = f"a text of 1 to {TEXT_LENGTH_MAX} printable characters"
-        raise FormatError(f"{what}, {name}", expected=expected, found=found)
-    return found
-
-
 def _parse_algorithms(found: object, what: str) -> frozenset[str]:
     if not isinstance(found, list) or not found or not all(one in ALGORITHMS for one in found):
         raise FormatError(what, expected=f"a list of some of {', '.join(ALGORITHMS)}", found=found)
@@ -250,20 +207,6 @@ def _parse_roles(found: object, what: str) -> Mapping[str, tuple[str, ...]]:
     if not isinstance(found, dict) or len(found) > GROUPS_MAX:
         raise FormatError(what, expected=f"a table of at most {GROUPS_MAX} groups, each with its roles", found=found)
     return {group: tuple(parse_roles(given, what)) for group, given in found.items()}
-
-
-def parse_roles(given: object, what: str) -> Sequence[str]:
-    """
-    Return a role, or a list of them.
-
-    Raises:
-        FormatError: if it is neither.
-    """
-    roles = [given] if isinstance(given, str) else given
-    if not isinstance(roles, list) or not all(isinstance(one, str) and _ROLE.fullmatch(one) for one in roles):
-        expected = "a role or a list of roles (each 1 to 100 letters, digits and _ . : / @ -)"
-        raise FormatError(what, expected=expected, found=given)
-    return roles
 
 
 def _is_loopback(host: str) -> bool:
