@@ -413,7 +413,7 @@ class Forwards(Catalog, Protocol):
             UnavailableError: if it cannot be asked.
         """
 
-    async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID | None = None) -> Reply:
+    async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID) -> Reply:
         """Send commits to several tables once, as one transaction; otherwise as `forward`."""
 
     def show_answer(self, answered: Answered) -> bytes:

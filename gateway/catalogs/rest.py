@@ -327,10 +327,10 @@ class RestCatalog:
 
         Raises as `load`.
         """
-        endpoints = (await self._endpoint()).configuration.endpoints
+        endpoints = (await self.configuration()).endpoints
         return endpoints is None or TRANSACTIONS in endpoints
 
-    async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID | None = None) -> Reply:
+    async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID) -> Reply:
         """Send commits to several tables as one transaction and return the reply, as `forward`."""
         body = b'{"table-changes":[' + b",".join(each.body for each in outgoing) + b"]}"
         return await self._change(self._transactions(), body, decision)
@@ -341,8 +341,8 @@ class RestCatalog:
     async def _change(self, route: Awaitable[tuple[str, str]], body: bytes, decision: UUID | None) -> Reply:
         try:
             method, url = await route
-            is_kept = decision is not None and (await self._endpoint()).branch is not None
-            headers = decision_header(decision) if decision is not None and is_kept else {}
+            branch = (await self._endpoint()).branch
+            headers = {} if decision is None or branch is None else decision_header(decision)
             return await self.upstream.ask(method, url, self.onward, body=body or None, headers=headers)
         except UpstreamNotAllowedError as error:
             return Refused(cause=str(error))

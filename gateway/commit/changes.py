@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from gateway.catalogs.catalog import Catalog, Change, FoundFile, Loaded
+from gateway.catalogs.catalog import Birth, Catalog, Change, FoundFile, Loaded
 from gateway.errors import ConflictError, NotFoundError
 from gateway.identifiers import Target
 from gateway.metadata import TableExistsError, apply_updates, check_requirements, create_updates
@@ -142,15 +142,19 @@ def _created(
     mutation: Mutation, create: Mapping[str, Any], loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str
 ) -> dict[str, Any]:
     """A table as its createTable makes it; what its catalog alone decides is empty, also for policies."""
-    birth = catalog.birth(
+    birth = _birth(mutation, create, loaded, catalog, new_uuid=new_uuid)
+    updates = create_updates(create, table_uuid=birth.table_uuid or new_uuid, location=birth.location or NOT_YET_KNOWN)
+    metadata = apply_updates(None, updates, now_ms=now_ms, base_location=None)
+    return {**metadata, "location": birth.location or "", "table-uuid": birth.table_uuid or ""}
+
+
+def _birth(mutation: Mutation, create: Mapping[str, Any], loaded: Loaded, catalog: Catalog, *, new_uuid: str) -> Birth:
+    return catalog.birth(
         mutation.target,
         location=create.get("location"),
         namespace_location=loaded.namespace_location,
         table_uuid=new_uuid,
     )
-    updates = create_updates(create, table_uuid=birth.table_uuid or new_uuid, location=birth.location or NOT_YET_KNOWN)
-    metadata = apply_updates(None, updates, now_ms=now_ms, base_location=None)
-    return {**metadata, "location": birth.location or "", "table-uuid": birth.table_uuid or ""}
 
 
 def _view(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, random: Random) -> Change:
@@ -164,12 +168,7 @@ def _view(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, 
     if loaded.metadata is not None or loaded.is_of_other_kind:
         raise _exists(mutation.target, loaded)
     new_uuid = str(UUID(bytes=random(16), version=4))
-    birth = catalog.birth(
-        mutation.target,
-        location=mutation.create.get("location"),
-        namespace_location=loaded.namespace_location,
-        table_uuid=new_uuid,
-    )
+    birth = _birth(mutation, mutation.create, loaded, catalog, new_uuid=new_uuid)
     location, view_uuid = birth.location or NOT_YET_KNOWN, birth.table_uuid or new_uuid
     updates = create_view_updates(mutation.create, view_uuid=view_uuid, location=location)
     metadata = apply_view_updates(None, updates, now_ms=now_ms)

@@ -166,14 +166,14 @@ class _Search:
 
     async def _drops(self, start: int, end: int) -> list[Dropped]:
         """Return the accepted drops between two indexes, and note them; no more than the limit in all."""
-        room = self.drops_max - len(self.drops)
-        where = self._between(start, end) | {"members": _MEMBERS, "limit": room + 1}
+        remaining = self.drops_max - len(self.drops)
+        where = self._between(start, end) | {"members": _MEMBERS, "limit": remaining + 1}
         async with self.logs.reading(self.log) as connection:
             rows = await (await connection.execute(_QUERIES["drops"], where)).fetchall()
-        self.is_whole = len(rows) <= room
+        self.is_whole = len(rows) <= remaining
         found = [
             _dropped(*accepted, is_purged=is_purged)
-            for data, outcome, is_purged in rows[:room]
+            for data, outcome, is_purged in rows[:remaining]
             if (accepted := _accepted(data, outcome)) is not None and accepted[1].operation in _DROPS
         ]
         self.drops += found

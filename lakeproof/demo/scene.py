@@ -55,9 +55,10 @@ ACTS: Final[tuple[tuple[str, Act], ...]] = (
     ("An auditor verifies offline", audit.auditor_verifies),
 )
 LOOPBACK: Final = "127.0.0.0/8"
-TLS: Final = ("tls_certificate", "tls_key", "tls_client_ca", "tls_clients")
-LOOPBACK_HOST: Final = "127.0.0.1"
 """The network of the scene's other servers; outside the scene, connections to it are refused."""
+LOOPBACK_HOST: Final = "127.0.0.1"
+TLS: Final = ("tls_certificate", "tls_key", "tls_client_ca", "tls_clients")
+"""The settings that name files for TLS."""
 UPSTREAM_DATABASE: Final = "lakeproof_upstream"
 
 _log = logging.getLogger(__name__)

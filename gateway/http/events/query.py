@@ -22,7 +22,7 @@ from gateway.http.request import parse_model
 from gateway.identifiers import NAMESPACE_LEVELS_MAX, parse_name
 
 BODY_SIZE_BYTES_MAX: Final = 128 * 1024
-"""Room for the filters and a token that holds them, too."""
+"""Enough for the largest filters and the largest token."""
 FILTERS_SIZE_BYTES_MAX: Final = 32 * 1024
 """As JSON: a token holds them."""
 TOKEN_LENGTH_MAX: Final = 48 * 1024
