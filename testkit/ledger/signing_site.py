@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+import psycopg
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Provisioned
@@ -58,7 +59,12 @@ class Site:
         """Yield a connection of the signer's role."""
         dsn = self.installation.as_role(self.installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            yield connection
+            try:
+                yield connection
+            finally:
+                # A closed session ends a moment later, and until then the next signer would find the lock held.
+                with suppress(psycopg.Error):
+                    await connection.execute("SELECT pg_advisory_unlock_all()")
 
     async def sign(self, signer: CheckpointSigner | None = None) -> list[IssuedCheckpoint]:
         """Let a signer, or one that has just started, do one round; return what left of this log."""
