@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Kills at random and at named points, while eight client processes commit through a built-in and a foreign alias.
+Kills at random and at named points, while twelve client processes commit through a built-in and two foreign aliases.
 
-Claim: gateway processes, the foreign catalog (Apache Iceberg's own REST server), PostgreSQL, single backends of it, and
-`lakeproof up` itself are killed by SIGKILL: at random, right after a request was sent, right after its decision is in
-the log, right before its answer. Whatever is killed, every commit in a table has an accepted outcome in the log, at
-most 5 s after the restart and its deadline, and every accepted outcome has its commit in the table. No client is told
-that a commit was made which was not, or not made which was; a request that is repeated under its Idempotency-Key is
-made once; the log verifies (`verify --deep`); and no process is left behind.
+Claim: gateway processes, the foreign catalogs (Apache Iceberg's own REST server, and Nessie), PostgreSQL, single
+backends of it, and `lakeproof up` itself are killed by SIGKILL: at random, right after a request was sent, right after
+its decision is in the log, right before its answer. Whatever is killed, every commit in a table has an accepted outcome
+in the log, at most 5 s after the restart and its deadline, and every accepted outcome has its commit in the table. No
+client is told that a commit was made which was not, or not made which was; a request that is repeated under its
+Idempotency-Key is made once; the log verifies (`verify --deep`); and no process is left behind.
 
 Run: `python -m bench.crash --kills 150`. It ends by itself; `--minutes` is a limit after which no phase is begun. The
 last line is JSON with all figures; the exit code is 1 if something did not hold.

@@ -16,6 +16,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Final
 
+from testkit.crashes.installation import ALIASES
 from testkit.environment import PROJECT
 
 RESULTS: Final = PROJECT / "bench" / "results"
@@ -190,8 +191,9 @@ def noisy_neighbour(found: Found) -> Iterator[str]:
 def crash(found: Found) -> Iterator[str]:
     after = found["reconciled_after_deadline_s"]
     yield f"{found['kills']:,} times something got SIGKILL while {found['clients']} client processes committed through"
-    yield "a built-in alias and through one in front of Apache Iceberg's own REST server: at random, right after a"
-    yield "request was sent, right after its decision or its outcome was in the log. Then tables, log and answers were"
+    yield "a built-in alias and through two foreign ones, in front of Apache Iceberg's own REST server and of Nessie:"
+    yield "at random, right after a request was sent, right after its decision or its outcome was in the log. Then"
+    yield "tables, log and answers were"
     yield f"compared: {found['commits']:,} commits, {found['repeated_requests']:,} requests that were sent again under"
     yield f"their Idempotency-Key, and {len(found['violations'])} contradictions. The claim: a commit in a table has"
     yield "its outcome in the log, an outcome in the log has its commit in the table, no answer was wrong, the log"
@@ -200,10 +202,10 @@ def crash(found: Found) -> Iterator[str]:
     yield f"{after['max']} s after the decision's deadline, with what it needs killed meanwhile."
     yield "Cut off are requests at which a kill was aimed and that got no answer, or 5xx. A pause is the longest time"
     yield "between acknowledged commits after a kill:"
-    yield "| killed | times | cut off | pause, built-in: p50 | longest | pause, foreign: p50 | longest |"
-    yield "|---|---:|---:|---:|---:|---:|---:|"
+    yield "| killed | times | cut off | built-in: p50 | longest | Iceberg's: p50 | longest | Nessie: p50 | longest |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
     for victim, one in found["by_victim"].items():
-        pauses = (f"{one[f'{alias}_pause_s'][which]} s" for alias in ("lake", "far") for which in ("p50", "max"))
+        pauses = (f"{one[f'{alias}_pause_s'][which]} s" for alias in ALIASES for which in ("p50", "max"))
         yield f"| {victim} | {one['kills']} | {one['cut_off']} of {one['aimed']} | {' | '.join(pauses)} |"
 
 

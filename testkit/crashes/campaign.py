@@ -2,11 +2,11 @@
 """
 Kills, one after another, while clients commit; after each phase everything must agree.
 
-A phase has tables of its own and eight clients: four commit through the built-in alias, four through the foreign one.
+A phase has tables of its own and twelve clients: four commit through each alias, a built-in one and two foreign ones.
 Of four, two share a table and two have one each; every second one sends Idempotency-Keys. Kills are dealt from a
 shuffled deck, so that each kind comes equally often. After a kill, the campaign starts again what nobody else would
-(PostgreSQL, the foreign catalog, `lakeproof up` itself if it was the victim), waits until commits through both aliases
-are acknowledged again, and kills the next.
+(PostgreSQL, a foreign catalog, `lakeproof up` itself if it was the victim), waits until commits through all aliases are
+acknowledged again, and kills the next.
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
-
-import orjson
 
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, from_data
 from testkit.crashes.agreement import Accepted, Intended, Told, check_agreement, unrecorded
 from testkit.crashes.client import Plan
 from testkit.crashes.clients import Clients, Said
-from testkit.crashes.installation import ALIASES, BUILT_IN, FOREIGN, RECONCILE_AFTER_S, Installation
+from testkit.crashes.installation import ALIASES, BRANCH, BUILT_IN, FOREIGN, RECONCILE_AFTER_S, Installation
 
 CLIENTS_OF_ALIAS: Final = 4
 TABLES: Final = ("shared", "own-2", "own-3")
@@ -49,7 +46,7 @@ BEFORE_S_MAX: Final = 0.4
 LATE_S_MAX: Final = 0.004
 """After a request was sent: the kill may come this much later."""
 DOWN_S_MAX: Final = 1.0
-"""How long PostgreSQL or the foreign catalog stay away before they are started again."""
+"""How long PostgreSQL or a foreign catalog stay away before they are started again."""
 OK: Final = 200
 SCHEMA: Final = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 ENTRIES: Final = """
@@ -58,9 +55,6 @@ WHERE log_id = %s AND index >= %s AND type IN ('commit.decided', 'commit.settled
 """
 SIZE: Final = "SELECT size FROM ledger.heads WHERE log_id = %s"
 IS_IN_THE_LOG: Final = b"SELECT 1 FROM ledger.entries WHERE log_id = %s AND index >= %s AND key = %s AND type = %s"
-POINTER: Final = """
-SELECT metadata_location FROM gateway.tables WHERE log_id = %s AND alias = %s AND namespace = %s AND name = %s
-"""
 OPEN: Final = """
 SELECT o.key, o.snapshots, extract(epoch FROM o.deadline), coalesce(l.looks, 0),
     round(extract(epoch FROM l.next_look_at - now()), 1)
@@ -73,7 +67,8 @@ class Victim(StrEnum):
     """What is killed."""
 
     GATEWAY = "a gateway process"
-    UPSTREAM = "the foreign catalog"
+    UPSTREAM = "Iceberg's REST server"
+    NESSIE = "Nessie"
     POSTGRESQL = "PostgreSQL"
     BACKEND = "a backend of PostgreSQL"
     DUTY = "another process"
@@ -103,11 +98,16 @@ DECK: Final = (
     Kill(victim=Victim.GATEWAY),
     Kill(victim=Victim.GATEWAY, moment=Moment.SENT, alias=BUILT_IN),
     Kill(victim=Victim.GATEWAY, moment=Moment.SENT),
+    Kill(victim=Victim.GATEWAY, moment=Moment.SENT, alias=BRANCH),
     Kill(victim=Victim.GATEWAY, moment=Moment.DECIDED),
+    Kill(victim=Victim.GATEWAY, moment=Moment.DECIDED, alias=BRANCH),
     Kill(victim=Victim.GATEWAY, moment=Moment.SETTLED, alias=BUILT_IN),
     Kill(victim=Victim.GATEWAY, moment=Moment.SETTLED),
+    Kill(victim=Victim.GATEWAY, moment=Moment.SETTLED, alias=BRANCH),
     Kill(victim=Victim.UPSTREAM),
     Kill(victim=Victim.UPSTREAM, moment=Moment.DECIDED),
+    Kill(victim=Victim.NESSIE),
+    Kill(victim=Victim.NESSIE, moment=Moment.DECIDED, alias=BRANCH),
     Kill(victim=Victim.POSTGRESQL, moment=Moment.SENT, alias=BUILT_IN),
     Kill(victim=Victim.POSTGRESQL, moment=Moment.DECIDED),
     Kill(victim=Victim.BACKEND, moment=Moment.SENT, alias=BUILT_IN),
@@ -214,6 +214,7 @@ class Campaign:
                 path=f"/v1/iceberg/{alias}/namespaces/{namespace}/tables/{TABLE_OF[seat]}",
                 key=self._installation.key,
                 has_idempotency_keys=seat % 2 == 0,
+                sees_history=alias != BRANCH,
                 pause_s=CLIENT_PAUSE_S,
                 seed=f"{self._seed} {namespace} {number}",
             )
@@ -276,6 +277,8 @@ class Campaign:
                     installation.kill(self._chance.choice(running))
             case Victim.UPSTREAM:
                 installation.upstream.kill()
+            case Victim.NESSIE:
+                installation.nessie.kill()
             case Victim.POSTGRESQL:
                 installation.kill_postmaster()
             case Victim.BACKEND:
@@ -296,6 +299,9 @@ class Campaign:
             case Victim.UPSTREAM:
                 time.sleep(self._chance.uniform(0, DOWN_S_MAX))
                 installation.upstream.start()
+            case Victim.NESSIE:
+                time.sleep(self._chance.uniform(0, DOWN_S_MAX))
+                installation.nessie.start()
             case Victim.POSTGRESQL:
                 time.sleep(self._chance.uniform(0, DOWN_S_MAX))
                 installation.start_server()
@@ -384,22 +390,14 @@ class Campaign:
             self.found.violations.append(f"process {process.pid} was left behind: {process.command}")
 
     def _read_tables(self) -> None:
-        """Read all tables: each from its catalog itself, and the built-in ones as the gateway shows them, too."""
+        """Read all tables: each from its catalog itself, and where the gateway says that its metadata is."""
         for key in self.found.tables:
             alias, namespace, table = key.removeprefix("table:").split("/")
-            path = f"/namespaces/{namespace}/tables/{table}"
-            shown = self._installation.ask("GET", f"/v1/iceberg/{alias}{path}")
-            if alias == FOREIGN:
-                loaded = self._installation.ask("GET", f"/v1{path}", url=self._installation.upstream.url)
-                location, metadata = loaded["metadata-location"], loaded["metadata"]
-            else:
-                where = (self._installation.log_id, alias, [namespace], table)
-                ((location,),) = self._installation.query(POINTER, *where)
-                metadata = orjson.loads(Path(location.removeprefix("file://")).read_bytes())
+            shown = self._installation.ask("GET", f"/v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}")
+            location, self.found.tables[key] = self._installation.state(alias, namespace, table)
             if shown["metadata-location"] != location:
                 text = f"{key}: the gateway shows {shown['metadata-location']}, the catalog has {location}"
                 self.found.violations.append(text)
-            self.found.tables[key] = {str(each["snapshot-id"]) for each in metadata.get("snapshots") or ()}
 
     def _read_log(self) -> None:
         """Read what the log has got."""

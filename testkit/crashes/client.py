@@ -43,7 +43,11 @@ UUID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a client does: commit to the table at `path` of `host` and `port`, `pause_s` after each commit at most."""
+    """
+    What a client does: commit to the table at `path` of `host` and `port`, `pause_s` after each commit at most.
+
+    It `sees_history` unless the catalog shows of a table the current snapshot alone.
+    """
 
     number: int
     host: str
@@ -51,6 +55,7 @@ class Plan:
     path: str
     key: str
     has_idempotency_keys: bool
+    sees_history: bool
     pause_s: float
     seed: str
 
@@ -107,7 +112,7 @@ class Client:
         is_again = False
         while True:
             status, answer = self._ask("POST", body, headers, snapshot_id)
-            say("told", snapshot_id, status, _kind(answer), _shows(answer, snapshot_id))
+            say("told", snapshot_id, status, _kind(answer), self._shows(answer, body["updates"][0]["snapshot"]))
             is_definite = OK <= status <= LAST_DEFINITE
             if key is None or is_again:
                 return
@@ -146,6 +151,15 @@ class Client:
             self._close()
             return 0, None
 
+    def _shows(self, answer: Any, snapshot: dict[str, Any]) -> bool:
+        """Tell whether an answer has a table with this snapshot; without its history, with it or a later one."""
+        metadata = answer.get("metadata") if isinstance(answer, dict) else None
+        if not isinstance(metadata, dict):
+            return False
+        is_passed = not self._plan.sees_history and metadata["last-sequence-number"] > snapshot["sequence-number"]
+        snapshots = metadata.get("snapshots") or ()
+        return is_passed or any(each["snapshot-id"] == snapshot["snapshot-id"] for each in snapshots)
+
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -169,13 +183,6 @@ def _kind(answer: Any) -> str:
     """Return the type of the error in an answer; nothing if it has none."""
     error = answer.get("error") if isinstance(answer, dict) else None
     return f"{error.get('type')}: {error.get('message')}"[:200] if isinstance(error, dict) else ""
-
-
-def _shows(answer: Any, snapshot_id: int) -> bool:
-    """Tell whether an answer has a table with this snapshot."""
-    metadata = answer.get("metadata") if isinstance(answer, dict) else None
-    snapshots = metadata.get("snapshots") if isinstance(metadata, dict) else None
-    return any(each.get("snapshot-id") == snapshot_id for each in snapshots or ())
 
 
 def say(what: str, snapshot_id: int, *more: object) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What a campaign kills: `lakeproof up` as users start it, its PostgreSQL, and a foreign catalog, Apache Iceberg's own.
+What a campaign kills: `lakeproof up` as users start it, its PostgreSQL, and two foreign catalogs.
+
+One is Apache Iceberg's own REST server, the other a branch of Nessie, whose tables are in a bucket that nobody kills.
 
 Each part can be killed by SIGKILL and started again where it was: the same port, the same home, the same files. What
 has been killed is remembered until it and all that it had started are gone.
@@ -14,26 +16,31 @@ import select
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import httpx
 import psycopg
 
+from lakeproof.demo.cloud import make_cloud, run_moto
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
 from testkit.gateway.sales import new_key
 from testkit.lakeproof.running_up import Up, children_of, command_of, holds_connection, running_up
 from testkit.servers.iceberg_rest import IcebergRest, serve_iceberg_rest
 from testkit.servers.java import free_ports
+from testkit.servers.nessie import MAIN, Nessie, serve_nessie
 
 BUILT_IN: Final = "lake"
 FOREIGN: Final = "far"
-ALIASES: Final = (BUILT_IN, FOREIGN)
+BRANCH: Final = "branch"
+"""In front of Nessie's branch `main`."""
+ALIASES: Final = (BUILT_IN, FOREIGN, BRANCH)
 GATEWAYS: Final = 2
 UPSTREAM_TIMEOUT_S: Final = 2.0
 RECONCILE_AFTER_S: Final = 2.5
@@ -61,6 +68,10 @@ ORDER BY query = 'COMMIT' DESC, state_change DESC
 """
 """Those first that append: `COMMIT` is the last that they were asked."""
 
+POINTER: Final = """
+SELECT metadata_location FROM gateway.tables WHERE log_id = %s AND alias = %s AND namespace = %s AND name = %s
+"""
+
 JsonObject = dict[str, Any]
 
 
@@ -79,29 +90,38 @@ class Process:
         return found is not None and found.began == self.began
 
 
-class Upstream:
-    """The foreign catalog; it can be killed, and started again with what it has kept."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        directory.mkdir()
-        (self._port,) = free_ports(1)
-        self._running: AbstractContextManager[IcebergRest] | None = None
-        self.server: IcebergRest | None = None
+class Server(Protocol):
+    """A foreign catalog that runs."""
 
     @property
     def url(self) -> str:
-        """The base URL, before /v1."""
-        return f"http://127.0.0.1:{self._port}"
+        """Its base URL."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+
+
+S = TypeVar("S", bound=Server)
+
+
+class Upstream(Generic[S]):
+    """A foreign catalog; it can be killed, and started again with what it has kept in a folder, on the same port."""
+
+    def __init__(self, directory: Path, serve: Callable[[Path, int], AbstractContextManager[S]]) -> None:
+        self._directory, self._serve = directory, serve
+        directory.mkdir()
+        (self._port,) = free_ports(1)
+        self._running: AbstractContextManager[S] | None = None
+        self.server: S
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        running = serve_iceberg_rest(self._directory, self._port)
+        running = self._serve(self._directory, self._port)
         self.server, self._running = running.__enter__(), running
 
     def kill(self) -> None:
         """Kill it."""
-        assert self.server is not None
         end_at_once(self.server.pid)
         self.stop()
 
@@ -109,18 +129,18 @@ class Upstream:
         """End it, if it runs."""
         if self._running is not None:
             self._running.__exit__(None, None, None)
-        self._running = self.server = None
+        self._running = None
 
 
 class Installation:
     """All parts, and how they are killed and started again. `started` counts how often `lakeproof up` was started."""
 
-    def __init__(self, directory: Path, age: Path, upstream: Upstream) -> None:
+    def __init__(self, directory: Path, age: Path, upstream: Upstream[IcebergRest], nessie: Upstream[Nessie]) -> None:
         self._directory = directory
         self._ups = ExitStack()
         self._killed: set[Process] = set()
         (self.port,) = free_ports(1)
-        self.upstream = upstream
+        self.upstream, self.nessie = upstream, nessie
         self.server = EmbeddedServer(directory / "home", age, folder=directory / "servers")
         self.up: Up
         self._lines: list[str] = []
@@ -130,17 +150,19 @@ class Installation:
         self.started = 0
 
     def start(self) -> None:
-        """Start all parts, and found a tenant with both catalogs."""
-        with ThreadPoolExecutor(1) as executor:
-            starting = executor.submit(self.upstream.start)
+        """Start all parts, and found a tenant with all catalogs."""
+        with ThreadPoolExecutor() as executor:
+            starting = [executor.submit(each.start) for each in (self.upstream, self.nessie)]
             self.server.start(_say_nothing)
             self.start_up()
             added = self.up.command("tenants", "add", "acme", "--identity", "ada", "--catalog", BUILT_IN, "--json")
-            starting.result()
+            for one in starting:
+                one.result()
         assert added.returncode == 0, added.stderr
         self.key = str(json.loads(added.stdout)["key"]["secret"])
         self.log_id = int(self.query("SELECT log_id FROM ledger.logs WHERE tenant IS NOT NULL")[0][0])
-        self.ask("POST", "/v1/catalogs", {"alias": FOREIGN, "kind": "rest", "options": {"uri": self.upstream.url}})
+        for alias, url in ((FOREIGN, self.upstream.server.url), (BRANCH, self.nessie.server.catalog(MAIN))):
+            self.ask("POST", "/v1/catalogs", {"alias": alias, "kind": "rest", "options": {"uri": url}})
 
     def start_up(self) -> None:
         """Start `lakeproof up`, and wait until it listens."""
@@ -200,6 +222,23 @@ class Installation:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
         found: JsonObject = answer.json() if answer.content else {}
         return found
+
+    def state(self, alias: str, namespace: str, table: str) -> tuple[str, set[str]]:
+        """
+        Return where a table's current metadata is, and the ids of all snapshots it ever had, from the catalog itself.
+        """
+        if alias == BRANCH:
+            nessie = self.nessie.server
+            location = str(nessie.states(namespace, table)[0]["metadataLocation"])
+            return location, nessie.snapshots(namespace, table)
+        if alias == FOREIGN:
+            path = f"/v1/namespaces/{namespace}/tables/{table}"
+            loaded = self.ask("GET", path, url=self.upstream.server.url)
+            location, metadata = loaded["metadata-location"], loaded["metadata"]
+        else:
+            ((location,),) = self.query(POINTER, self.log_id, alias, [namespace], table)
+            metadata = json.loads(Path(location.removeprefix("file://")).read_bytes())
+        return location, {str(each["snapshot-id"]) for each in metadata.get("snapshots") or ()}
 
     def query(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query of the owner."""
@@ -285,9 +324,12 @@ class Installation:
 def running_installation(directory: Path, age: Path) -> Iterator[Installation]:
     """Run an installation in an empty directory with a short path that any user may enter."""
     with ExitStack() as stack:
-        upstream = Upstream(directory / "upstream")
-        stack.callback(upstream.stop)
-        installation = Installation(directory, age, upstream)
+        cloud = make_cloud(stack.enter_context(run_moto()))
+        upstream = Upstream(directory / "upstream", serve_iceberg_rest)
+        nessie = Upstream(directory / "nessie", partial(serve_nessie, cloud))
+        for each in (upstream, nessie):
+            stack.callback(each.stop)
+        installation = Installation(directory, age, upstream, nessie)
         stack.callback(installation.stop)
         installation.start()
         yield installation

@@ -16,8 +16,6 @@ from lakeproof.services import Services
 from testkit.gateway.foreign_tenant import ForeignTenant, open_far
 from testkit.servers.nessie import Nessie
 
-NO_SNAPSHOT = -1
-
 
 @dataclass(kw_only=True)
 class NessieTenant(ForeignTenant):
@@ -27,15 +25,11 @@ class NessieTenant(ForeignTenant):
 
     async def snapshots(self) -> set[str]:
         """Return the ids of the snapshots that the table ever had on the branch."""
-        states = [content.get("snapshotId", NO_SNAPSHOT) for content in await self.states()]
-        return {str(snapshot) for snapshot in states} - {str(NO_SNAPSHOT)}
+        return await asyncio.to_thread(self.nessie.snapshots, "sales", self.name)
 
     async def states(self) -> list[dict[str, Any]]:
         """Return what Nessie's log has of the table, newest first; of what was dropped, nothing."""
-        history = await asyncio.to_thread(self.nessie.history, f"sales.{self.name}")
-        operations = [operation for entry in history for operation in entry["operations"]]
-        about = [operation for operation in operations if operation["key"]["elements"] == ["sales", self.name]]
-        return [operation.get("content", {}) for operation in about]
+        return await asyncio.to_thread(self.nessie.states, "sales", self.name)
 
 
 @asynccontextmanager

@@ -2,14 +2,14 @@
 """
 Project Nessie: a real upstream with branches. Its commits are in its memory, its tables' files in a bucket of S3.
 
-It asks for S3 before it is ready, so that has to run first. Engines may have it sign their requests to S3, or get keys
-of a role. It runs on Java 21 and newer; on 17 it ends without a word.
+Or on a disk, where another one finds them. It asks for S3 before it is ready, so that has to run first. Engines may
+have it sign their requests to S3, or get keys of a role. It runs on Java 21 and newer; on 17 it ends without a word.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ JAVA_VERSION_LEAST: Final = 21
 OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 MAIN: Final = "main"
 """The branch that it has at first."""
+NO_SNAPSHOT: Final = -1
+"""What it calls the current snapshot of a table without one."""
 WAREHOUSE: Final = "warehouse"
 ROLE: Final = "arn:aws:iam::123456789012:role/lake"
 _S3: Final = "nessie.catalog.service.s3.default-options"
@@ -72,6 +74,17 @@ class Nessie:
                 return entries
             token = {"page-token": page["token"]}
 
+    def states(self, namespace: str, table: str) -> list[dict[str, Any]]:
+        """Return the states that a table ever had on `main` (Nessie's Content), newest first; empty where dropped."""
+        operations = [operation for entry in self.history(f"{namespace}.{table}") for operation in entry["operations"]]
+        about = [operation for operation in operations if operation["key"]["elements"] == [namespace, table]]
+        return [operation.get("content", {}) for operation in about]
+
+    def snapshots(self, namespace: str, table: str) -> set[str]:
+        """Return the ids of the snapshots that a table ever had on `main`."""
+        states = [content.get("snapshotId", NO_SNAPSHOT) for content in self.states(namespace, table)]
+        return {str(snapshot) for snapshot in states} - {str(NO_SNAPSHOT)}
+
     def _ask(self, method: str, path: str, **parts: Any) -> dict[str, Any]:
         answer = httpx.request(method, f"{self.url}/api/v2/{path}", trust_env=False, **parts)
         answer.raise_for_status()
@@ -82,17 +95,39 @@ class Nessie:
 @contextmanager
 def start_nessie(cloud: Cloud) -> Iterator[Nessie]:
     """Yield a server whose tables are in the bucket of `cloud`; all its commits go with it."""
+    with tempfile.TemporaryDirectory(prefix="lp-nessie-") as name:
+        (port,) = free_ports(1)
+        with _serve(cloud, Path(name), port, {"nessie.version.store.type": "IN_MEMORY"}) as server:
+            yield server
+
+
+@contextmanager
+def serve_nessie(cloud: Cloud, directory: Path, port: int) -> Iterator[Nessie]:
+    """
+    Yield a server on `port` with its commits in `directory`: what one has left there, the next one has.
+
+    The directory goes if whoever started the server is killed.
+    """
+    store = {
+        "nessie.version.store.type": "ROCKSDB",
+        "nessie.version.store.persist.rocks.database-path": str(directory / "commits"),
+    }
+    with _serve(cloud, directory, port, store) as server:
+        yield server
+
+
+@contextmanager
+def _serve(cloud: Cloud, directory: Path, port: int, store: Mapping[str, str]) -> Iterator[Nessie]:
     java = find_newer_java(JAVA_VERSION_LEAST)
     libraries = jars("nessie")
     (jar,) = libraries.glob("*.jar")
-    port, management_port = free_ports(2)
+    (management_port,) = free_ports(1)
     settings = {
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": str(port),
         "quarkus.management.host": "127.0.0.1",
         "quarkus.management.port": str(management_port),
         "quarkus.log.level": "WARN",
-        "nessie.version.store.type": "IN_MEMORY",
         "nessie.catalog.default-warehouse": WAREHOUSE,
         f"nessie.catalog.warehouses.{WAREHOUSE}.location": cloud.warehouse,
         f"{_S3}.endpoint": cloud.endpoint,
@@ -104,22 +139,17 @@ def start_nessie(cloud: Cloud) -> Iterator[Nessie]:
         f"{_S3}.access-key": f"urn:nessie-secret:quarkus:{_KEYS}",
         f"{_KEYS}.name": cloud.access_key_id,
         f"{_KEYS}.secret": cloud.secret_access_key,
+        **store,
     }
-    with tempfile.TemporaryDirectory(prefix="lp-nessie-") as name:
-        arguments: list[str | Path] = [
-            *OPTIONS,
-            *(f"-D{setting}={text}" for setting, text in settings.items()),
-            "-jar",
-            jar,
-        ]
-        with java_server(
-            arguments,
-            directory=Path(name),
-            port=port,
-            is_ready=lambda: _is_ready(management_port),
-            java=java,
-        ) as pid:
-            yield Nessie(url=f"http://127.0.0.1:{port}", cloud=cloud, pid=pid)
+    definitions = [f"-D{setting}={text}" for setting, text in settings.items()]
+    with java_server(
+        [*OPTIONS, *definitions, "-jar", jar],
+        directory=directory,
+        port=port,
+        is_ready=lambda: _is_ready(management_port),
+        java=java,
+    ) as pid:
+        yield Nessie(url=f"http://127.0.0.1:{port}", cloud=cloud, pid=pid)
 
 
 def _is_ready(port: int) -> bool:
