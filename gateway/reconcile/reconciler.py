@@ -5,7 +5,8 @@ The reconciler: settles open decisions past their deadline, from the state of th
 `outcome_proof.prove` decides what that state proves, and the catalog's own log of commits if it has one. An outcome is
 appended with an id derived from it, and with a guard that holds only while the decision is open: two processes that do
 the same, or a late answer, do no harm. What cannot be proven is recorded once as unknown and checked again: after
-pauses that grow from the newest decision on, and at once when the log has news of the same table.
+pauses that grow from the newest decision on, and at once when the log has news of the same table. While a catalog does
+not answer, the pauses do not grow (`silence.py`).
 
 All open decisions of one key are checked together, by one process at a time: the catalog is read once, and a state that
 one decision explains does not count for another. A process that dies during a check holds its key for a bounded time.
@@ -32,6 +33,7 @@ from gateway.mutations import RENAMES_FROM, Operation
 from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_claims, read_decided, read_requested
 from gateway.reconcile.outcome_proof import Claim, Known, prove
 from gateway.reconcile.schedule import HeldKey, Schedule
+from gateway.reconcile.silence import NamedCatalog, SilentCatalogs
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
 from ledger.format.events import CommitOutcome, CommitSettled, OutcomeEvidence, to_data
@@ -72,10 +74,21 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """
+    A target in its catalog, and its history there (None: it has no log of commits).
+
+    It is `silent` if it did not answer. `loaded` is None then, and if the catalog is no longer registered.
+    """
+
+    loaded: Loaded | None = None
+    history: History | None = None
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _KeyState:
-    """
-    The state of a key in its catalog (None if it did not answer) and its history there, and what the log says about it.
-    """
+    """The state of a key in its catalog and its history there, and what the log says about it; as in `_Found`."""
 
     found: Loaded | None
     history: History | None
@@ -91,6 +104,7 @@ class Reconciler:
     def __init__(self, gateway: Gateway, *, pauses: Sequence[timedelta] = PAUSES, poll_s: float = POLL_S) -> None:
         self._gateway = gateway
         self._poll_s = poll_s
+        self._silent = SilentCatalogs()
         self._schedule = Schedule(
             gateway.database,
             gateway.roles,
@@ -179,26 +193,26 @@ class Reconciler:
         if any(_is_new(decision, held) for decision in overdue):
             # The pauses begin again: what is old and cannot be proven must not delay what can.
             held = replace(held, checks=0)
-        found, history = await self._find(held.log, overdue)
+        found = await self._find(held.log, overdue)
+        catalog = NamedCatalog(held.log.log_id, overdue[0].target.alias)
+        pause = self._silent.wait(catalog, held.key) if found.silent else None
+        if not found.silent and (waited := self._silent.answered(catalog)):
+            await self._schedule.check_again(held.log.log_id, waited)
         # Read the log after the catalog: a change that we loaded is either still in flight or recorded by now.
-        state = await self._read_log(held, found, history)
+        state = await self._read_log(held, found)
         results = await self._settle(held, state, now=now)
         if all(each.outcome is not CommitOutcome.UNKNOWN for each in results):
             await self._schedule.end(held)
         else:
             # Entries since the catalog was read are read again next time: they may explain the state found then.
-            read_to = held.read_to if found is None else size
-            await self._schedule.postpone(held, checked_at=now, read_to=read_to, explained=state.explained)
+            read_to = held.read_to if found.loaded is None else size
+            await self._schedule.postpone(held, checked_at=now, read_to=read_to, explained=state.explained, pause=pause)
         return results
 
-    async def _find(self, log: Log, overdue: Sequence[OpenDecision]) -> tuple[Loaded | None, History | None]:
-        """
-        Return the target in its catalog, and its history there.
-
-        The first is None if the catalog does not answer, or is no longer registered; the second if it has no log.
-        """
+    async def _find(self, log: Log, overdue: Sequence[OpenDecision]) -> _Found:
+        """Return the target of decisions on one key in its catalog, and its history there."""
         if log.tenant is None:
-            return None, None
+            return _Found()
         first = overdue[0]
         try:
             control = await self._gateway.control.current(log.log_id)
@@ -206,9 +220,9 @@ class Reconciler:
             found = await catalog.load(first.target)
         except GatewayError as error:
             _log.info("the outcome of %s on %s stays unknown: %s", first.decision, first.key, error)
-            return None, None
+            return _Found(silent=isinstance(error, UnavailableError))
         if catalog.changed_by is not ChangedBy.REQUEST:
-            return found, None
+            return _Found(loaded=found)
 
         def is_enough(history: History) -> bool:
             return all(
@@ -218,12 +232,12 @@ class Reconciler:
 
         try:
             # After the state: what made that is in the history.
-            return found, await catalog.history(first.target, is_enough)
+            return _Found(loaded=found, history=await catalog.history(first.target, is_enough))
         except GatewayError as error:
             _log.info("the commits on %s are not known: %s", first.key, error)
-            return found, None
+            return _Found(loaded=found, silent=isinstance(error, UnavailableError))
 
-    async def _read_log(self, held: HeldKey, found: Loaded | None, history: History | None) -> _KeyState:
+    async def _read_log(self, held: HeldKey, found: _Found) -> _KeyState:
         log_id = held.log.log_id
         async with self._schedule.logs.reading(held.log) as connection:
             decisions = await read_open(connection, log_id, held.key)
@@ -231,11 +245,11 @@ class Reconciler:
             new = [each for each in decisions if _is_new(each, held)]
             from_index = min([indices[each.decision] - MARGIN_ENTRIES for each in new] or [held.read_to])
             claims = await read_claims(connection, log_id, held.key, from_index=from_index)
-        location = None if found is None else found.metadata_location
+        location = None if found.loaded is None else found.loaded.metadata_location
         is_explained = location is not None and any(claim.metadata_location == location for claim in claims)
         return _KeyState(
-            found=found,
-            history=history,
+            found=found.loaded,
+            history=found.history,
             decisions=decisions,
             indices=indices,
             claims=claims,

@@ -8,7 +8,7 @@ a catalog is read. The keys of a process that dies are free again at a time that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -105,17 +105,26 @@ class Schedule:
         async with self.logs.working() as connection:
             await connection.execute(_QUERIES["release_settled"], _where(held))
 
-    async def postpone(self, held: HeldKey, *, checked_at: datetime, read_to: int, explained: str | None) -> None:
+    async def postpone(
+        self,
+        held: HeldKey,
+        *,
+        checked_at: datetime,
+        read_to: int,
+        explained: str | None,
+        pause: timedelta | None = None,
+    ) -> None:
         """
         Release a key until its next check is due, and store the results of this one. Raises as `hold`.
 
-        It began at `checked_at`: decisions whose deadline came later are new to the next one.
+        It began at `checked_at`: decisions whose deadline came later are new to the next one. A `pause` of its own does
+        not count among those that grow.
         """
-        next_look_at = self._clock() + self._pauses[min(held.checks, len(self._pauses) - 1)]
+        growing = self._pauses[min(held.checks, len(self._pauses) - 1)]
         learned = {
             "checked_at": checked_at,
-            "looks": held.checks + 1,
-            "next_look_at": next_look_at,
+            "looks": held.checks + (pause is None),
+            "next_look_at": self._clock() + (growing if pause is None else pause),
             "read_to": read_to,
             "explained": explained,
         }
@@ -129,6 +138,13 @@ class Schedule:
         with suppress(UnavailableError):
             async with self.logs.working() as connection:
                 await connection.execute(_QUERIES["let_go"], _where(held))
+
+    async def check_again(self, log_id: int, keys: Collection[str]) -> None:
+        """
+        Make keys due. Raises as `hold`.
+        """
+        async with self.logs.working() as connection:
+            await connection.execute(_QUERIES["look_again"], {"log_id": log_id, "keys": list(keys)})
 
     async def read_news(self) -> None:
         """
@@ -148,9 +164,7 @@ class Schedule:
         async with self.logs.reading(log) as connection:
             rows = await (await connection.execute(_QUERIES["keys_in_the_news"], bounds | filters)).fetchall()
         if rows:
-            async with self.logs.working() as connection:
-                again = {"log_id": log.log_id, "keys": [key for (key,) in rows]}
-                await connection.execute(_QUERIES["look_again"], again)
+            await self.check_again(log.log_id, [key for (key,) in rows])
 
 
 def _where(held: HeldKey) -> dict[str, object]:

@@ -30,7 +30,7 @@ DELETE FROM gateway.reconcile_looks WHERE log_id = %(log_id)s AND key = %(key)s
 UPDATE gateway.reconcile_looks SET held_until = NULL WHERE log_id = %(log_id)s AND key = %(key)s
 
 -- name: look_again
--- Something was observed of these keys: they are due now.
+-- There is news of these keys or their catalog: they are due now.
 UPDATE gateway.reconcile_looks SET next_look_at = NULL WHERE log_id = %(log_id)s AND key = ANY(%(keys)s)
 
 -- name: waiting_keys

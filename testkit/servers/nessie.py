@@ -147,6 +147,7 @@ def _serve(cloud: Cloud, directory: Path, port: int, store: Mapping[str, str]) -
         directory=directory,
         port=port,
         is_ready=lambda: _is_ready(management_port),
+        libraries=libraries,
         java=java,
     ) as pid:
         yield Nessie(url=f"http://127.0.0.1:{port}", cloud=cloud, pid=pid)

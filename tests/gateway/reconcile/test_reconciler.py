@@ -16,6 +16,7 @@ from gateway.admin.application import OPERATOR
 from gateway.identifiers import Target
 from gateway.reconcile.metrics import read_open_decision_metrics
 from gateway.reconcile.reconciler import PAUSE_S, Reconciler
+from gateway.reconcile.silence import PAUSE_S_LEAST
 from lakeproof.services import Services
 from ledger.errors import LogUnavailableError
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
@@ -149,6 +150,33 @@ async def test_an_upstream_that_does_not_answer_leaves_the_outcome_unknown(far: 
     far.wire.fault = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.UNKNOWN]
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED]
+
+
+async def test_the_pauses_do_not_grow_while_the_upstream_does_not_answer(far: ForeignTenant) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    now = far.late()
+    reconciler = far.reconciler(lambda: now, pauses=[timedelta(days=1)])
+    for _ in range(3):
+        far.wire.fault = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
+        assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.UNKNOWN]
+        assert far.own(await reconciler.settle_due()) == [], "it waits"
+        now += timedelta(seconds=PAUSE_S_LEAST)
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.ACCEPTED]
+
+
+async def test_what_waits_for_an_upstream_is_checked_when_that_answers_about_another_table(far: ForeignTenant) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    now = far.late()
+    reconciler = far.reconciler(lambda: now, pauses=[timedelta(days=1)])
+    far.wire.fault = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.UNKNOWN]
+    other = await far.with_new_table()
+    lose(other, Loss.ANSWER)
+    await other.gateway.http.post(other.orders, json=await other.next_append())
+    assert [each.outcome for each in other.own(await reconciler.settle_due())] == [CommitOutcome.ACCEPTED]
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.ACCEPTED], "at once"
 
 
 async def test_a_catalog_that_was_retired_leaves_the_outcome_unknown(far: ForeignTenant) -> None:
