@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 from bench.latencies import latencies
 from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
-from gateway.identity.api_keys import ApiKeyText, mint_key, parse_key
+from gateway.identity.api_keys import ApiKeyText, format_secret, mint_key, parse_key
 
 CONNECTIONS: Final = 300
 PATH: Final = "/v1/iceberg/lake/namespaces"
@@ -139,7 +139,7 @@ def _wrong_key(prefix: str, number: int) -> str:
         case 0:
             return mint_key(secrets.token_bytes).format()
         case 1:
-            return ApiKeyText(prefix=prefix, secret=secrets.token_bytes(32)).format()
+            return ApiKeyText(prefix=prefix, secret=format_secret(secrets.token_bytes(32))).format()
         case _:
             return secrets.token_urlsafe(40)
 

@@ -4,13 +4,13 @@ API keys: their text and its argon2id hash. The one module that imports argon2.
 
 A key is `lp_<prefix>_<secret>`: the prefix (12 characters of base32) finds the row, the secret (32 random bytes in
 base64url) is checked. The whole text is hashed, so a secret is valid only with its prefix. `parse_key` accepts exactly
-what `format` writes: no two texts are the same key.
+what `mint_key` makes: no two texts are the same key.
 """
 
 from __future__ import annotations
 
 import re
-from base64 import b32encode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -32,14 +32,21 @@ _KEY = re.compile(r"lp_([a-z2-7]{12})_([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyText:
-    """A key with its secret, which `repr` does not show."""
+    """A key with its secret, which `repr` does not show: 43 characters, as `format_secret` makes them."""
 
     prefix: str
-    secret: bytes = field(repr=False)
+    secret: str = field(repr=False)
 
     def format(self) -> str:
         """Return the text of the key. It must never be stored or logged."""
-        return f"lp_{self.prefix}_{urlsafe_b64encode(self.secret).rstrip(b'=').decode()}"
+        return f"lp_{self.prefix}_{self.secret}"
+
+
+def format_secret(random_bytes: bytes) -> str:
+    """
+    Return a secret of 32 bytes in base64url, without padding.
+    """
+    return urlsafe_b64encode(random_bytes).rstrip(b"=").decode()
 
 
 def mint_key(random: Callable[[int], bytes]) -> ApiKeyText:
@@ -47,7 +54,7 @@ def mint_key(random: Callable[[int], bytes]) -> ApiKeyText:
     Return a new key made of `random` bytes.
     """
     prefix = b32encode(random(PREFIX_SIZE_BYTES)).decode().lower()[:12]
-    return ApiKeyText(prefix=prefix, secret=random(SECRET_SIZE_BYTES))
+    return ApiKeyText(prefix=prefix, secret=format_secret(random(SECRET_SIZE_BYTES)))
 
 
 def parse_key(text: str) -> ApiKeyText:
@@ -59,7 +66,7 @@ def parse_key(text: str) -> ApiKeyText:
     """
     match = _KEY.fullmatch(text)
     if match is not None:
-        return ApiKeyText(prefix=match[1], secret=urlsafe_b64decode(match[2] + "="))
+        return ApiKeyText(prefix=match[1], secret=match[2])
     raise UnauthorizedError(
         f"expected an API key (lp_, 12 characters, _, 43 characters), found {len(text)} other characters"
     )

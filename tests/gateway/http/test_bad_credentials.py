@@ -13,7 +13,7 @@ import pytest
 
 from gateway.errors import UnavailableError
 from gateway.identity import refusal_pace
-from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
+from gateway.identity.api_keys import ApiKeyText, KeyHasher, format_secret, mint_key, parse_key
 from gateway.identity.principal import NotInForceError
 from gateway.identity.refusal_pace import BURST, DELAY_MAX_S, HELD_MAX, PER_S, RefusalPace
 from gateway.identity.slow_checks import FAILURES_MAX, INTERVAL_S, WAITING_MAX, SlowChecks
@@ -110,7 +110,7 @@ BAD: dict[str, Callable[[str], str | bytes]] = {
     "30 KiB": lambda _: f"Bearer lp_{'a' * 30_000}",
     # Keys that are of their form
     "unknown": lambda _: f"Bearer {STRANGER}",
-    "all zeros": lambda _: f"Bearer {ApiKeyText(prefix='aaaaaaaaaaaa', secret=bytes(32)).format()}",
+    "all zeros": lambda _: f"Bearer {ApiKeyText(prefix='aaaaaaaaaaaa', secret=format_secret(bytes(32))).format()}",
     "a wrong secret": _of_form(lambda prefix, _: f"Bearer lp_{prefix}_{STRANGER.split('_', 2)[2]}"),
     "a wrong prefix": _of_form(lambda _, secret: f"Bearer lp_{STRANGER.split('_', 2)[1]}_{secret}"),
     "one bit of the secret": lambda key: f"Bearer {_flipped(key)}",
@@ -125,7 +125,7 @@ def _respelled(key: str) -> str:
 
 def _flipped(key: str) -> str:
     right = parse_key(key)
-    return ApiKeyText(prefix=right.prefix, secret=bytes([right.secret[0] ^ 1]) + right.secret[1:]).format()
+    return ApiKeyText(prefix=right.prefix, secret=("B" if right.secret[0] == "A" else "A") + right.secret[1:]).format()
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ async def test_300_wrong_keys_at_once_keep_no_valid_one_waiting(
     prefix = parse_key(shared_gateway.acme.key.secret).prefix
     random = Random(300)  # noqa: S311  (repeatable)
     wrong = [mint_key(random.randbytes).format() for _ in range(150)]
-    wrong += [ApiKeyText(prefix=prefix, secret=random.randbytes(32)).format() for _ in range(150)]
+    wrong += [ApiKeyText(prefix=prefix, secret=format_secret(random.randbytes(32))).format() for _ in range(150)]
     anonymous = shared_gateway.client(None)
 
     async def get(key: str) -> int:
@@ -285,7 +285,7 @@ class Wrong(KeyHasher):
 
 
 def of_prefix(prefix: str, number: int) -> ApiKeyText:
-    return ApiKeyText(prefix=prefix, secret=number.to_bytes(32))
+    return ApiKeyText(prefix=prefix, secret=format_secret(number.to_bytes(32)))
 
 
 async def outcomes(checks: SlowChecks, keys: list[ApiKeyText]) -> list[type[BaseException]]:

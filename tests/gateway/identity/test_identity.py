@@ -25,7 +25,7 @@ from gateway.admin.application import OPERATOR, Editor
 from gateway.control.plane import ControlPlane
 from gateway.errors import GatewayError, UnauthorizedError, UnavailableError
 from gateway.identity import Authenticator, Principal, PrincipalSource, key_lookups
-from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
+from gateway.identity.api_keys import ApiKeyText, KeyHasher, format_secret, mint_key, parse_key
 from gateway.identity.authenticator import parse_bearer
 from gateway.identity.key_macs import KeyMacs, open_key_macs
 from gateway.identity.key_rows import actor_for, create_guard
@@ -40,7 +40,7 @@ from ledger.format.sequence import Appended, Group
 from ledger.store.session import Connection
 from testkit.servers.gateways import QUICK_HASHES
 
-KEY = ApiKeyText(prefix="abcdefghij27", secret=bytes(range(32)))
+KEY = ApiKeyText(prefix="abcdefghij27", secret=format_secret(bytes(range(32))))
 # The base64url of 00 01 … 1f without padding.
 KEY_TEXT = "lp_abcdefghij27_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 # By hand: printf 'lakeproof API key\0lp_…' | openssl dgst -sha256 -mac HMAC -macopt hexkey:00…00
@@ -161,7 +161,7 @@ def test_a_hash_is_of_one_key_only() -> None:
     assert stored != hasher.hash(KEY)  # another salt
     hasher.check(KEY, stored_hash=stored)
     for wrong in (
-        ApiKeyText(prefix=KEY.prefix, secret=bytes(32)),
+        ApiKeyText(prefix=KEY.prefix, secret=format_secret(bytes(32))),
         ApiKeyText(prefix="bbcdefghij27", secret=KEY.secret),
     ):
         with pytest.raises(NotInForceError):
@@ -228,7 +228,7 @@ async def test_a_wrong_secret_and_an_unknown_prefix_are_answered_and_cost_the_sa
     acme: Founded, instance: Instance
 ) -> None:
     right = parse_key(acme.key.secret)
-    wrong = ApiKeyText(prefix=right.prefix, secret=bytes(32)).format()
+    wrong = ApiKeyText(prefix=right.prefix, secret=format_secret(bytes(32))).format()
     unknown = ApiKeyText(prefix="aaaaaaaaaaaa", secret=right.secret).format()
     told = []
     for number, text in enumerate([wrong, unknown], start=1):
@@ -250,7 +250,7 @@ async def test_a_key_is_looked_up_once_and_then_known(acme: Founded, instance: I
 @on_module_loop
 async def test_a_wrong_secret_is_not_remembered(acme: Founded, instance: Instance) -> None:
     await instance(acme.key.secret)
-    wrong = ApiKeyText(prefix=parse_key(acme.key.secret).prefix, secret=bytes(32)).format()
+    wrong = ApiKeyText(prefix=parse_key(acme.key.secret).prefix, secret=format_secret(bytes(32))).format()
     for _ in range(2):
         with pytest.raises(UnauthorizedError):
             await instance(wrong)
@@ -311,7 +311,10 @@ async def test_wrong_secrets_of_an_old_key_are_bounded_and_then_neither_checked_
 ) -> None:
     second = await services.gateway.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
     prefix = parse_key(acme.key.secret).prefix
-    wrong = [ApiKeyText(prefix=prefix, secret=bytes([number] * 32)).format() for number in range(FAILURES_MAX + 3)]
+    wrong = [
+        ApiKeyText(prefix=prefix, secret=format_secret(bytes([number] * 32))).format()
+        for number in range(FAILURES_MAX + 3)
+    ]
     told = []
     for text in wrong:
         with pytest.raises(GatewayError) as refused:
@@ -354,7 +357,10 @@ async def test_another_secret_of_the_installation_costs_one_slow_check_and_all_k
 def test_a_keyed_hash_is_of_one_key_under_one_secret() -> None:
     macs = KeyMacs(bytes(32))
     assert macs.mac(KEY).hex() == KEY_MAC
-    others = (ApiKeyText(prefix=KEY.prefix, secret=bytes(32)), ApiKeyText(prefix="bbcdefghij27", secret=KEY.secret))
+    others = (
+        ApiKeyText(prefix=KEY.prefix, secret=format_secret(bytes(32))),
+        ApiKeyText(prefix="bbcdefghij27", secret=KEY.secret),
+    )
     assert len({macs.mac(KEY), KeyMacs(bytes([1] * 32)).mac(KEY), *map(macs.mac, others)}) == 4
     assert macs.secret_id == SECRET_ID
     assert macs.signing_seed().hex() == SIGNING_SEED
@@ -452,7 +458,7 @@ async def test_a_key_is_of_one_tenant_alone(
 @on_module_loop
 async def test_a_prefix_is_of_one_tenant_alone(services: Services, acme: Founded, other: Founded) -> None:
     taken = parse_key(acme.key.secret)
-    stolen = ApiKeyText(prefix=taken.prefix, secret=bytes(32))
+    stolen = ApiKeyText(prefix=taken.prefix, secret=format_secret(bytes(32)))
     guard = create_guard("key-x", stolen, stored_hash=QUICK_HASHES.hash(stolen), actor="0" * 32)
     event = Event(
         type="commit.observed", version=1, key="table:t", actor="system", occurred_at=services.gateway.clock(), data={}
