@@ -30,6 +30,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
+from gateway.control.aggregates import ApiKey
 from gateway.control.plane import ControlState
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnauthorizedError
@@ -88,6 +89,34 @@ class Arrived:
     table: TableRow | None
 
 
+class _Known:
+    """A key that was verified, and its holder as of the last request: the same one until the log says otherwise."""
+
+    __slots__ = ("_holder", "_in_force", "row")
+
+    def __init__(self, row: KeyRow) -> None:
+        self.row: Final = row
+        self._in_force: ApiKey | None = None
+        self._holder: Principal | None = None
+
+    def holder(self, tenant: UUID, in_force: ApiKey, *, sub: str) -> Principal:
+        """Return who the key stands for, being `in_force` for the identity `sub`."""
+        holder = self._holder
+        if holder is None or self._in_force is not in_force or holder.sub != sub:
+            self._in_force = in_force
+            holder = self._holder = Principal(
+                tenant=tenant,
+                log_id=self.row.log_id,
+                actor=self.row.actor,
+                issuer=in_force.issuer,
+                sub=sub,
+                roles=in_force.roles,
+                source=PrincipalSource.API_KEY,
+                key_id=self.row.key_id,
+            )
+        return holder
+
+
 class Authenticator:
     """
     Verifies credentials. One per process; `lend` lends connections of the gateway's role.
@@ -118,7 +147,7 @@ class Authenticator:
         self._lookups = KeyLookups(lend, secret_id=macs.secret_id)
         self._slow_checks = SlowChecks(hasher or KeyHasher(), monotonic_s=monotonic_s)
         self._pace = pace or RefusalPace(monotonic_s=monotonic_s)
-        self._known: OrderedDict[bytes, KeyRow] = OrderedDict()
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._known_max = known_max
         self.admit: Callable[[UUID, str], None] | None = None
         """Counts a request of a tenant's actor, and raises if there were too many."""
@@ -178,7 +207,8 @@ class Authenticator:
 
     async def _arrive(self, key: ApiKeyText, table: Target | None) -> Arrived:
         mac = self._macs.mac(key)
-        row = self._remembered(mac) or await self._find(key, mac)
+        known = self._remembered(mac) or await self._find(key, mac)
+        row = known.row
         if row.tenant is None:
             raise NotInForceError
         question = Question(log_id=row.log_id, actor=row.actor, tenant=row.tenant, table=table)
@@ -189,17 +219,8 @@ class Authenticator:
             raise NotInForceError
         if in_force.is_expired(self._clock()):
             raise NotInForceError
-        principal = Principal(
-            tenant=row.tenant,
-            log_id=row.log_id,
-            actor=row.actor,
-            issuer=in_force.issuer,
-            sub=fresh.identity,
-            roles=in_force.roles,
-            source=PrincipalSource.API_KEY,
-            key_id=row.key_id,
-        )
-        return Arrived(principal=principal, state=state, table=fresh.table)
+        holder = known.holder(row.tenant, in_force, sub=fresh.identity)
+        return Arrived(principal=holder, state=state, table=fresh.table)
 
     async def _arrive_as(
         self, verify: Callable[[], Awaitable[AccessToken | Login]], logins: Logins, table: Target | None
@@ -222,7 +243,7 @@ class Authenticator:
         question = Question(log_id=login.log_id, actor=login.actor, tenant=login.tenant, table=table)
         return await self._control.current_for(login.log_id, question)
 
-    async def _find(self, key: ApiKeyText, mac: bytes) -> KeyRow:
+    async def _find(self, key: ApiKeyText, mac: bytes) -> _Known:
         """Steps 2 and 3 for a key that is not in the cache."""
         row = await self._lookups.find(key.prefix)
         if row is None:
@@ -234,8 +255,7 @@ class Authenticator:
                 await self._keep(mac, row)
         elif not hmac.compare_digest(row.mac, mac):
             raise NotInForceError
-        self._remember(mac, row)
-        return row
+        return self._remember(mac, row)
 
     async def _keep(self, mac: bytes, row: KeyRow) -> None:
         """Store the keyed hash of a key, so that no process has to check its slow hash again."""
@@ -243,16 +263,17 @@ class Authenticator:
             async with self._lend() as connection:
                 await keep_mac(connection, row, secret_id=self._macs.secret_id, mac=mac)
 
-    def _remember(self, mac: bytes, row: KeyRow) -> None:
-        self._known[mac] = row
+    def _remember(self, mac: bytes, row: KeyRow) -> _Known:
+        known = self._known[mac] = _Known(row)
         if len(self._known) > self._known_max:
             self._known.popitem(last=False)
+        return known
 
-    def _remembered(self, mac: bytes) -> KeyRow | None:
-        row = self._known.get(mac)
-        if row is not None:
+    def _remembered(self, mac: bytes) -> _Known | None:
+        known = self._known.get(mac)
+        if known is not None:
             self._known.move_to_end(mac)
-        return row
+        return known
 
 
 def _principal(login: AccessToken | Login, state: ControlState, *, sub: str) -> Principal:
