@@ -111,20 +111,21 @@ class Exchange:
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        self._questions = questions
         self._heads: dict[tuple[int, str | None], int] = {}
         """Log and actor, and the place of the pair in the statement, from 1."""
         self._tables: dict[UUID, dict[Target, int]] = {}
         """By tenant, its tables and their places in the statement, from 1."""
+        self._places: list[tuple[int | None, UUID | None, int]] = []
+        """Of each question the places of its pair and of its table, and the tenant; None for what it does not ask."""
         for question in questions:
+            head = tenant = None
+            table = 0
             if question.log_id is not None:
-                pair = (question.log_id, question.actor)
-                if pair not in self._heads:
-                    self._heads[pair] = len(self._heads) + 1
+                head = self._heads.setdefault((question.log_id, question.actor), len(self._heads) + 1)
             if question.table is not None and question.tenant is not None:
                 tables = self._tables.setdefault(question.tenant, {})
-                if question.table not in tables:
-                    tables[question.table] = len(tables) + 1
+                tenant, table = question.tenant, tables.setdefault(question.table, len(tables) + 1)
+            self._places.append((head, tenant, table))
 
     @property
     def tenants(self) -> Iterable[UUID]:
@@ -168,18 +169,12 @@ class Exchange:
         reads = iter(results[1::2])  # each is behind the one that takes its role
         heads = {_number(n): (index, identity) for n, index, identity in rows(next(reads))} if self._heads else {}
         tables = {tenant: {_number(n): _row(*columns) for n, *columns in rows(next(reads))} for tenant in self._tables}
-        for question in self._questions:
-            control_index = identity = None
-            if question.log_id is not None:
-                found = heads.get(self._heads[question.log_id, question.actor])
-                control_index, identity = found or (None, None)
-            row = None
-            if question.table is not None and question.tenant is not None:
-                row = tables[question.tenant][self._tables[question.tenant][question.table]]
+        for head, tenant, table in self._places:
+            control_index, identity = (None, None) if head is None else heads.get(head, (None, None))
             yield Fresh(
                 control_index=None if control_index is None else parse_int(control_index),
                 identity=None if identity is None else identity.decode(),
-                table=row,
+                table=None if tenant is None else tables[tenant][table],
             )
 
 
