@@ -9,7 +9,7 @@ are kept. If the engine gives no answer the request is undecidable: a refusal th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -102,15 +102,18 @@ class Judgement:
     is_of_policies: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """One kind of read of one target by one caller under one set of rules: all that its judgement depends on."""
+class Read(NamedTuple):
+    """
+    One kind of read of one target by one caller under one set of rules: all that its judgement depends on.
+
+    `target` is its event key, which no other target has.
+    """
 
     log_id: int
     policy_set: str
     actor: str
     roles: tuple[str, ...]
-    target: Target
+    target: str
     operation: str
 
 
@@ -265,10 +268,17 @@ class Judge:
         return _of_policies(state, judged.verdicts)
 
     async def read(
-        self, state: ControlState, principal: Principal, target: Target, *, operation: str, request: RequestView
+        self,
+        state: ControlState,
+        principal: Principal,
+        target: Target,
+        *,
+        operation: str,
+        request: Callable[[], RequestView],
     ) -> Judgement:
         """
-        Return the judgement of the access rules in force on a read of `target`; it may be cached.
+        Return the judgement of the access rules in force on a read of `target`; if it is cached, `request` is not
+        called.
         """
         read = _read(state, principal, target, operation)
         judgement = self.read_judgements.get(read)
@@ -280,7 +290,7 @@ class Judge:
                 kind=target.kind,
                 operation=operation,
             )
-            judgement = await self.access(state, JudgedRequest(commit=view, principal=principal, request=request))
+            judgement = await self.access(state, JudgedRequest(commit=view, principal=principal, request=request()))
             self.read_judgements.put(read, judgement)
         return judgement
 
@@ -345,7 +355,7 @@ def _read(state: ControlState, principal: Principal, target: Target, operation: 
         policy_set=state.policy_set,
         actor=principal.actor,
         roles=principal.roles,
-        target=target,
+        target=target.key,
         operation=operation,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 from uuid import UUID
@@ -137,7 +138,7 @@ async def events(asked: Asked, alias: str) -> dict[str, Any]:
     gateway = asked.gateway
     arrived = await gateway.authenticator.arrive(asked.credentials())
     alias = parse_alias(alias)
-    view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
+    view = request_view(asked)
     await check_catalog(gateway, arrived, alias, view)
     length = parse_content_length(asked.header(b"content-length"))
     body = await read_body(asked.chunks(), content_length=length, size_bytes_max=BODY_SIZE_BYTES_MAX)
@@ -168,8 +169,8 @@ async def reader(
         raise
     has_row = name is not None and kind != "function"
     arrived = await authenticator.arrive(credentials, target if has_row else None)
-    view = RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
-    return await reads.permit(asked.gateway, arrived, target, verb=verb, request=view, onward=onward(asked))
+    view, rest = partial(request_view, asked), onward(asked)
+    return await reads.permit(asked.gateway, arrived, target, verb=verb, request=view, onward=rest)
 
 
 def _target(asked: Asked, alias: str, namespace: str | None, name: str | None, *, kind: Named) -> Target:
@@ -234,6 +235,13 @@ def onward(asked: Asked) -> Onward:
         delegation=parse_delegation(asked.header(_DELEGATION)),
         observe=asked.measures.upstream,
     )
+
+
+def request_view(asked: Asked) -> RequestView:
+    """
+    Return a request as access rules and policies see it.
+    """
+    return RequestView(method=asked.method, path=asked.path, client_version=client_of(asked))
 
 
 def client_of(asked: Asked) -> str:

@@ -8,7 +8,7 @@ after access was permitted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from gateway.catalogs.catalog import Catalog, Configuration, Page, Shown, Snapshots
@@ -124,10 +124,10 @@ class Reader:
 
 
 async def permit(
-    gateway: Gateway, arrived: Arrived, target: Target, *, verb: str, request: RequestView, onward: Onward
+    gateway: Gateway, arrived: Arrived, target: Target, *, verb: str, request: Callable[[], RequestView], onward: Onward
 ) -> Reader:
     """
-    Return a reader of `target` for the caller, if access permits `verb` (load, exists or list).
+    Return a reader of `target` for the caller, if access permits `verb` (load, exists or list) of the `request`.
 
     Raises:
         NotFoundError: if the tenant has no such catalog.

@@ -56,7 +56,7 @@ async def check_catalog(gateway: Gateway, arrived: Arrived, alias: str, request:
     principal, state = arrived.principal, gateway.rules_at_arrival(arrived)
     if not await gateway.judge.permits_anything(state, principal, alias=alias):
         target, operation = Target(alias=alias, namespace=()), SEEN_BY["namespace"]
-        judgement = await gateway.judge.read(state, principal, target, operation=operation, request=request)
+        judgement = await gateway.judge.read(state, principal, target, operation=operation, request=lambda: request)
         await gateway.check_permitted(principal, judgement, operation=operation, target=target)
     gateway.catalog(principal.tenant, state, alias)
 
@@ -154,7 +154,7 @@ class _Sight:
         if target not in self.known:
             operation = SEEN_BY[target.kind]
             judgement = await self.gateway.judge.read(
-                self.state, self.caller, target, operation=operation, request=self.request
+                self.state, self.caller, target, operation=operation, request=lambda: self.request
             )
             if judgement.decision is CommitDecision.UNDECIDABLE:  # not hidden: its events would be lost to the reader
                 await self.gateway.check_permitted(self.caller, judgement, operation=operation, target=target)

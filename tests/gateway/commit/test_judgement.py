@@ -39,7 +39,7 @@ def judgement(decision: CommitDecision) -> Judgement:
 
 def read(name: str) -> Read:
     target = Target(alias="lake", namespace=("sales",), name=name)
-    return Read(log_id=1, policy_set="0" * 64, actor="a" * 32, roles=(), target=target, operation="table.load")
+    return Read(log_id=1, policy_set="0" * 64, actor="a" * 32, roles=(), target=target.key, operation="table.load")
 
 
 def test_the_least_recently_used_judgement_is_forgotten() -> None:
