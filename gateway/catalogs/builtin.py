@@ -45,7 +45,7 @@ from gateway.fresh import FreshReads, Pointer, Question, TableRow
 from gateway.identifiers import Target
 from gateway.metadata import CorruptMetadataError, uuid_of
 from gateway.metadata.files import MetadataFileError, MetadataFiles, Written
-from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files, stored_files
+from gateway.metadata.paths import METADATA_PATH, changed_paths, metadata_folder, named_files, stored_files
 from gateway.metadata.stored import view_draft
 from gateway.metadata.versions import version_of
 from gateway.metadata.views import check_view_metadata
@@ -396,7 +396,7 @@ class BuiltinCatalog:
     def _check_paths(self, mutation: Mutation, loaded: Loaded, metadata: Mapping[str, Any]) -> None:
         for field, text in changed_paths(metadata, loaded.metadata):
             self._find(text, field=field)
-        self._find(_metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
+        self._find(metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
         is_table_found = mutation.registered is not None and not mutation.target.is_view
         files = list(stored_files(metadata) if is_table_found else named_files(mutation.updates))
         own = [*table_places(metadata), *table_places(loaded.metadata)] if files else []
@@ -476,7 +476,7 @@ class BuiltinCatalog:
             return Written(location=found.location, sha256=found.sha256, data=shown, is_found=True)
         before = version_of(loaded.metadata_location or "")
         version = 0 if before is None else before + 1
-        _, folder = self._find(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
+        _, folder = self._find(metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
         return self._files.prepare_file(f"{folder}/{version:05d}-{uuid4()}.metadata.json", change.metadata)
 
     async def write(self, new: Written, change: Change) -> None:
@@ -575,12 +575,6 @@ def _check_snapshots(registered: Change) -> None:
 def _check_uuid(text: str) -> None:
     if str(UUID(text)) != text.lower():  # Python reads more spellings than PostgreSQL does
         raise ValueError(f"found the uuid {text!r:.80}")
-
-
-def _metadata_folder(metadata: Mapping[str, Any]) -> str:
-    """Return where the table's metadata files go (property `write.metadata.path`, else below its location)."""
-    folder = (metadata.get("properties") or {}).get(METADATA_PATH) or f"{metadata['location'].rstrip('/')}/metadata"
-    return str(folder).rstrip("/")
 
 
 def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:

@@ -325,12 +325,17 @@ class Outgoing:
     A mutation as the upstream will receive it: the engine's own bytes with added requirements.
 
     `requirements` are all in the body: the engine's own and those that pin what was judged (`pins`).
+
+    A catalog that knows no requirements changes its target only as long as that is as it was `judged`, and is sent the
+    `change` that was judged; `body` is the metadata file then.
     """
 
     mutation: Mutation
     body: bytes
     requirements: tuple[Requirement, ...] = ()
     pins: tuple[Requirement, ...] = ()
+    judged: Loaded | None = None
+    change: Change | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,10 +357,16 @@ class LoggedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The newest commits on a target, newest first; `is_whole` if these are all that there ever were."""
+    """
+    The newest commits on a target, newest first; `is_whole` if these are all that there ever were.
+
+    `compares`: the catalog makes a commit only on the very state that it was judged on, and each file that a decision
+    made is named after it, so a file of another name is not the decision's.
+    """
 
     commits: Sequence[LoggedCommit]
     is_whole: bool
+    compares: bool = False
 
     def of(self, decision: UUID) -> LoggedCommit | None:
         """Return the commit that is the result of a decision; None if it is not among them."""
@@ -382,9 +393,10 @@ class Forwards(Catalog, Protocol):
     def changed_by(self) -> Literal[ChangedBy.REQUEST]:
         """Say so."""
 
-    def prepare(self, mutation: Mutation, loaded: Loaded, body: bytes) -> Outgoing:
+    def prepare(self, mutation: Mutation, loaded: Loaded, change: Change, body: bytes) -> Outgoing:
         """
-        Return the request for `mutation`, judged against `loaded`: `body` with requirements that pin the judged state.
+        Return the request for `mutation`, which was judged to make `change` of `loaded`: `body` with requirements that
+        pin the judged state.
 
         Raises:
             BadRequestError: if parsers could read the body differently: the upstream might apply another commit.

@@ -47,6 +47,8 @@ LOGIN_OPTIONS: Final = SECRETS | OF_OAUTH | OF_SIGV4 | {SIGV4}
 SCOPE_DEFAULT: Final = "catalog"
 SIGNING_NAME_DEFAULT: Final = "execute-api"
 """Amazon API Gateway; AWS Glue is `glue`, Amazon S3 Tables is `s3tables`."""
+S3: Final = "s3"
+"""Amazon S3 itself, which takes the path in a signature as it is sent."""
 ENABLED: Final = "true"
 MISSING_BOTOCORE: Final = "requests are signed with the package botocore, which is not installed"
 

@@ -30,6 +30,7 @@ from gateway.catalogs.catalog import (
     Shown,
     Snapshots,
 )
+from gateway.catalogs.foreign_places import check_foreign_places
 from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.nessie import (
     PAGES_MAX,
@@ -42,7 +43,6 @@ from gateway.catalogs.nessie import (
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
 from gateway.catalogs.pins import MAIN, pins_of, snapshot_of, with_requirements
-from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.catalogs.replies import (
     Answered,
     NeverSent,
@@ -53,7 +53,6 @@ from gateway.catalogs.replies import (
     parse_table,
 )
 from gateway.catalogs.rewrite import table_answer, table_answer_without_credentials
-from gateway.catalogs.table_places import table_places
 from gateway.catalogs.upstreams import Endpoint, Upstream
 from gateway.errors import (
     BadRequestError,
@@ -65,7 +64,6 @@ from gateway.errors import (
 from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.metadata.draft import TableMetadata
-from gateway.metadata.paths import changed_paths, named_files, path_properties
 from gateway.mutations import Mutation, Operation
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
@@ -276,25 +274,18 @@ class RestCatalog:
         if mutation.updates and (await self._endpoint()).branch is not None:
             check_updates(self.upstream.alias, mutation.updates, snapshot_of(loaded.metadata or {}, MAIN))
         location = self.upstream.options.get("location")
-        if location is None:
-            return
-        root = parse_place(location, field="options.location")
-        if change.properties is not None:
-            before = path_properties(loaded.properties or {}).items()
-            for name, text in path_properties(change.properties).items() - before:
-                _check_within(text, [root], field=f"properties.{name}")
-        if change.metadata is None:
-            return
-        for field, text in changed_paths(change.metadata, loaded.metadata):
-            if text:  # else the upstream decides where the table is
-                _check_within(text, [root], field=field)
-        own = [root, *table_places(loaded.metadata)]
-        for field, text in named_files(mutation.updates):
-            _check_within(text, own, field=field)
+        if location is not None:
+            check_foreign_places(location, mutation, loaded, change)
 
     # Changes
 
-    def prepare(self, mutation: Mutation, loaded: Loaded, body: bytes) -> Outgoing:
+    def prepare(
+        self,
+        mutation: Mutation,
+        loaded: Loaded,
+        change: Change,  # noqa: ARG002 - the upstream makes it itself
+        body: bytes,
+    ) -> Outgoing:
         """
         Return the request for `mutation`: the engine's own body; in a commit, with the pins of what was judged.
 
@@ -487,15 +478,6 @@ class RestCatalog:
 
 def _member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
-
-
-def _check_within(text: str, roots: Sequence[StoragePlace], *, field: str) -> None:
-    place = parse_place(text, field=field)
-    if not any(root.holds(place) for root in roots):
-        raise BadRequestError(
-            f"expected a location in {roots[0].format()}, where this catalog's files are, found {text!r:.200}",
-            field=field,
-        )
 
 
 def _page_query(page_token: str | None, page_size: int | None) -> list[str]:

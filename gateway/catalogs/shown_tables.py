@@ -44,7 +44,7 @@ class ShownTables:
                 return Shown(None, etag)
         if kept is None:
             metadata = await self._files.read(pointer.metadata_location, digest=pointer.metadata_sha256)
-            chosen = metadata if snapshots is Snapshots.ALL else _referenced(metadata)
+            chosen = metadata if snapshots is Snapshots.ALL else referenced(metadata)
             kept = self._files.answers.keep(key, self._body(orjson.dumps(chosen), pointer.metadata_location))
         return Shown(kept.body, kept.etag)
 
@@ -72,8 +72,10 @@ class ShownTables:
         return b'{%b"metadata":%b,"config":%b}' % (named, metadata, self._config)
 
 
-def _referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata with only those snapshots that branches and tags refer to."""
+def referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the metadata with only those snapshots that branches and tags refer to.
+    """
     named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
     snapshots = [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in named]
     return {**metadata, "snapshots": snapshots}

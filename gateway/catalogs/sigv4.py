@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Final
 
 from gateway.catalogs.connections import Call, split_url
-from gateway.catalogs.login_options import MISSING_BOTOCORE
+from gateway.catalogs.login_options import MISSING_BOTOCORE, S3
 from gateway.errors import UnavailableError
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
@@ -41,7 +41,7 @@ def signed(call: Call, signer: Signer, *, now: datetime) -> Call:
         UnavailableError: if botocore is not installed.
     """
     try:
-        from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
+        from botocore.auth import SIGV4_TIMESTAMP, S3SigV4Auth, SigV4Auth
         from botocore.awsrequest import AWSRequest
         from botocore.credentials import Credentials
     except ImportError as error:
@@ -62,7 +62,8 @@ def signed(call: Call, signer: Signer, *, now: datetime) -> Call:
     request = AWSRequest(method=call.method, url=url, headers=headers, data=call.body)
     request.context["timestamp"] = timestamp
     keys = Credentials(signer.access_key_id, signer.secret_access_key, signer.session_token)
-    auth = SigV4Auth(keys, signer.service, signer.region)
+    # Amazon S3 alone takes the path as it is sent; to others it is encoded once more.
+    auth = (S3SigV4Auth if signer.service == S3 else SigV4Auth)(keys, signer.service, signer.region)
     # Step by step, since `add_auth` takes the time from the system's clock.
     signature = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
     names = auth.signed_headers(auth.headers_to_sign(request))

@@ -26,7 +26,7 @@ from uuid import UUID
 import orjson
 
 from gateway.catalogs.catalog import Configuration
-from gateway.catalogs.connections import Call, Connections
+from gateway.catalogs.connections import JSON, Call, Connections
 from gateway.catalogs.login import Login, Secrets
 from gateway.catalogs.nessie import Branch, parse_branch
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward
@@ -182,6 +182,7 @@ class Upstream:
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
+        content_type: str = JSON,
     ) -> Reply:
         """
         Send one request and return the reply; no error in it names the upstream's URL.
@@ -192,10 +193,11 @@ class Upstream:
             UpstreamCredentialsError: if the gateway has no credentials for it; nothing was sent.
             UnavailableError: if a token that it needs for it cannot be had now; nothing was sent.
         """
-        sent = {HOPS_HEADER: ",".join(onward.hops), **headers}
+        sent = {**({HOPS_HEADER: ",".join(onward.hops)} if onward.hops else {}), **headers}
         if onward.delegation is not None:
             sent[DELEGATION_HEADER] = onward.delegation
-        reply = await self._ask(Call(method=method, url=url, headers=sent, body=body), onward)
+        call = Call(method=method, url=url, headers=sent, body=body, content_type=content_type)
+        reply = await self._ask(call, onward)
         url_of_upstream = self.url
         match reply:
             case Answered(status=status, body=said) if not 200 <= status <= 299:

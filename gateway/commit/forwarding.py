@@ -119,7 +119,7 @@ async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale 
 
 async def _prepare(catalog: Forwards, approved: Approved) -> Outgoing:
     body = approved.requested.body
-    return await off_loop(catalog.prepare, len(body), approved.mutation, approved.loaded, body)
+    return await off_loop(catalog.prepare, len(body), approved.mutation, approved.loaded, approved.change, body)
 
 
 def _not_made(catalog: Forwards, outcome: ForwardOutcome) -> GatewayError:
@@ -249,21 +249,30 @@ async def _settle(decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutc
 
 
 async def _lost_by_a_pin(catalog: Forwards, sent: Sequence[Outgoing]) -> bool:
-    """Return whether a pin of the gateway failed while all of the engine's own requirements still hold."""
+    """
+    Return whether a pin of the gateway failed while all of the engine's own requirements still hold.
+
+    Where the catalog compares the whole target with what was judged, that is one.
+    """
     is_lost = False
     for outgoing in sent:
         mutation = outgoing.mutation
         try:
-            metadata = (await catalog.load(mutation.target)).metadata
-            _check(mutation, metadata, mutation.requirements)
+            found = await catalog.load(mutation.target)
+            _check(mutation, found.metadata, mutation.requirements)
         except GatewayError:
             # The engine gets the upstream's own answer; there is nothing more to find out.
             return False
         try:
-            _check(mutation, metadata, outgoing.pins)
+            _check(mutation, found.metadata, outgoing.pins)
         except RequirementFailedError:
             is_lost = True
+        is_lost = is_lost or (outgoing.judged is not None and not _is_same(found, outgoing.judged))
     return is_lost
+
+
+def _is_same(found: Loaded, judged: Loaded) -> bool:
+    return (found.metadata_location, found.properties) == (judged.metadata_location, judged.properties)
 
 
 def _check(mutation: Mutation, metadata: Metadata | None, requirements: Sequence[Requirement]) -> None:

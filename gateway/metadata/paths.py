@@ -28,6 +28,14 @@ _OF_THE_WEB: Final = re.compile(r"https?:", re.IGNORECASE)
 """A page about the table, say: no engine writes there."""
 
 
+def metadata_folder(metadata: Mapping[str, Any]) -> str:
+    """
+    Return where the table's metadata files go (property `write.metadata.path`, else below its location).
+    """
+    folder = (metadata.get("properties") or {}).get(METADATA_PATH) or f"{metadata['location'].rstrip('/')}/metadata"
+    return str(folder).rstrip("/")
+
+
 def path_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """
     Return the properties that say where files go; those that are known to do so whatever they hold.

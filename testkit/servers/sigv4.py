@@ -81,7 +81,8 @@ class SignatureCheck:
         """Return the signature of a request over the headers `signed`."""
         time = request.headers["x-amz-date"]
         # Every segment once more, as for all services but S3; a query is sorted by name, then by value.
-        path = "/".join(quote(segment, safe="-_.~") for segment in request.path.split("/"))
+        segments = request.path.split("/")
+        path = request.path if self.service == "s3" else "/".join(quote(each, safe="-_.~") for each in segments)
         pairs = sorted(tuple(pair.partition("=")[::2]) for pair in request.query.split("&") if pair)
         canonical = "\n".join(
             [

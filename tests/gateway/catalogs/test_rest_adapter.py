@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from gateway.catalogs import upstream as wire
-from gateway.catalogs.catalog import Loaded, Outgoing, Shown, Snapshots
+from gateway.catalogs.catalog import Change, Loaded, Outgoing, Shown, Snapshots
 from gateway.catalogs.connections import Call
 from gateway.catalogs.onward import (
     DELEGATION_HEADER,
@@ -361,7 +361,7 @@ async def test_a_body_is_pinned_or_passed_and_never_read_in_two_ways() -> None:
         loaded = Loaded(namespace_exists=True, metadata=METADATA, metadata_location="s3://b/m.json")
         body = orjson.dumps(properties(a="b"))
         commit = parse_mutation(Operation.TABLE_COMMIT, ORDERS, body=body)
-        out = catalog.prepare(commit, loaded, body)
+        out = catalog.prepare(commit, loaded, Change(), body)
         assert orjson.loads(out.body)["requirements"] == [dict(pin) for pin in out.pins] == [*out.requirements]
         assert [pin["type"] for pin in out.pins] == [
             "assert-table-uuid",
@@ -370,10 +370,10 @@ async def test_a_body_is_pinned_or_passed_and_never_read_in_two_ways() -> None:
         ]
         created = orjson.dumps(CREATE)
         create = parse_mutation(Operation.TABLE_CREATE, SALES, body=created)
-        assert catalog.prepare(create, Loaded(namespace_exists=True), created).body == created
+        assert catalog.prepare(create, Loaded(namespace_exists=True), Change(), created).body == created
         double = body.replace(b'{"requirements"', b'{"updates":[],"requirements"')
         with pytest.raises(BadRequestError, match="'updates' stands twice"):
-            catalog.prepare(commit, loaded, double)
+            catalog.prepare(commit, loaded, Change(), double)
 
 
 # The wire

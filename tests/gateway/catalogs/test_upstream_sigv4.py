@@ -99,6 +99,29 @@ def test_the_check_computes_the_signature_that_aws_publishes() -> None:
     assert check.signature(request, ["host", "x-amz-date"]) == expected
 
 
+def test_a_request_to_s3_is_signed_as_amazon_publishes_it() -> None:
+    """ "GET Object" of Amazon S3's API reference, "Signature Calculations for the Authorization Header"."""
+    signer = Signer(
+        access_key_id="AKIAIOSFODNN7EXAMPLE",
+        secret_access_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        session_token=None,
+        region="us-east-1",
+        service="s3",
+    )
+    call = Call(method="GET", url="https://examplebucket.s3.amazonaws.com/test.txt", headers={"Range": "bytes=0-9"})
+    authorization = signed(call, signer, now=datetime(2013, 5, 24, tzinfo=UTC)).headers["Authorization"]
+    assert authorization.endswith("Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41")
+
+
+@pytest.mark.parametrize("service", ["s3", "glue"])
+def test_the_path_of_a_request_to_s3_alone_is_signed_as_it_is_sent(service: str) -> None:
+    request = arrived(signed(CALL, replace(SIGNER, service=service), now=NOW))
+    check = replace(a_check(), service=service)
+    check.check(request)
+    with pytest.raises(SignatureRefusedError):
+        replace(check, service="glue" if service == "s3" else "s3").check(request)
+
+
 @pytest.mark.parametrize("session", [None, SESSION])
 async def test_every_request_is_signed_with_its_body_and_all_that_it_says(session: str | None) -> None:
     check, upstream = a_check(), Upstream()
