@@ -10,7 +10,8 @@ There are four kinds of proof. A state that cannot exist by chance: a snapshot i
 table's whole state. The log: another decision's accepted outcome with the same result (`Claim`) shows that this
 decision did not produce it. A complete history that does not contain the change, while a requirement of the request
 no longer holds. And the catalog's own log of commits, where it has one (`History`): one of them names this decision, or
-each of those since then names another.
+each of those since then names another. Where the catalog makes a commit only on the state that was judged, another
+commit on that state is proof, too.
 """
 
 from __future__ import annotations
@@ -77,8 +78,11 @@ def prove(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     history = known.history
     if history is not None and history.of(decision.decision) is not None:
         return CommitOutcome.ACCEPTED
-    since = None if history is None else history.since(decision.base, by=decision.deadline)
-    if history is None or since is None:
+    is_compared = history is not None and history.compares
+    since = None if history is None or is_compared else history.since(decision.base, by=decision.deadline)
+    if history is not None and is_compared and decision.operation == Operation.TABLE_COMMIT:
+        outcome = _compared(decision, found, known, history)
+    elif history is None or since is None:
         outcome = _outcome(decision, found, known)
     else:
         outcome = _logged(decision, found, known, history.commits, since)
@@ -111,6 +115,22 @@ def _logged(
         for commit, parent in zip(since, (*commits[1:], None), strict=False)
     )
     return CommitOutcome.FAILED if are_others and _can_not_be_made(decision, found) else CommitOutcome.UNKNOWN
+
+
+def _compared(decision: OpenDecision, found: Loaded, known: Known, history: History) -> CommitOutcome:
+    """
+    Conclude about a commit whose catalog compares: none of the files that the table names is this decision's.
+
+    It was not made if those since the one that was judged are all there, and once there is another it cannot be made.
+    A table that has replaced the one that was judged proves nothing: its versions began anew.
+    """
+    metadata, files = found.metadata, [commit.metadata_location for commit in history.commits]
+    if metadata is None or found.metadata_location not in files or _is_another_table(decision, metadata):
+        return CommitOutcome.UNKNOWN
+    if decision.base in files:
+        return CommitOutcome.UNKNOWN if found.metadata_location == decision.base else CommitOutcome.FAILED
+    # Too many commits ago: the table may name the snapshots still.
+    return _snapshots_added(decision, found, known) if decision.snapshots else CommitOutcome.UNKNOWN
 
 
 def _has_what_was_found(commits: Sequence[LoggedCommit], found: Loaded) -> bool:

@@ -480,3 +480,65 @@ def test_another_view_or_namespace_refuses_a_change_that_the_log_does_not_have()
     create = decision("namespace.create", table_uuid=None)
     assert prove(create, namespace(owner="ada"), made) is FAILED
     assert prove(create, NO_NAMESPACE, made) is UNKNOWN
+
+
+# A catalog that makes a commit only on the state that was judged, and names each file after the decision that made it
+
+
+def compared(*files: Loaded, of: Mapping[UUID, Loaded] | None = None, known: Known = KNOWN) -> Known:
+    """What is known if these are the files that the table names, newest first; some are those of decisions."""
+    names = {made.metadata_location: decided for decided, made in (of or {}).items()}
+    commits = [logged(each, of=names.get(each.metadata_location)) for each in files]
+    return replace(known, history=History(commits=commits, is_whole=False, compares=True))
+
+
+BLUE = after(ONE, properties(color="blue"))
+
+
+def test_a_file_that_is_named_after_the_decision_proves_its_commit_whatever_came_after_it() -> None:
+    later = after(RED, properties(color="blue"))
+    assert prove(paint(), later, compared(later, RED, ONE, NEW, of={OURS: RED})) is ACCEPTED
+
+
+def test_another_file_on_the_one_that_was_judged_proves_that_the_commit_was_not_made() -> None:
+    for found in (BLUE, RED):  # as ours would have made it: the name of the file says that it is another's
+        assert prove(paint(), found, compared(found, ONE, NEW, of={THEIRS: found})) is FAILED
+        assert prove(paint(), found, compared(found, ONE, NEW)) is FAILED
+    later = after(BLUE, properties(color="red"))
+    assert prove(paint(), later, compared(later, BLUE, ONE)) is FAILED
+    assert prove(append_on(ONE, 101), BLUE, compared(BLUE, ONE, NEW)) is FAILED
+
+
+def test_while_the_file_that_was_judged_is_the_newest_a_commit_may_still_arrive() -> None:
+    assert prove(paint(), ONE, compared(ONE, NEW)) is UNKNOWN
+    assert prove(append_on(ONE, 101), ONE, compared(ONE, NEW)) is UNKNOWN
+
+
+def test_files_that_do_not_reach_back_to_the_one_that_was_judged_prove_nothing_but_a_snapshot() -> None:
+    later = after(BLUE, properties(color="red"))
+    assert prove(paint(), later, compared(later, BLUE)) is UNKNOWN
+    ours = after(ONE, *snapshot(777, ONE))
+    after_ours = after(ours, properties(color="red"))
+    assert prove(append_on(ONE, 101), after_ours, compared(after_ours)) is ACCEPTED
+    is_anothers = replace(KNOWN, claims=(claim(snapshots=[777]),))
+    assert prove(append_on(ONE, 101), after_ours, compared(after_ours, known=is_anothers)) is FAILED
+
+
+def test_files_of_another_state_than_the_one_that_was_found_prove_nothing() -> None:
+    assert prove(paint(), BLUE, compared(ONE, NEW)) is UNKNOWN
+    assert prove(paint(), BLUE, compared()) is UNKNOWN
+    assert prove(paint(), GONE, compared()) is UNKNOWN
+
+
+def test_a_table_that_replaced_the_one_that_was_judged_proves_nothing_about_a_commit() -> None:
+    """Its versions began anew: the commit may still find the one that it names."""
+    another = created(ANOTHER_UUID)
+    assert prove(paint(), another, compared(another)) is UNKNOWN
+    assert prove(append_on(ONE, 101), another, compared(another)) is UNKNOWN
+
+
+def test_of_such_a_catalog_other_changes_are_told_by_the_state() -> None:
+    assert prove(decision("table.create", result=NEW), NEW, compared(NEW)) is ACCEPTED
+    assert prove(decision("table.create", result=NEW), created(ANOTHER_UUID), compared(NEW)) is FAILED
+    assert prove(decision("table.drop", base=ONE), GONE, compared()) is ACCEPTED
+    assert prove(decision("table.drop", base=ONE), ONE, compared(ONE)) is UNKNOWN
