@@ -367,10 +367,11 @@ class Settings:
     upstreams_allowed: EgressRules = setting(
         Kind.HOSTS,
         "public",
-        "hosts to which the gateway may connect for tenants' catalogs (uri, s3.endpoint), keys of identity providers "
-        "and the alert webhook, separated by commas: public (every address of the internet), a host, an address, a "
-        "network (10.1.0.0/16), each with an optional port (minio.internal:9000); private and loopback addresses are "
-        "refused unless they are listed, link-local and metadata addresses unless each is listed by itself",
+        "hosts to which the gateway may connect for tenants' catalogs (uri, glue.endpoint, s3.endpoint), keys of "
+        "identity providers and the alert webhook, separated by commas: public (every address of the internet), a "
+        "host, an address, a network (10.1.0.0/16), each with an optional port (minio.internal:9000); private and "
+        "loopback addresses are refused unless they are listed, link-local and metadata addresses unless each is "
+        "listed by itself",
     )
     upstream_timeout_s: float = setting(
         Kind.NUMBER,

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from gateway.catalogs.glue_options import GLUE, GLUE_ENDPOINT, GLUE_OPTIONS, check_glue_options
 from gateway.catalogs.login_options import LOGIN_OPTIONS, TOKEN_URI, check_login_options
 from gateway.catalogs.places import parse_place
 from gateway.catalogs.registry import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
@@ -57,8 +58,9 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
         }
     )
     | LOGIN_OPTIONS,
+    GLUE: GLUE_OPTIONS,
 }
-"""The options of each kind of catalog; of `rest`, `uri` is required."""
+"""The options of each kind of catalog; of `rest`, `uri` is required, of `glue` those of `glue_options.REQUIRED`."""
 LOOK_ALIKES_REFUSED: Final = "refused"
 """The default of the option."""
 
@@ -257,6 +259,8 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
     _check_urls(checked, egress)
     if kind == REST:
         check_login_options(checked)
+    if kind == GLUE:
+        check_glue_options(checked)
     if "s3.region" in checked and not _REGION.fullmatch(checked["s3.region"]):
         # It becomes part of a host name.
         raise BadRequestError(
@@ -281,7 +285,7 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
 
 
 def _check_urls(options: Mapping[str, str], egress: EgressRules) -> None:
-    for name in (URI, TOKEN_URI, "s3.endpoint"):
+    for name in (URI, TOKEN_URI, GLUE_ENDPOINT, "s3.endpoint"):
         if name in options:
             _check_url(options[name], egress, field=f"options.{name}")
     for url in uris_of(options):

@@ -8,13 +8,16 @@ A registered alias never gets other options, so an adapter that was made stays r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from gateway.catalogs.builtin import BuiltinCatalog
 from gateway.catalogs.catalog import Forwards, SwapsPointer
 from gateway.catalogs.catalog_places import LOCATION
+from gateway.catalogs.glue import GlueCatalog
+from gateway.catalogs.glue_options import GLUE
+from gateway.catalogs.glue_upstream import GlueUpstream, glue_upstream
 from gateway.catalogs.onward import Onward, format_hop
 from gateway.catalogs.rest import RestCatalog
 from gateway.catalogs.upstreams import Upstream, Upstreams
@@ -26,7 +29,7 @@ from ledger.store.roles import Roles
 
 BUILTIN: Final = "builtin"
 REST: Final = "rest"
-KINDS: Final = {BUILTIN: BuiltinCatalog, REST: RestCatalog}
+KINDS: Final = {BUILTIN: BuiltinCatalog, REST: RestCatalog, GLUE: GlueCatalog}
 """The one list of kinds: a new adapter is one module and one line here."""
 LOOK_ALIKES: Final = "look-alike-names"
 """The option that permits confusable names."""
@@ -67,7 +70,7 @@ class CatalogRegistry:
     upstreams: Upstreams
     installation: str
     contested: Mapping[tuple[UUID, str], str] = field(default_factory=dict)
-    made: dict[tuple[UUID, str], BuiltinCatalog | Upstream] = field(default_factory=dict, init=False)
+    made: dict[tuple[UUID, str], BuiltinCatalog | Upstream | GlueUpstream] = field(default_factory=dict, init=False)
     """By tenant and alias. Only `adapter` changes it, on the event loop, without awaiting in between."""
 
     def adapter(
@@ -93,21 +96,28 @@ class CatalogRegistry:
                 "is notified, and can move the place or retire the catalog"
             )
         if key not in self.made:
-            if catalog.kind == REST:
-                self.made[key] = self.upstreams.upstream(tenant, alias, catalog.options)
-            else:
-                self.made[key] = self._builtin(tenant, alias, catalog.options)
+            self.made[key] = self._made(tenant, alias, catalog)
         match self.made[key]:
             case BuiltinCatalog() as builtin:
                 return builtin
             case Upstream() as upstream:
                 hop = format_hop(installation=self.installation, tenant_hex=tenant.hex, alias=alias)
                 return RestCatalog(upstream=upstream, onward=(onward or Onward()).through(hop))
+            case GlueUpstream() as glue:
+                # Glue forwards to nobody, and gives no access to files.
+                return GlueCatalog(upstream=glue, onward=replace(onward or Onward(), hops=(), delegation=None))
 
     def folder(self, tenant: UUID, alias: str) -> str:
         """Return the folder (URI) of a built-in catalog in the warehouse."""
         # From the tenant and the alias alone, not from options: two tenants never share a folder.
         return f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}"
+
+    def _made(self, tenant: UUID, alias: str, catalog: Registered) -> BuiltinCatalog | Upstream | GlueUpstream:
+        if catalog.kind == REST:
+            return self.upstreams.upstream(tenant, alias, catalog.options)
+        if catalog.kind == GLUE:
+            return glue_upstream(self.upstreams, tenant, alias, catalog.options)
+        return self._builtin(tenant, alias, catalog.options)
 
     def _builtin(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> BuiltinCatalog:
         return BuiltinCatalog(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from gateway.catalogs.registry import BUILTIN, KINDS
+from gateway.catalogs.registry import BUILTIN, KINDS, REST
 
 PREFIX: Final = "/v1/{prefix}"
 NAMESPACES: Final = f"{PREFIX}/namespaces"
@@ -24,6 +24,8 @@ VIEW: Final = f"{NAMESPACE}/views/{{view}}"
 
 ALL: Final = frozenset(KINDS)
 NONE: Final = frozenset[str]()
+WIDE: Final = frozenset({BUILTIN, REST})
+"""What is more than tables in namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +90,8 @@ OPERATIONS: Final = (
     _changes("updateTable", "POST", TABLE, "table.commit", "table.create"),
     _changes("dropTable", "DELETE", TABLE, "table.drop"),
     _changes("unregisterTable", "POST", f"{TABLE}/unregister", "table.unregister", kinds=frozenset({BUILTIN})),
-    _changes("renameTable", "POST", f"{PREFIX}/tables/rename", "table.rename_from", "table.rename_to"),
-    _changes("commitTransaction", "POST", f"{PREFIX}/transactions/commit", "table.commit", "table.create"),
+    _changes("renameTable", "POST", f"{PREFIX}/tables/rename", "table.rename_from", "table.rename_to", kinds=WIDE),
+    _changes("commitTransaction", "POST", f"{PREFIX}/transactions/commit", "table.commit", "table.create", kinds=WIDE),
     _reads("reportMetrics", "POST", f"{TABLE}/metrics", "table.load"),
     _reads("loadCredentials", "GET", f"{TABLE}/credentials", "table.load", kinds=NONE),
     _reads("signRequest", "POST", f"{TABLE}/sign", "table.load", kinds=NONE),
@@ -99,17 +101,17 @@ OPERATIONS: Final = (
     _reads("cancelPlanning", "DELETE", f"{TABLE}/plan/{{plan-id}}", "table.load", kinds=NONE, takes_key=True),
     _reads("fetchScanTasks", "POST", f"{TABLE}/tasks", "table.load", kinds=NONE, takes_key=True),
     # Views
-    _reads("listViews", "GET", f"{NAMESPACE}/views", "namespace.list"),
-    _changes("createView", "POST", f"{NAMESPACE}/views", "view.create", takes_key=False),
+    _reads("listViews", "GET", f"{NAMESPACE}/views", "namespace.list", kinds=WIDE),
+    _changes("createView", "POST", f"{NAMESPACE}/views", "view.create", kinds=WIDE, takes_key=False),
     _changes("registerView", "POST", f"{NAMESPACE}/register-view", "view.register", kinds=frozenset({BUILTIN})),
-    _reads("loadView", "GET", VIEW, "view.load"),
-    _reads("viewExists", "HEAD", VIEW, "view.exists"),
-    _changes("replaceView", "POST", VIEW, "view.replace"),
-    _changes("dropView", "DELETE", VIEW, "view.drop"),
-    _changes("renameView", "POST", f"{PREFIX}/views/rename", "view.rename_from", "view.rename_to"),
+    _reads("loadView", "GET", VIEW, "view.load", kinds=WIDE),
+    _reads("viewExists", "HEAD", VIEW, "view.exists", kinds=WIDE),
+    _changes("replaceView", "POST", VIEW, "view.replace", kinds=WIDE),
+    _changes("dropView", "DELETE", VIEW, "view.drop", kinds=WIDE),
+    _changes("renameView", "POST", f"{PREFIX}/views/rename", "view.rename_from", "view.rename_to", kinds=WIDE),
     # Functions
-    _reads("listFunctions", "GET", f"{NAMESPACE}/functions", "namespace.list"),
-    _reads("loadFunction", "GET", f"{NAMESPACE}/functions/{{function}}", "function.load"),
+    _reads("listFunctions", "GET", f"{NAMESPACE}/functions", "namespace.list", kinds=WIDE),
+    _reads("loadFunction", "GET", f"{NAMESPACE}/functions/{{function}}", "function.load", kinds=WIDE),
 )
 
 PROPOSED: Final = (_reads("getEvents", "POST", f"{PREFIX}/events", "namespace.list", "table.load", "view.load"),)

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from gateway.admin.application import OPERATOR
-from gateway.catalogs.registry import BUILTIN
+from gateway.catalogs.registry import BUILTIN, KINDS
 from gateway.control.aggregates import Catalog
 from gateway.errors import BadRequestError, NotFoundError
 from gateway.purging.dropped import DROPS_MAX, DroppedTables, read_dropped
@@ -45,7 +45,7 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
         alias: Annotated[str, typer.Argument(help="What engines call it (their warehouse).", show_default=False)],
         *,
         tenant: OneTenant,
-        kind: Annotated[str, typer.Option(help="Which adapter.")] = BUILTIN,
+        kind: Annotated[str, typer.Option(help=f"Which adapter: {', '.join(KINDS)}.")] = BUILTIN,
         option: Annotated[
             list[str] | None,
             typer.Option(

@@ -24,7 +24,7 @@ from uuid import UUID
 
 import psycopg
 
-from gateway.catalogs.registry import REST
+from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
 from gateway.control.plane import ControlPlane
 from gateway.errors import GatewayError
@@ -524,7 +524,7 @@ async def _ask_upstreams(found: FoundDatabase) -> list[tuple[str, UpstreamFound]
             for log in logs
             if log.tenant is not None
             for catalog in (await control.current(log.log_id)).catalogs.values()
-            if catalog.kind == REST
+            if catalog.kind != BUILTIN
         ]
     answers = await asyncio.gather(*(check_upstream(installation, tenant, catalog) for tenant, catalog in asked))
     return [(names.get(tenant, tenant.hex), answer) for (tenant, _), answer in zip(asked, answers, strict=True)]

@@ -3,7 +3,8 @@
 Whether the foreign catalog behind an alias answers: what its configuration says, and whether it takes our credentials.
 
 Two requests that change nothing, sent exactly as the gateway sends its own: through the same rules of egress, with the
-same credentials. Some catalogs answer `/v1/config` to anybody, so a page of namespaces is asked for, too.
+same credentials. Some catalogs answer `/v1/config` to anybody, so a page of namespaces is asked for, too. AWS Glue has
+no configuration, and is asked for the page alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from gateway.catalogs.glue import GlueCatalog
+from gateway.catalogs.glue_options import GLUE
+from gateway.catalogs.glue_upstream import GlueUpstream, glue_upstream
 from gateway.catalogs.onward import Onward, format_hop
 from gateway.catalogs.registry import REST
 from gateway.catalogs.rest import RestCatalog
@@ -48,12 +52,14 @@ class UpstreamFound:
 
 async def check_upstream(installation: Installation, tenant: UUID, catalog: Catalog) -> UpstreamFound:
     """
-    Ask the upstream of a catalog of kind `rest` for its configuration and for one namespace.
+    Ask what is behind a foreign catalog for its configuration, if its kind has one, and for one namespace.
     """
     settings = installation.settings
     hop = format_hop(installation=installation.id, tenant_hex=tenant.hex, alias=catalog.id)
     async with open_client(settings.upstreams_allowed) as client:
         upstreams = Upstreams(client=client, secrets=installation.secrets, timeout_s=settings.upstream_timeout_s)
+        if catalog.kind == GLUE:
+            return await _check_glue(glue_upstream(upstreams, tenant, catalog.id, catalog.options), catalog)
         upstream = upstreams.upstream(tenant, catalog.id, catalog.options)
         rest = RestCatalog(upstream=upstream, onward=Onward().through(hop))
         try:
@@ -80,6 +86,17 @@ async def check_upstream(installation: Installation, tenant: UUID, catalog: Cata
     return UpstreamFound(alias=catalog.id, answers=True, endpoints=endpoints, missing=missing, notes=notes)
 
 
+async def _check_glue(upstream: GlueUpstream, catalog: Catalog) -> UpstreamFound:
+    try:
+        await GlueCatalog(upstream=upstream, onward=Onward()).list_namespaces(
+            (), page_token="", page_size=NAMESPACES_ASKED
+        )
+    except GatewayError as error:
+        return _refused(catalog, error, answers=False)
+    note = "it is AWS Glue; whether the store of its tables takes the keys is seen when a table is loaded"
+    return UpstreamFound(alias=catalog.id, answers=True, endpoints=offered_by(GLUE), notes=[note])
+
+
 async def _notes(rest: RestCatalog) -> list[str]:
     """Say which branch of a Nessie it is, and whether the gateway reads there what became of a change."""
     why = f"its API is on another server, which the option {URI_OVERRIDES} does not name"
@@ -98,9 +115,11 @@ def _refused(catalog: Catalog, error: GatewayError, *, answers: bool) -> Upstrea
         case UpstreamNotAllowedError():
             advice = "add its host to LAKEPROOF_UPSTREAMS_ALLOWED, or register the catalog with another uri"
         case UpstreamCredentialsError():
-            token = catalog.options.get("token", "secret:<id>").removeprefix("secret:")
-            advice = f"store a token that it accepts with `lakeproof catalogs secret {token}`"
+            named = catalog.options.get("token") or catalog.options.get("glue.secret-access-key") or "secret:<id>"
+            what = "a secret key" if catalog.kind == GLUE else "a token"
+            advice = f"store {what} that it accepts with `lakeproof catalogs secret {named.removeprefix('secret:')}`"
         case _:
-            advice = "see that it runs, and that the catalog's options uri and warehouse are right"
+            options = "glue.region, glue.endpoint and glue.id" if catalog.kind == GLUE else "uri and warehouse"
+            advice = f"see that it runs, and that the catalog's options {options} are right"
     trouble = " ".join(str(error).split())
     return UpstreamFound(alias=catalog.id, answers=answers, trouble=trouble, advice=advice)

@@ -309,7 +309,7 @@ async def check_other_changes(far: ForeignTenant) -> None:
         ("POST", f"{ROOT}/{stock}/properties", {"updates": {"owner": "eve"}}),
         ("DELETE", f"{ROOT}/{stock}", None),
     )
-    await _lose_answers(far, changes, of=f"table:{ALIAS}/sales/{lines}")
+    await lose_answers(far, changes, of=f"table:{ALIAS}/sales/{lines}")
 
 
 async def check_view_changes(far: ForeignTenant) -> None:
@@ -324,10 +324,10 @@ async def check_view_changes(far: ForeignTenant) -> None:
         ("POST", RENAME_VIEW, renamed(moved, report)),
         ("DELETE", f"{VIEWS}/{report}", None),
     )
-    await _lose_answers(far, changes, of=f"view:{ALIAS}/sales/{report}")
+    await lose_answers(far, changes, of=f"view:{ALIAS}/sales/{report}")
 
 
-async def _lose_answers(
+async def lose_answers(
     far: ForeignTenant, changes: Sequence[tuple[str, str, dict[str, Any] | None]], *, of: str
 ) -> None:
     """Lose the answer to each of some changes; the entries with the key `of` must be about one table or view."""

@@ -82,17 +82,29 @@ async def _nothing(_request: Request) -> None:
     """Do nothing with a request."""
 
 
+def _as_it_is(request: Request) -> Request:
+    return request
+
+
 class FaultyWire:
     """
     Listens on loopback for what is to go to `upstream`, a base URL. An async context manager.
 
-    `on_request` is awaited with each request before it reaches the server.
+    `on_request` is awaited with each request before it reaches the server. Where its path does not say what a request
+    asks for, `seen_as` gives it the method and the target by which a fault meets it; what is sent stays the same.
     """
 
-    def __init__(self, upstream: str, *, on_request: Callable[[Request], Awaitable[None]] = _nothing) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        on_request: Callable[[Request], Awaitable[None]] = _nothing,
+        seen_as: Callable[[Request], Request] = _as_it_is,
+    ) -> None:
         where = urlsplit(upstream)
         self._host, self._port = str(where.hostname), where.port
-        self._on_request = on_request
+        self.on_request = on_request
+        self._seen_as = seen_as
         self._server: asyncio.Server | None = None
         self._wires: set[asyncio.Task[None]] = set()
         self.fault: Fault | None = None
@@ -124,7 +136,7 @@ class FaultyWire:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, asyncio.IncompleteReadError):  # either side has gone; so does the other
-                request = await _read_request(reader)
+                request = self._seen_as(await _read_request(reader))
                 writer.write(await self._handle(request, writer))
                 await writer.drain()
         finally:
@@ -157,7 +169,7 @@ class FaultyWire:
 
     async def _forward(self, request: Request) -> bytes:
         self.seen.append(request)
-        await self._on_request(request)
+        await self.on_request(request)
         reader, writer = await asyncio.open_connection(self._host, self._port)
         try:
             writer.write(request.data)

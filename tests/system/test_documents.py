@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admin.limits import KNOWN_OPTIONS
+from gateway.catalogs.glue_options import GLUE
 from gateway.catalogs.login_options import SECRETS
 from gateway.catalogs.registry import REST
 from gateway.commit.metrics import Rejection
@@ -38,14 +39,20 @@ def test_the_documented_settings_are_the_settings() -> None:
     assert format_settings_table() in (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 
-def test_the_documented_options_of_a_foreign_catalog_are_the_options() -> None:
+@pytest.mark.parametrize(
+    ("heading", "kind", "secrets"),
+    [
+        ("Options of a foreign catalog", REST, SECRETS | {"s3.secret-access-key", "webhook-secret"}),
+        ("Options of a catalog of AWS Glue", GLUE, {"glue.secret-access-key", "s3.secret-access-key"}),
+    ],
+)
+def test_the_documented_options_of_a_kind_are_the_options(heading: str, kind: str, secrets: set[str]) -> None:
     text = (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    rows = text.partition("## Options of a foreign catalog")[2].partition("\n## ")[0]
+    rows = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     documented = re.findall(r"^\| `([\w.-]+)` \| ([^|]+) \|", rows, re.MULTILINE)
-    assert {name for name, _ in documented} == KNOWN_OPTIONS[REST]
-    assert len(documented) == len(KNOWN_OPTIONS[REST])
-    secrets = {name for name, value in documented if value == "secret"}
-    assert secrets == SECRETS | {"s3.secret-access-key", "webhook-secret"}
+    assert {name for name, _ in documented} == KNOWN_OPTIONS[kind]
+    assert len(documented) == len(KNOWN_OPTIONS[kind])
+    assert {name for name, value in documented if value == "secret"} == secrets
 
 
 def test_every_page_with_commands_has_a_test_that_runs_them() -> None:

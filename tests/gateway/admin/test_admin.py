@@ -558,6 +558,50 @@ def test_requests_are_not_to_be_signed_where_nothing_can_sign_them(monkeypatch: 
         limits.check_catalog_options("rest", SIGV4, EgressRules.parse("public"))
 
 
+GLUE = {
+    "location": "s3://lake/glue",
+    **{f"{service}.region": "eu-central-1" for service in ("glue", "s3")},
+    **{f"{service}.access-key-id": "AKIDEXAMPLE" for service in ("glue", "s3")},
+    **{f"{service}.secret-access-key": "secret:aws" for service in ("glue", "s3")},
+}
+
+
+def test_a_catalog_of_glue_takes_what_reaches_glue_and_its_store() -> None:
+    endpoints = {
+        "glue.endpoint": "https://glue.example",
+        "s3.endpoint": "https://s3.example",
+        "glue.id": "123456789012",
+    }
+    for options in (GLUE, GLUE | endpoints):
+        assert limits.check_catalog_options("glue", options, EgressRules.parse("public")) == options
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        *(({name: text for name, text in GLUE.items() if name != missing}, missing) for missing in GLUE),
+        (GLUE | {"glue.secret-access-key": "hunter2"}, "glue.secret-access-key"),
+        (GLUE | {"glue.access-key-id": "AK/IA"}, "glue.access-key-id"),
+        (GLUE | {"glue.region": "x.evil.example/"}, "glue.region"),
+        (GLUE | {"s3.region": "EU"}, "s3.region"),
+        (GLUE | {"location": "file:///lake"}, "location"),
+        (GLUE | {"location": "s3://lake/../x"}, "location"),
+        (GLUE | {"glue.id": "a b"}, "glue.id"),
+        (GLUE | {"glue.endpoint": "http://169.254.169.254"}, "glue.endpoint"),
+        (GLUE | {"glue.endpoint": "https://10.0.0.1"}, "glue.endpoint"),
+        (GLUE | {"s3.endpoint": "https://10.0.0.1"}, "s3.endpoint"),
+        (GLUE | {"glue.endpoint": "https://ada:hunter2@glue.example"}, "glue.endpoint"),
+        (GLUE | {"glue.endpoint": "glue.example"}, "glue.endpoint"),
+        (GLUE | {"uri": "https://glue.example/iceberg"}, "uri"),
+        (GLUE | {"token": "secret:t"}, "token"),
+        (GLUE | {"glue.profile-name": "admin"}, "glue.profile-name"),
+    ],
+)
+def test_an_option_of_glue_that_is_missing_or_not_of_its_form_is_refused(options: dict[str, str], field: str) -> None:
+    with pytest.raises(BadRequestError, match=f"^options.({field}|s3.access-key-id): "):
+        limits.check_catalog_options("glue", options, EgressRules.parse("public"))
+
+
 def test_each_kind_of_catalog_takes_its_own_options() -> None:
     assert limits.check_catalog_options("rest", UPSTREAM, LOOPBACK) == UPSTREAM
     assert limits.check_catalog_options("builtin", {}, LOOPBACK) == {}

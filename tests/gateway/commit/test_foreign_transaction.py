@@ -314,7 +314,7 @@ async def commit_between(
     two: TwoTables, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]
 ) -> list[CommitSettled]:
     """Commit to both tables, and `act` before the second one is loaded again; return both accepted outcomes."""
-    body, sent, look = await two.appends(), two.sent, two.a.wire._on_request
+    body, sent, look = await two.appends(), two.sent, two.a.wire.on_request
 
     async def act_before_it_is_loaded(request: Request) -> None:
         if request.method == "GET" and request.target.endswith(two.b.path) and two.sent > sent:
@@ -322,7 +322,7 @@ async def commit_between(
             await act()
         await look(request)
 
-    monkeypatch.setattr(two.a.wire, "_on_request", act_before_it_is_loaded)
+    monkeypatch.setattr(two.a.wire, "on_request", act_before_it_is_loaded)
     assert (await two.http.post(COMMIT, json=body)).status_code == 204
     entries = await read_stored(two.a.services, two.a.log_id, after=two.b.first)
     return [one.settled for one in entries if one.words == "accepted"]

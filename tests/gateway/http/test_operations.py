@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from schemathesis.openapi import from_path
 
+from gateway.catalogs.glue_options import GLUE
 from gateway.catalogs.registry import BUILTIN, KINDS, REST
 from gateway.catalogs.rest import LIST_FUNCTIONS, LOAD_FUNCTION
 from gateway.http.iceberg_routes import router
@@ -73,6 +74,10 @@ def test_each_kind_is_advertised_what_it_offers() -> None:
         BY_ID["unregisterTable"].endpoint,
         BY_ID["registerView"].endpoint,
     }
+    assert set(endpoints(REST)) - set(endpoints(GLUE)) == VIEWS | FUNCTIONS | {
+        BY_ID["renameTable"].endpoint,
+        BY_ID["commitTransaction"].endpoint,
+    }
     for kind in KINDS:
         assert "GET /v1/config" not in endpoints(kind)
 
@@ -110,8 +115,9 @@ def test_an_upstream_is_asked_for_functions_by_what_the_specification_calls_them
     assert {LIST_FUNCTIONS, LOAD_FUNCTION} == FUNCTIONS
 
 
-def test_the_built_in_catalog_is_advertised_with_all_it_has() -> None:
-    assert tuple(endpoints_of(BUILTIN, None)) == endpoints(BUILTIN)
+@pytest.mark.parametrize("kind", [BUILTIN, GLUE])
+def test_a_catalog_without_a_configuration_of_its_own_is_advertised_with_all_that_its_kind_has(kind: str) -> None:
+    assert tuple(endpoints_of(kind, None)) == endpoints(kind)
 
 
 @pytest.mark.parametrize("operation", [each for each in BY_ID.values() if each.judged_as], ids=lambda each: each.id)
