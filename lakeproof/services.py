@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,8 +40,7 @@ from gateway.fresh import FreshReads
 from gateway.identity import Authenticator
 from gateway.identity.access_tokens import AccessTokens
 from gateway.identity.api_keys import KeyHasher
-from gateway.identity.certificate_logins import CertificateLogins
-from gateway.identity.client_certificates import Client, San
+from gateway.identity.certificate_logins import Accepted, CertificateLogins
 from gateway.identity.issuers import Issuer
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
@@ -72,8 +71,8 @@ from spark_detect.marks import GUARDS as SCAN_GUARDS
 
 LoadIssuers = Callable[[Settings, Sequence[Log]], Sequence[tuple[Issuer, int]]]
 """Returns the identity providers, each with the log of its tenant (`token_settings.load_issuers`)."""
-LoadClients = Callable[[Settings, Sequence[Log]], tuple[Mapping[San, Client], Mapping[UUID, int]]]
-"""Returns the clients with certificates, and the log of every tenant (`tls_settings.load_clients`)."""
+LoadClients = Callable[[Settings, Sequence[Log]], Accepted | None]
+"""Returns the clients with certificates; None: there are none (`tls_settings.load_clients`)."""
 KEY_SECRET = "api-key-secret"  # noqa: S105  (the name of a file)
 """The file, next to the signer's keys, with the secret for MACs of API keys."""
 
@@ -198,7 +197,7 @@ async def open_services(
             logs = await read_logs(connection)
             contested = await read_contested(connection, warehouse=settings.warehouse)
         issuers = () if load_issuers is None else load_issuers(settings, logs)
-        clients, log_ids = ({}, {}) if load_clients is None else load_clients(settings, logs)
+        clients = None if load_clients is None else load_clients(settings, logs)
         system = next(log for log in logs if log.tenant is None)
         lend = partial(database.as_role, roles.gateway)
         control = ControlPlane(lend, fresh)
@@ -208,7 +207,7 @@ async def open_services(
         tokens = await stack.enter_async_context(
             token_logins(actors, access_tokens, issuers, settings.upstreams_allowed)
         )
-        certificates = CertificateLogins(actors, clients, log_ids) if clients else None
+        certificates = None if clients is None else CertificateLogins(actors, clients, clock=now)
         gateway = Gateway(
             append=append,
             clock=now,

@@ -93,13 +93,13 @@ class Settings:
     tls_client_ca: Path | None = setting(
         Kind.PATH,
         None,
-        "PEM file with the roots of those who sign clients' certificates, which clients may then show; without it none "
-        "are asked for",
+        "PEM file with the roots of those who sign clients' certificates, which clients may then show, or proxies pass "
+        "on; without it none are asked for",
     )
     tls_clients: Path | None = setting(
         Kind.PATH,
         None,
-        "TOML file with the clients whose certificates are accepted (see below)",
+        "TOML file with the clients whose certificates are accepted, and the proxies that may pass them on (see below)",
     )
     tls_client_required: int = setting(
         Kind.INTEGER,
@@ -274,7 +274,8 @@ class Settings:
         Kind.NETWORKS,
         "",
         "addresses and networks of the proxies in front of the gateway, separated by commas: the client of their "
-        "requests is taken from X-Forwarded-For or Forwarded; from others these headers are ignored",
+        "requests is taken from X-Forwarded-For or Forwarded; from others these headers are ignored (none of them may "
+        "pass on certificates by that: see LAKEPROOF_TLS_CLIENTS)",
     )
     connections_max: int = setting(
         Kind.INTEGER,

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, TypeAlias
-from uuid import UUID
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -30,7 +30,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gateway.identity.client_certificates import Client, San, parse_clients
+from gateway.identity.certificate_logins import Accepted
+from gateway.identity.client_certificates import Proxy, parse_clients
+from gateway.identity.passed_certificates import Roots
 from lakeproof.errors import SettingsError
 from lakeproof.private_folders import read_or_make
 from lakeproof.setting_files import logs_of_tenants, read_setting_file, read_setting_text, unreadable
@@ -49,6 +51,13 @@ OWN_CLIENT: Final = "gateway-client.pem"
 OWN_CLIENT_DAYS: Final = 10 * 365
 PROTOCOL: Final = "http/1.1"
 """What ALPN offers (RFC 7301)."""
+
+UNGUARDED: Final = tuple(
+    map(
+        ip_network, ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "::1", "fc00::/7")
+    )
+)
+"""Where a proxy may be that connects without TLS: this machine, and networks of one site (RFC 1918, 6598, 4193)."""
 
 State: TypeAlias = Sequence[tuple[int, int, int, int] | None]
 """Device, inode, time of change and size of each file, None for one that is missing; a changed file differs."""
@@ -95,8 +104,8 @@ def tls_files(settings: Settings) -> TlsFiles | None:
     if certificate is not None and key is not None:
         own_client = settings.home / SECRETS / OWN_CLIENT if settings.tls_client_required else None
         return TlsFiles(certificate=certificate, key=key, client_ca=client_ca, own_client=own_client)
-    if client_ca is not None:
-        raise SettingsError(f"{CLIENT_CA} is set and {CERTIFICATE} is not: set that, too, or unset this")
+    if settings.tls_client_required:
+        raise SettingsError(f"{CLIENT_REQUIRED} is 1 and {CERTIFICATE} is not set: set that, too, or unset this")
     return None
 
 
@@ -111,23 +120,34 @@ def make_own_client(files: TlsFiles) -> None:
         read_or_make(files.own_client, _new_client)
 
 
-def load_clients(settings: Settings, logs: Iterable[Log]) -> tuple[Mapping[San, Client], Mapping[UUID, int]]:
+def load_clients(settings: Settings, logs: Iterable[Log]) -> Accepted | None:
     """
-    Return the clients who may show a certificate, and the log of every tenant; no clients if no file is configured.
-    `logs` are all logs.
+    Return who may show a certificate or pass one on; None if no file is configured. `logs` are all logs.
 
     Raises:
-        SettingsError: if the file cannot be read, is malformed, or names a tenant that does not exist.
+        SettingsError: if a file cannot be read or is malformed, names a tenant that does not exist, or a proxy that
+            could not be known by what is said of it.
     """
     file = settings.tls_clients
-    if file is None:
-        return {}, {}
+    if file is None or settings.tls_client_ca is None:
+        return None
     try:
         clients = parse_clients(read_setting_text(file, CLIENTS))
     except FormatError as error:
         raise SettingsError(f"{CLIENTS}: {file}: {error}: correct it") from error
-    named = [(f"client {client.san.value}", client.tenant) for client in clients.values()]
-    return clients, logs_of_tenants(named, logs, file=file, setting=CLIENTS)
+    for number, proxy in enumerate(clients.proxies, start=1):
+        _check_proxy(proxy, f"{CLIENTS}: {file}: proxy {number}", has_tls=settings.tls_certificate is not None)
+    if not clients.proxies and settings.tls_certificate is None:
+        raise SettingsError(
+            f"{CLIENTS}: {file}: without {CERTIFICATE} nobody can show a certificate, and the file has no proxy that "
+            "passes one on: set that, or add one"
+        )
+    named = [(f"client {client.san.value}", client.tenant) for client in clients.clients.values()]
+    return Accepted(
+        file=clients,
+        log_ids=logs_of_tenants(named, logs, file=file, setting=CLIENTS),
+        roots=_read_roots(settings.tls_client_ca) if clients.proxies else None,
+    )
 
 
 def load_certificate(files: TlsFiles, *, now: datetime) -> Certificate:
@@ -259,15 +279,45 @@ def _new_client() -> str:
     return (certificate.public_bytes(Encoding.PEM) + private).decode("ascii")
 
 
+def _check_proxy(proxy: Proxy, what: str, *, has_tls: bool) -> None:
+    """Check that a proxy is known by its certificate, or without TLS by an address that is not of the internet."""
+    if has_tls and proxy.san is None:
+        raise SettingsError(f"{what}: expected the uri or dns of its own certificate, found neither: add one")
+    if has_tls:
+        return
+    if proxy.san is not None:
+        raise SettingsError(
+            f"{what}: expected no uri and no dns, since without {CERTIFICATE} nobody can show a certificate, found "
+            f"{proxy.san.value}: set {CERTIFICATE}, or leave it out"
+        )
+    for network in proxy.networks:
+        if not any(network[0] in one and network[-1] in one for one in UNGUARDED):
+            raise SettingsError(
+                f"{what}: expected a loopback or private address, since without {CERTIFICATE} the address alone tells "
+                f"who it is, found {network}: set {CERTIFICATE}, and name the proxy's own certificate"
+            )
+
+
+def _read_roots(file: Path) -> Roots:
+    try:
+        return Roots(x509.load_pem_x509_certificates(read_setting_file(file, CLIENT_CA)))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _no_roots(file, error) from error
+
+
+def _no_roots(file: Path, error: Exception) -> SettingsError:
+    return SettingsError(
+        f"{CLIENT_CA}: {file}: expected PEM with the root certificates of those who sign clients' certificates, found "
+        f"something else ({error}): replace it"
+    )
+
+
 def _accept_clients(context: ssl.SSLContext, file: Path) -> None:
     """Ask clients for a certificate that one of those in `file` has signed; who shows none is served, too."""
     try:
         context.load_verify_locations(cadata=read_setting_file(file, CLIENT_CA).decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise SettingsError(
-            f"{CLIENT_CA}: {file}: expected PEM with the root certificates of those who sign clients' certificates, "
-            f"found something else ({error}): replace it"
-        ) from error
+        raise _no_roots(file, error) from error
     context.verify_mode = ssl.CERT_OPTIONAL
 
 

@@ -8,7 +8,7 @@ The routes' work costs less than what a framework does around it, so the most fr
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,12 +18,15 @@ from starlette.types import Receive, Scope
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.errors import BadRequestError
-from gateway.http.server.connection import CLIENT_CERTIFICATE
+from gateway.http.server.connection import CLIENT_CERTIFICATE, PEER
 from gateway.identity import Credentials
 from gateway.identity.certificate_logins import Certified
+from gateway.identity.passed_certificates import CLIENT_CERT, CLIENT_CERT_CHAIN, PassedOn
 
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
 """The headers that hold one."""
+_PASSED_ON: Final = frozenset({CLIENT_CERT, CLIENT_CERT_CHAIN})
+_LOGINS: Final = CREDENTIALS | _PASSED_ON
 JSON: Final = (b"content-type", b"application/json")
 
 
@@ -77,8 +80,8 @@ class Asked:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether its connection has a client certificate."""
-        return CLIENT_CERTIFICATE in self._scope.get("extensions", ())
+        """Whether its connection has a client certificate, or a header has one."""
+        return CLIENT_CERTIFICATE in self._scope.get("extensions", ()) or not _PASSED_ON.isdisjoint(self._headers)
 
     def credentials(self) -> Credentials:
         """Return the credentials as the client sent them. Raises as `credentials_of`."""
@@ -133,15 +136,26 @@ def json_answer(body: bytes, etag: str | None = None) -> Answer:
 
 def credentials_of(scope: Scope) -> Credentials:
     """
-    Return the credential in the headers of a request, with the client certificate of its connection if there is one.
+    Return the credential in the headers of a request, with the client certificate of its connection if there is one,
+    and with what is in the headers in which proxies pass one on, whoever has sent them.
 
-    Raises as `credential_of`.
+    Raises as `credential_of`, and:
+        BadRequestError: if several are passed on.
     """
-    authorization = credential_of(scope["headers"])
+    found = [pair for pair in scope["headers"] if pair[0] in _LOGINS]
     extensions = scope.get("extensions")
-    if extensions is None or (certificate := extensions.get(CLIENT_CERTIFICATE)) is None:
-        return authorization
-    return Certified(certificate, authorization)
+    # As a rule: neither kind of certificate, and at most one credential.
+    if extensions is None and (not found or (len(found) == 1 and found[0][0] in CREDENTIALS)):
+        return _credential(found)
+    certificate = None if extensions is None else extensions.get(CLIENT_CERTIFICATE)
+    authorization = credential_of(found)
+    if len(found) == (0 if authorization is None else 1):
+        return authorization if certificate is None else Certified(certificate, authorization)
+    passed_on = [value.decode("latin-1") for name, value in found if name == CLIENT_CERT]
+    if len(passed_on) > 1:
+        raise BadRequestError("expected the header client-cert once, found it repeated")
+    peer = None if extensions is None else extensions.get(PEER)
+    return Certified(certificate, authorization, PassedOn(header=passed_on[0] if passed_on else "", peer=peer))
 
 
 def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -151,7 +165,11 @@ def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     Raises:
         BadRequestError: if there is more than one: a proxy or another server might use another one than we do.
     """
-    found = [pair for pair in headers if pair[0] in CREDENTIALS]
+    return _credential([pair for pair in headers if pair[0] in CREDENTIALS])
+
+
+def _credential(found: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The one credential of headers that hold credentials alone. Raises as `credential_of`."""
     if not found:
         return None
     if len(found) > 1:

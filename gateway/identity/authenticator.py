@@ -12,7 +12,8 @@ A bearer token with a dot is a JSON Web Token: `token_logins.py` verifies it, an
 has a dot, so neither is ever taken for the other.
 
 A client certificate that the operator has mapped to a client comes first, and the header is not looked at then: the
-connection cannot be anybody else's. One that stands for nobody is as good as none, and without a header is refused.
+connection cannot be anybody else's. One that stands for nobody is as good as none, and without a header is refused. So
+it is with a certificate that a proxy passes on, once it is verified; what fails that is refused whatever else there is.
 
 A key that passed step 2 stays in the cache for as long as it is in force. Step 4 is done every time: a key that was
 revoked by any process, or has expired, is refused from the next request on. Refusals are paced (`refusal_pace.py`).
@@ -38,11 +39,12 @@ from gateway.fresh import Fresh, Question, TableRow
 from gateway.identifiers import Target
 from gateway.identity.access_tokens import AccessToken
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, parse_key
-from gateway.identity.certificate_logins import CertificateLogins, Certified
+from gateway.identity.certificate_logins import CertificateLogins, Certified, Verified
 from gateway.identity.key_lookups import KeyLookups
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import KeyRow, keep_mac
 from gateway.identity.logins import Login
+from gateway.identity.passed_certificates import not_named
 from gateway.identity.principal import (
     CertificateRefusedError,
     NotInForceError,
@@ -60,6 +62,8 @@ KNOWN_MAX: Final = 10_000
 """Keys in the cache of a process; about 10 MB."""
 Credentials: TypeAlias = str | Certified | None
 """What a request shows: an Authorization header (an X-Api-Key is a bearer token), or a client certificate with it."""
+_Counting: TypeAlias = str | Verified | None
+"""What counts of it: the header or the certificate."""
 _BEARER: Final = "'Bearer <API key or token>'"
 
 
@@ -170,11 +174,10 @@ class Authenticator:
             TooManyRequestsError: if the caller, or its tenant, has made too many in the last second.
         """
         try:
-            if isinstance(credentials, Certified):
-                credentials = self._preferred(credentials)
-            if isinstance(credentials, Certified):
-                arrived = await self._arrive_certified(credentials, table)
-            elif SEPARATOR in (credential := parse_bearer(credentials)):
+            counting = self._counting(credentials) if isinstance(credentials, Certified) else credentials
+            if isinstance(counting, Verified):
+                arrived = await self._arrive_certified(counting, table)
+            elif SEPARATOR in (credential := parse_bearer(counting)):
                 arrived = await self._arrive_with_token(credential, table)
             else:
                 arrived = await self._arrive(parse_key(credential), table)
@@ -185,20 +188,18 @@ class Authenticator:
             self.admit(arrived.principal.tenant, arrived.principal.actor)
         return arrived
 
-    def _preferred(self, credentials: Certified) -> Credentials:
-        """Leave a certificate that stands for nobody aside, if there is a header beside it."""
-        if self._certificates is None:
-            return credentials.authorization
-        has_header = credentials.authorization is not None
-        if has_header and not self._certificates.is_anybody(credentials.certificate):
-            return credentials.authorization
-        return credentials
+    def _counting(self, credentials: Certified) -> _Counting:
+        """What counts of them. Raises as `CertificateLogins.counting`."""
+        if self._certificates is not None:
+            return self._certificates.counting(credentials)
+        if credentials.passed_on is not None:
+            raise not_named()
+        return credentials.authorization
 
-    async def _arrive_certified(self, credentials: Certified, table: Target | None) -> Arrived:
+    async def _arrive_certified(self, verified: Verified, table: Target | None) -> Arrived:
         if self._certificates is None:
             raise CertificateRefusedError("expected an API key or a token: client certificates are not accepted here")
-        verify = partial(self._certificates.verify, credentials.certificate)
-        return await self._arrive_as(verify, self._certificates, table)
+        return await self._arrive_as(partial(self._certificates.verify, verified), self._certificates, table)
 
     async def _arrive_with_token(self, text: str, table: Target | None) -> Arrived:
         if self.tokens is None:

@@ -141,7 +141,7 @@ def parse_issuers(text: str) -> tuple[Issuer, ...]:
     Raises:
         FormatError: if it is not TOML, a member is missing, unknown or malformed, or two issuers have one URL.
     """
-    tables = parse_tables(text, "issuers", most=ISSUERS_MAX)
+    (tables,) = parse_tables(text, "issuers", most=ISSUERS_MAX)
     issuers = tuple(_parse_issuer(table, f"issuer {number}") for number, table in enumerate(tables, start=1))
     urls = [issuer.url for issuer in issuers]
     for url in urls:

@@ -22,23 +22,24 @@ ROLES_MAX: Final = 32
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
 
 
-def parse_tables(text: str, name: str, *, most: int) -> Sequence[object]:
+def parse_tables(text: str, name: str, *others: str, most: int) -> tuple[Sequence[object], ...]:
     """
-    Return the tables `[[name]]` of a file, which has them and nothing else.
+    Return the tables `[[name]]` of a file, and those of each of `others`, which it may have besides.
 
     Raises:
-        FormatError: if it is not TOML, has anything else, no such table, or more than `most`.
+        FormatError: if it is not TOML, has anything else, no table of `name`, or of any name more than `most`.
     """
     what = f"file of {name}"
     try:
         members = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(what, expected="TOML", found=str(error)) from error
-    tables = members.pop(name, None)
-    if members or not isinstance(tables, list) or not 1 <= len(tables) <= most:
-        expected = f"1 to {most} tables [[{name}]] and nothing else"
+    found = (members.pop(name, None), *(members.pop(other, []) for other in others))
+    if members or not found[0] or not all(isinstance(tables, list) and len(tables) <= most for tables in found):
+        besides = "".join(f", perhaps [[{other}]]" for other in others)
+        expected = f"1 to {most} tables [[{name}]]{besides} and nothing else"
         raise FormatError(what, expected=expected, found=sorted(members))
-    return tables
+    return found
 
 
 def parse_table(table: object, known: Collection[str], what: str) -> Mapping[str, Any]:

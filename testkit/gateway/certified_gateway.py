@@ -18,13 +18,15 @@ from uuid import UUID
 
 import httpx
 from cryptography import x509
+from fastapi import FastAPI
 
 from gateway.commit.target_queues import TargetQueues
 from gateway.identity import Authenticator
-from gateway.identity.certificate_logins import CertificateLogins
-from gateway.identity.client_certificates import Client, San, parse_clients
+from gateway.identity.certificate_logins import Accepted, CertificateLogins
+from gateway.identity.client_certificates import parse_clients
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.logins import LoginActors
+from gateway.identity.passed_certificates import Roots
 from lakeproof.services import KEY_SECRET, now
 from lakeproof.tls_settings import TlsFiles, load_certificate
 from testkit.servers.certificates import Certificate, make_certificate
@@ -78,10 +80,7 @@ class CertifiedGateway:
 
     def context(self, certificate: Path | None) -> ssl.SSLContext:
         """Return the side of a client that has this certificate."""
-        context = ssl.create_default_context(cafile=str(self.served.file))
-        if certificate is not None:
-            context.load_cert_chain(certificate)
-        return context
+        return client_side(self.served, certificate)
 
     def client(self, certificate: Path | None, *, key: str | None = None) -> httpx.AsyncClient:
         """Return a client with a certificate, and perhaps with a key or a token."""
@@ -89,30 +88,64 @@ class CertifiedGateway:
         return httpx.AsyncClient(base_url=self.url, verify=self.context(certificate), headers=headers)
 
 
+def client_side(served: Certificate, certificate: Path | None) -> ssl.SSLContext:
+    """Return the side of a client that trusts `served` and has this certificate."""
+    context = ssl.create_default_context(cafile=str(served.file))
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    return context
+
+
 @asynccontextmanager
 async def certified_gateway(
     gateway: Gateway, folder: Path, *, roots: str, text: str | None = None, clock: Callable[[], datetime] = now
 ) -> AsyncIterator[CertifiedGateway]:
     """Yield the gateway with the clients of a file `text`, whom `roots` (PEM) vouch for, as another process of it."""
-    parts, installation = gateway.services.gateway, gateway.services.installation
-    clients: Mapping[San, Client] = parse_clients(clients_file(gateway.acme.tenant) if text is None else text)
-    actors = LoginActors(partial(parts.database.as_role, parts.roles.appender), random=parts.random)
-    authenticator = Authenticator(
-        partial(parts.database.as_role, parts.roles.gateway),
-        parts.control,
-        macs=open_key_macs(installation.keys / KEY_SECRET),
-        certificates=CertificateLogins(actors, clients, {gateway.acme.tenant: gateway.acme.log_id}),
-        hasher=QUICK_HASHES,
-        clock=clock,
-    )
-    served = make_certificate(folder / "served.pem", "gateway.example", names=[x509.IPAddress(ip_address(HOST))])
+    text = clients_file(gateway.acme.tenant) if text is None else text
+    authenticator = _authenticator(gateway, text=text, roots=roots, clock=clock)
+    served = served_certificate(folder, "served")
     authorities = folder / "authorities.pem"
     authorities.write_text(roots)
     files = TlsFiles(certificate=served.file, key=served.file, client_ca=authorities)
     context = load_certificate(files, now=datetime.now(UTC)).context
-    app = app_of(replace(parts, authenticator=authenticator, clock=clock, queues=TargetQueues()))
-    async with serve_gateway(app, tls=lambda: context) as url:
+    async with serve_gateway(_app(gateway, authenticator, clock), tls=lambda: context) as url:
         yield CertifiedGateway(gateway=gateway, authenticator=authenticator, url=url, served=served)
+
+
+@asynccontextmanager
+async def gateway_without_tls(
+    gateway: Gateway, *, roots: str, text: str, clock: Callable[[], datetime] = now
+) -> AsyncIterator[str]:
+    """Yield the URL of the gateway without TLS, with the clients and proxies of a file `text`."""
+    authenticator = _authenticator(gateway, text=text, roots=roots, clock=clock)
+    async with serve_gateway(_app(gateway, authenticator, clock)) as url:
+        yield url
+
+
+def served_certificate(folder: Path, name: str) -> Certificate:
+    """Make the certificate of a server on this machine."""
+    return make_certificate(folder / f"{name}.pem", "gateway.example", names=[x509.IPAddress(ip_address(HOST))])
+
+
+def _authenticator(gateway: Gateway, *, text: str, roots: str, clock: Callable[[], datetime]) -> Authenticator:
+    parts, installation = gateway.services.gateway, gateway.services.installation
+    actors = LoginActors(partial(parts.database.as_role, parts.roles.appender), random=parts.random)
+    file = parse_clients(text)
+    vouching = Roots(x509.load_pem_x509_certificates(roots.encode())) if file.proxies else None
+    accepted = Accepted(file=file, log_ids={gateway.acme.tenant: gateway.acme.log_id}, roots=vouching)
+    return Authenticator(
+        partial(parts.database.as_role, parts.roles.gateway),
+        parts.control,
+        macs=open_key_macs(installation.keys / KEY_SECRET),
+        certificates=CertificateLogins(actors, accepted, clock=clock),
+        hasher=QUICK_HASHES,
+        clock=clock,
+    )
+
+
+def _app(gateway: Gateway, authenticator: Authenticator, clock: Callable[[], datetime]) -> FastAPI:
+    parts = gateway.services.gateway
+    return app_of(replace(parts, authenticator=authenticator, clock=clock, queues=TargetQueues()))
 
 
 EXPIRED: Mapping[str, Any] = {"ends_in": timedelta(hours=-1)}

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import httpx
 import pytest
@@ -20,9 +21,10 @@ from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.scene import scene_settings
 from lakeproof.errors import SettingsError
 from lakeproof.setting_files import FILE_SIZE_BYTES_MAX
-from lakeproof.settings import load_settings
+from lakeproof.settings import Settings, load_settings
 from lakeproof.streaming import gateway_url
-from lakeproof.tls_settings import GatewayTrust, TlsFiles, load_certificate, tls_files
+from lakeproof.tls_settings import GatewayTrust, TlsFiles, load_certificate, load_clients, tls_files
+from ledger.store.read import Log
 from testkit.gateway.connections import site
 from testkit.servers.certificates import make_certificate
 
@@ -135,7 +137,10 @@ def test_one_file_without_the_other_is_refused(named: str, missing: str, tmp_pat
     [
         ({"CLIENT_CA": "x"}, "LAKEPROOF_TLS_CLIENT_CA is set and LAKEPROOF_TLS_CLIENTS is not: set both, or neither"),
         ({"CLIENTS": "x"}, "LAKEPROOF_TLS_CLIENTS is set and LAKEPROOF_TLS_CLIENT_CA is not: set both, or neither"),
-        ({"CLIENT_CA": "x", "CLIENTS": "x"}, "LAKEPROOF_TLS_CLIENT_CA is set and LAKEPROOF_TLS_CERTIFICATE is not"),
+        (
+            {"CLIENT_CA": "x", "CLIENTS": "x", "CLIENT_REQUIRED": "1"},
+            "LAKEPROOF_TLS_CLIENT_REQUIRED is 1 and LAKEPROOF_TLS_CERTIFICATE is not set",
+        ),
         ({"CLIENT_REQUIRED": "1"}, "LAKEPROOF_TLS_CLIENT_REQUIRED is 1 and LAKEPROOF_TLS_CLIENT_CA is not set"),
     ],
 )
@@ -145,6 +150,81 @@ def test_settings_of_client_certificates_that_lack_another_are_refused(
     settings = load_settings({f"LAKEPROOF_TLS_{name}": value for name, value in named.items()}, directory=tmp_path)
     with pytest.raises(SettingsError, match=message):
         tls_files(settings)
+
+
+CLIENT = '[[clients]]\nuri = "spiffe://acme.example/etl"\ntenant = "0190163d8694739baea5966c26f8ad91"\n'
+INGRESS = 'uri = "spiffe://acme.example/ingress"'
+
+
+def clients(
+    folder: Path, proxies: str, *, roots: bytes | None = None, others: Mapping[str, str] | None = None
+) -> Settings:
+    """Settings with a file of a client and `proxies`, and with one of roots."""
+    (folder / "clients.toml").write_text(CLIENT + proxies)
+    (folder / "roots.pem").write_bytes(pair(folder, "root").certificate.read_bytes() if roots is None else roots)
+    files = {"CLIENTS": "clients.toml", "CLIENT_CA": "roots.pem", **(others or {})}
+    chosen = {f"LAKEPROOF_TLS_{name}": str(folder / file) for name, file in files.items()}
+    return load_settings(chosen, directory=folder)
+
+
+LOG = Log(log_id=7, origin="logs.example/acme", tenant=UUID("0190163d8694739baea5966c26f8ad91"), reader=None)
+WITH_TLS = {"CERTIFICATE": "x.pem", "KEY": "x.pem"}
+
+
+def test_proxies_without_tls_are_accepted_at_loopback_and_private_addresses(tmp_path: Path) -> None:
+    for address in ("127.0.0.1", "::1", "10.0.0.0/8", "172.31.255.0/24", "192.168.1.1", "100.64.0.0/10", "fd00::/8"):
+        settings = clients(tmp_path, f'[[proxies]]\naddress = "{address}"')
+        assert tls_files(settings) is None
+        accepted = load_clients(settings, [LOG])
+        assert accepted is not None
+        assert accepted.roots is not None
+        assert len(accepted.file.proxies) == 1
+
+
+def test_proxies_with_tls_are_accepted_with_a_name_wherever_they_are(tmp_path: Path) -> None:
+    settings = clients(tmp_path, f'[[proxies]]\naddress = "192.0.2.7"\n{INGRESS}', others=WITH_TLS)
+    accepted = load_clients(settings, [LOG])
+    assert accepted is not None
+    assert accepted.roots is not None
+    without = load_clients(clients(tmp_path, "", others=WITH_TLS), [LOG])
+    assert without is not None
+    assert without.roots is None, "nobody may pass a certificate on"
+
+
+@pytest.mark.parametrize(
+    ("proxies", "has_tls", "message"),
+    [
+        ("", False, "without LAKEPROOF_TLS_CERTIFICATE nobody can show a certificate, and the file has no proxy"),
+        *(
+            (f'[[proxies]]\naddress = "{address}"', False, f"expected a loopback or private address, .* found {found}")
+            for address, found in {
+                "192.0.2.7": "192.0.2.7/32",
+                "0.0.0.0/0": "0.0.0.0/0",
+                "10.0.0.0/7": "10.0.0.0/7",
+                "172.0.0.0/8": "172.0.0.0/8",
+                "2001:db8::1": "2001:db8::1/128",
+                "::/0": "::/0",
+                "fe80::1": "fe80::1/128",
+                "::ffff:127.0.0.1": "::ffff:",
+            }.items()
+        ),
+        ('[[proxies]]\naddress = ["10.0.0.1", "8.8.8.8"]', False, "found 8.8.8.8/32: set LAKEPROOF_TLS_CERTIFICATE"),
+        (f'[[proxies]]\naddress = "::1"\n{INGRESS}', False, "proxy 1: expected no uri and no dns, since without"),
+        (f'[[proxies]]\naddress = "::1"\n{INGRESS}\n[[proxies]]\naddress = "::1"', True, "proxy 2: expected the uri"),
+        ("[[proxies]]", True, "an address or network"),
+    ],
+)
+def test_proxies_that_could_not_be_known_are_refused(proxies: str, has_tls: bool, message: str, tmp_path: Path) -> None:
+    settings = clients(tmp_path, proxies, others=WITH_TLS if has_tls else None)
+    with pytest.raises(SettingsError, match=rf"LAKEPROOF_TLS_CLIENTS: \S+clients.toml: .*{message}"):
+        load_clients(settings, [LOG])
+
+
+def test_roots_for_what_proxies_pass_on_that_are_none_are_refused(tmp_path: Path) -> None:
+    for roots in (b"", b"nothing", pair(tmp_path, "other").key.read_bytes()):
+        settings = clients(tmp_path, '[[proxies]]\naddress = "::1"', roots=roots)
+        with pytest.raises(SettingsError, match=r"LAKEPROOF_TLS_CLIENT_CA: .* expected PEM with the root certificates"):
+            load_clients(settings, [LOG])
 
 
 def test_authorities_of_clients_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ STOPPING_TIMEOUT_S: Final = 1.0
 """How long a connection that only drains delays a shutdown."""
 CLIENT_CERTIFICATE: Final = "lakeproof.client_certificate"
 """The extension of an ASGI scope that has the client's certificate, which TLS has verified, in DER."""
+PEER: Final = "lakeproof.peer"
+"""The extension of an ASGI scope that has the address of the connection, whatever a proxy says of its client; only a
+request with a `Client-Cert` has it, and no request of another process of this gateway."""
 RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 _CRLF: Final = b"\r\n"
 
@@ -340,6 +343,8 @@ class Connection(asyncio.Protocol):
         }
         if self._certificate is not None:
             scope["extensions"] = {CLIENT_CERTIFICATE: self._certificate}
+        if head.has_client_cert and self._address is not None:
+            scope.setdefault("extensions", {})[PEER] = self._address
         return scope
 
     def _read_body(self, data: bytes) -> None:

@@ -23,6 +23,7 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 ONCE: Final = frozenset(
     {
         b"authorization",
+        b"client-cert",
         b"content-encoding",
         b"content-length",
         b"content-type",
@@ -72,6 +73,8 @@ class Head:
     is_chunked: bool
     expects_continue: bool
     keeps_alive: bool
+    has_client_cert: bool
+    """Whether it has a `Client-Cert` (RFC 9440)."""
 
 
 def check_partial_head(data: bytes | bytearray, *, scanned: int) -> None:
@@ -119,6 +122,7 @@ def parse_head(data: bytes) -> Head:
         is_chunked=b"transfer-encoding" in fields,
         expects_continue=b"expect" in fields and version == "1.1",
         keeps_alive=parsed.keeps_alive and version == "1.1",
+        has_client_cert=b"client-cert" in fields,
     )
 
 

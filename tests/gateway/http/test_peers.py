@@ -173,6 +173,14 @@ async def test_a_commit_over_a_connection_with_a_client_certificate_is_made_wher
     assert both.outcomes == both.reached == []
 
 
+async def test_a_commit_with_a_certificate_in_a_header_is_made_where_it_arrives(both: Both) -> None:
+    for name in ("Client-Cert", "Client-Cert-Chain"):
+        async with listening(both):
+            answer = await both.http.post(ORDERS, json=properties(a="b"), headers={name: ":MAA=:"})
+            assert answer.status_code == 401
+    assert both.outcomes == both.reached == []
+
+
 async def test_a_commit_that_loses_a_race_is_remembered(both: Both) -> None:
     second = f"{TABLES}/raced"
     await both.http.post(TABLES, json={"name": "raced", "schema": SCHEMA})

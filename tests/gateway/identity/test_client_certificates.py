@@ -367,12 +367,13 @@ async def test_an_erased_caller_is_refused_until_there_is_a_newer_certificate(
 
 async def test_a_file_of_clients_is_read_as_it_says() -> None:
     tenant = "0190163d8694739baea5966c26f8ad91"
-    clients = parse_clients(
+    file = parse_clients(
         f'[[clients]]\nuri = "{ETL}"\ntenant = "{tenant}"\nroles = ["b", "a", "a"]\n'
         f'[[clients]]\ndns = "Reports.Acme.Example"\ntenant = "{tenant}"\nroles = "c"\n'
     )
-    assert {san.value: client.roles for san, client in clients.items()} == {ETL: ("a", "b"), REPORTS: ("c",)}
-    assert San(SanKind.DNS, REPORTS) in clients
+    assert {san.value: client.roles for san, client in file.clients.items()} == {ETL: ("a", "b"), REPORTS: ("c",)}
+    assert San(SanKind.DNS, REPORTS) in file.clients
+    assert file.proxies == ()
 
 
 @pytest.mark.parametrize(
