@@ -54,6 +54,8 @@ PAUSE_S: Final = 1.0
 """After a failure, how long no other token is asked for with the same credential: servers lock clients that insist."""
 
 _REFUSES: Final = frozenset({400, 401, 403})
+_ABSENT: Final = frozenset({404, 405, 501})
+"""How catalogs say that they give no tokens; Nessie with 501."""
 _CODES: Final = frozenset(
     {
         "invalid_request",
@@ -205,7 +207,7 @@ class ClientCredentials:
         said = f"the token server of catalog {self._alias} answered {answered.status}{_code(answered.body)}"
         if answered.status in _REFUSES:
             return UpstreamCredentialsError(f"{said}: check the secret of the option {CREDENTIAL}, and {SCOPE}")
-        if answered.status == 404:
+        if answered.status in _ABSENT:
             return UnavailableError(f"{said}: name the URL that gives tokens in the option {TOKEN_URI}")
         return UnavailableError(f"{said}: expected 200 with a token")
 

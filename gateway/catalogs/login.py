@@ -20,10 +20,13 @@ from gateway.catalogs.client_tls import ClientTlsError, client_context
 from gateway.catalogs.connections import Call, Connections
 from gateway.catalogs.login_options import (
     ACCESS_KEY_ID,
+    AUDIENCE,
     CERTIFICATE_AUTHORITY,
     CLIENT_CERTIFICATE,
     CREDENTIAL,
     OF_TLS,
+    RESOURCE,
+    SCOPE,
     SECRET_ACCESS_KEY,
     SECRETS,
     SESSION_TOKEN,
@@ -78,6 +81,17 @@ class Login:
     def signs(self) -> bool:
         """Return whether requests are signed, so that a wrong clock or region can be why they are refused."""
         return SIGV4 in self.options
+
+    @property
+    def advice(self) -> str:
+        """Return what to do if the upstream refuses the gateway's credentials."""
+        if self.signs:
+            return "check the keys, the region and this machine's clock"
+        if CREDENTIAL in self.options:
+            return f"the token server has given a token, so check the options {SCOPE}, {AUDIENCE} and {RESOURCE}"
+        if TOKEN in self.options:
+            return f"replace the secret of the option {TOKEN}"
+        return f"register it under another alias, with the option {TOKEN} or {CREDENTIAL}"
 
     async def authenticated(self, call: Call) -> Call:
         """

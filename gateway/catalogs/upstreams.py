@@ -250,12 +250,11 @@ class Upstream:
 
     def refusal(self, answered: Answered) -> GatewayError:
         """Return the error for an answer that certainly refuses; it carries the upstream's own answer."""
-        said = f"the upstream of catalog {self.alias} refuses the gateway's credentials ({answered.status})"
-        if answered.status in UNAUTHENTICATED:
-            return UpstreamCredentialsError(said)
-        if answered.status == 403 and self.login.signs and error_of(answered) is None:
-            # What stands before the catalog checks signatures, and does not speak its protocol.
-            return UpstreamCredentialsError(f"{said}: check the keys, the region and this machine's clock")
+        # What stands before the catalog checks signatures, and does not speak its protocol.
+        is_of_signature = answered.status == 403 and self.login.signs and error_of(answered) is None
+        if answered.status in UNAUTHENTICATED or is_of_signature:
+            said = f"the upstream of catalog {self.alias} refuses the gateway's credentials ({answered.status})"
+            return UpstreamCredentialsError(f"{said}: {self.login.advice}")
         body = answered.body
         if error_of(answered) is None:
             error = {"message": message_of(answered), "type": "UpstreamAnswerException", "code": answered.status}

@@ -8,7 +8,7 @@ through the gateway, and each adds one snapshot, so that what happened can be re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.admin.application import OPERATOR
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.reconcile.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
@@ -26,6 +25,7 @@ from ledger.format.events import CommitOutcome, CommitSettled
 from ledger.store.read import read_head
 from testkit.gateway.log_contents import read_bare, words
 from testkit.gateway.sales import SCHEMA
+from testkit.servers.chained import register
 from testkit.servers.faulty_wire import FaultyWire, Request
 from testkit.servers.gateways import Gateway, open_gateway
 
@@ -229,22 +229,27 @@ class ForeignTenant:
 
 @asynccontextmanager
 async def open_far(
-    services: Services, upstream: str, *, make: Callable[..., ForeignTenant] = ForeignTenant
+    services: Services,
+    upstream: str,
+    *,
+    make: Callable[..., ForeignTenant] = ForeignTenant,
+    headers: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> AsyncIterator[ForeignTenant]:
-    """Yield a new tenant with catalog `far` at `upstream`, a base URL before /v1, which is empty so far."""
+    """
+    Yield a new tenant with catalog `far` at `upstream`, a base URL before /v1, which is empty so far.
+
+    The gateway logs in by `options` and `secrets` of the catalog; the upstream is asked directly with `headers`.
+    """
     # Looks up `far`, which is made below: nothing passes the wire before.
     async with (
         FaultyWire(upstream, on_request=lambda request: far.look(request)) as wire,
         open_gateway(services) as gateway,
-        httpx.AsyncClient(base_url=upstream, trust_env=False) as direct,
+        httpx.AsyncClient(base_url=upstream, headers=headers, trust_env=False) as direct,
     ):
-        await services.gateway.admin.create_catalog(
-            gateway.acme.log_id,
-            OPERATOR,
-            alias=ALIAS,
-            kind="rest",
-            options={"uri": f"{wire.url}{urlsplit(upstream).path}"},
-        )
+        uri = f"{wire.url}{urlsplit(upstream).path}"
+        await register(gateway, ALIAS, uri, secrets=secrets, **(options or {}))
         config = (await direct.get("/v1/config")).json()
         prefix = {**config["defaults"], **config["overrides"]}.get("prefix", "")
         far = make(gateway=gateway, wire=wire, direct=direct, prefix=f"/v1/{prefix}".rstrip("/"))

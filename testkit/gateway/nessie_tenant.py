@@ -6,7 +6,7 @@ A tenant whose catalog `far` is a branch of Nessie: what a table ever had is in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,8 +33,17 @@ class NessieTenant(ForeignTenant):
 
 
 @asynccontextmanager
-async def open_nessie_tenant(services: Services, nessie: Nessie) -> AsyncIterator[NessieTenant]:
-    """Yield a new tenant with catalog `far` at the branch `main`."""
-    async with open_far(services, nessie.iceberg, make=partial(NessieTenant, nessie=nessie)) as far:
+async def open_nessie_tenant(
+    services: Services,
+    nessie: Nessie,
+    *,
+    secrets: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> AsyncIterator[NessieTenant]:
+    """Yield a new tenant with catalog `far` at the branch `main`, which logs in by `options` and `secrets`."""
+    make = partial(NessieTenant, nessie=nessie)
+    async with open_far(
+        services, nessie.iceberg, make=make, headers=nessie.headers, secrets=secrets, options=options
+    ) as far:
         assert isinstance(far, NessieTenant)
         yield far

@@ -3,7 +3,8 @@
 Project Nessie: a real upstream with branches. Its commits are in its memory, its tables' files in a bucket of S3.
 
 Or on a disk, where another one finds them. It asks for S3 before it is ready, so that has to run first. Engines may
-have it sign their requests to S3, or get keys of a role. It runs on Java 21 and newer; on 17 it ends without a word.
+have it sign their requests to S3, or get keys of a role. It runs on Java 21 and newer; on 17 it ends without a word. If
+it is given an OpenID provider, it answers nobody without a token of that one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import httpx
 from lakeproof.demo.cloud import Cloud
 from testkit.servers.java import find_newer_java, free_ports, java_server
 from testkit.servers.maven import jars
+from testkit.servers.oidc_provider import OidcProvider
 
 JAVA_VERSION_LEAST: Final = 21
 OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -41,6 +43,8 @@ class Nessie:
     url: str
     cloud: Cloud
     pid: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """What its own API is asked with."""
 
     @property
     def iceberg(self) -> str:
@@ -86,18 +90,31 @@ class Nessie:
         return {str(snapshot) for snapshot in states} - {str(NO_SNAPSHOT)}
 
     def _ask(self, method: str, path: str, **parts: Any) -> dict[str, Any]:
-        answer = httpx.request(method, f"{self.url}/api/v2/{path}", trust_env=False, **parts)
+        answer = httpx.request(method, f"{self.url}/api/v2/{path}", headers=self.headers, trust_env=False, **parts)
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found
 
 
 @contextmanager
-def start_nessie(cloud: Cloud) -> Iterator[Nessie]:
-    """Yield a server whose tables are in the bucket of `cloud`; all its commits go with it."""
+def start_nessie(cloud: Cloud, provider: OidcProvider | None = None) -> Iterator[Nessie]:
+    """
+    Yield a server whose tables are in the bucket of `cloud`; all its commits go with it.
+
+    With a `provider` it takes its access tokens and nothing else.
+    """
+    settings = {"nessie.version.store.type": "IN_MEMORY"}
+    if provider is not None:
+        settings |= {
+            "nessie.server.authentication.enabled": "true",
+            "quarkus.oidc.tenant-enabled": "true",
+            "quarkus.oidc.auth-server-url": provider.url,
+            "quarkus.oidc.client-id": "nessie",
+            "quarkus.oidc.token.audience": provider.audience,
+        }
     with tempfile.TemporaryDirectory(prefix="lp-nessie-") as name:
         (port,) = free_ports(1)
-        with _serve(cloud, Path(name), port, {"nessie.version.store.type": "IN_MEMORY"}) as server:
+        with _serve(cloud, Path(name), port, settings) as server:
             yield server
 
 
@@ -117,7 +134,7 @@ def serve_nessie(cloud: Cloud, directory: Path, port: int) -> Iterator[Nessie]:
 
 
 @contextmanager
-def _serve(cloud: Cloud, directory: Path, port: int, store: Mapping[str, str]) -> Iterator[Nessie]:
+def _serve(cloud: Cloud, directory: Path, port: int, more: Mapping[str, str]) -> Iterator[Nessie]:
     java = find_newer_java(JAVA_VERSION_LEAST)
     libraries = jars("nessie")
     (jar,) = libraries.glob("*.jar")
@@ -139,7 +156,7 @@ def _serve(cloud: Cloud, directory: Path, port: int, store: Mapping[str, str]) -
         f"{_S3}.access-key": f"urn:nessie-secret:quarkus:{_KEYS}",
         f"{_KEYS}.name": cloud.access_key_id,
         f"{_KEYS}.secret": cloud.secret_access_key,
-        **store,
+        **more,
     }
     definitions = [f"-D{setting}={text}" for setting, text in settings.items()]
     with java_server(

@@ -369,6 +369,8 @@ OTHER_ANSWERS: Final = [
     ((201, token()[1]), "answered 201: expected 200 with a token"),
     ((204, b""), "answered 204"),
     ((404, b"hunter2"), "answered 404: name the URL that gives tokens in the option oauth2-server-uri"),
+    ((405, b""), "answered 405: name the URL that gives tokens in the option oauth2-server-uri"),
+    ((501, b"hunter2"), "answered 501: name the URL that gives tokens in the option oauth2-server-uri"),
     ((429, b"{}"), "answered 429"),
     ((500, b'{"error":"hunter2"}'), "answered 500: expected"),
     ((503, b'{"error":"server_error"}'), "answered 503: expected"),
