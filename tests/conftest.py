@@ -55,6 +55,7 @@ MEMORY_BYTES_MIN = 4 * 1024**3
 LONGEST: Final = (
     "tests/system/test_scene.py",
     "tests/engines/test_spark.py",
+    "tests/engines/test_spark_nessie.py",
     "tests/spark_detect/driver/test_spark.py",
     "tests/system/test_processes.py",
     "tests/system/test_hostile_names.py",

@@ -11,15 +11,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
 from ledger.format.events import PurgeRequested
 from testkit.engines.page import configuration
 from testkit.gateway.log_contents import check_agreement, check_log, read_bare, words
+from testkit.servers.chained import register
 from testkit.servers.gateways import Gateway, open_gateway
 from testkit.servers.iceberg_rest import start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
+from testkit.servers.nessie import Nessie
 
 LAKE: Final = "lake"
 FAR: Final = "far"
@@ -46,6 +49,11 @@ class ServedCatalog:
     async def words(self, key: str) -> list[str]:
         """Return what the log says of a table, view or namespace, in short forms."""
         return await words(self.gateway.services, self.gateway.acme.log_id, key=key)
+
+    async def decisions(self, key: str) -> list[str]:
+        """Return the decisions that approved changes of a table, view or namespace, in the order of the log."""
+        stored = await read_bare(self.gateway.services, self.gateway.acme.log_id, key=key)
+        return [str(one.entry.group_id) for one in stored if one.words == "approved"]
 
     async def purges(self) -> list[str]:
         """Return the keys of the tables whose files are to be deleted, or were, as the log says."""
@@ -84,3 +92,11 @@ async def serve_catalogs(services: Services) -> AsyncIterator[Mapping[str, Serve
                 LAKE: ServedCatalog(alias=LAKE, url=url, gateway=near),
                 FAR: ServedCatalog(alias=FAR, url=url, gateway=beyond),
             }
+
+
+@asynccontextmanager
+async def serve_branch(services: Services, nessie: Nessie, *, alias: str, branch: str) -> AsyncIterator[ServedCatalog]:
+    """Yield a catalog that is a branch of Nessie."""
+    async with open_gateway(services) as gateway, serve_gateway(gateway.app) as url:
+        await register(gateway, alias, nessie.catalog(quote(branch, safe="")))
+        yield ServedCatalog(alias=alias, url=url, gateway=gateway)

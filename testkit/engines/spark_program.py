@@ -9,7 +9,7 @@ interpreted: statements of tests have a few rows.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -19,16 +19,19 @@ from testkit.servers.java import find_java
 from testkit.servers.maven import jars
 from testkit.spark_detect.class_archive import archive_variables
 
+RUNTIME: Final = "iceberg-spark"
+AWS: Final = "iceberg-aws"
+"""What it needs for S3 besides."""
 OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
 @contextmanager
-def start_spark(settings: Mapping[str, str]) -> Iterator[SqlEngine]:
-    """Yield Spark with Iceberg's runtime and these settings, which name the catalogs; fetches the runtime's jar."""
-    (jar,) = jars("iceberg-spark").glob("iceberg-spark-runtime-*.jar")
+def start_spark(settings: Mapping[str, str], libraries: Sequence[str] = (RUNTIME,)) -> Iterator[SqlEngine]:
+    """Yield Spark with these settings, which name the catalogs, and the jars of `libraries`, fetched the first time."""
+    files = ",".join(str(jar) for library in libraries for jar in sorted(jars(library).glob("*.jar")))
     java_home = str(find_java().parent.parent)
     with tempfile.TemporaryDirectory(prefix="lp-spark-") as folder:
-        given = {"settings": {**settings, "spark.jars": str(jar)}, "folder": folder}
+        given = {"settings": {**settings, "spark.jars": files}, "folder": folder}
         environment = {"JAVA_HOME": java_home, "SPARK_LOCAL_IP": "127.0.0.1", **archive_variables()}
         with start_engine(__name__, given, environment=environment) as engine:
             yield engine
@@ -73,7 +76,8 @@ def _main() -> None:
     gateway = SparkContext._gateway
     assert gateway is not None
     gateway.shutdown()
-    gateway.proc.stdin.close()  # what Spark's virtual machine waits for
+    # Spark has ended. Its virtual machine would wait ten seconds for the time to renew keys that a catalog has given.
+    gateway.proc.kill()
     gateway.proc.wait()
 
 

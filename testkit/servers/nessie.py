@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
 
@@ -72,7 +73,7 @@ class Nessie:
         entries: list[dict[str, Any]] = []
         token: dict[str, str] = {}
         while True:
-            page = self._ask("GET", f"trees/{branch}/history", params={**asked, **token})
+            page = self._ask("GET", f"trees/{quote(branch, safe='')}/history", params={**asked, **token})
             entries += page["logEntries"]
             if not page["hasMore"]:
                 return entries

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Final
 
 from testkit.engines.page import PAGE, configuration
+from testkit.engines.spark_program import AWS, RUNTIME
 from testkit.servers.iceberg_go_program import SOURCES
 from testkit.servers.maven import POMS
 from testkit.servers.python_packages import PACKAGES
@@ -40,10 +41,13 @@ def test_a_configuration_is_for_another_catalog_with_its_name_address_and_key() 
 
 def test_the_versions_of_the_page_are_those_that_run() -> None:
     text = path_of(PAGE).read_text(encoding="utf-8")
-    runtime = re.search(r"<artifactId>iceberg-spark-runtime-4.1_2.13</artifactId><version>([\d.]+)<", _pom())
+    runtime = re.search(r"<artifactId>iceberg-spark-runtime-4.1_2.13</artifactId><version>([\d.]+)<", _pom(RUNTIME))
+    aws = re.search(r"<artifactId>iceberg-aws-bundle</artifactId><version>([\d.]+)<", _pom(AWS))
     go = re.search(r"apache/iceberg-go v([\d.]+)", (SOURCES / "go.mod").read_text(encoding="utf-8"))
     pinned = set(re.findall("==([0-9.]+) ", (PACKAGES / "duckdb.txt").read_text(encoding="utf-8")))
     assert runtime is not None
+    assert aws is not None
+    assert aws[1] == runtime[1]
     assert go is not None
     assert len(pinned) == 1
     assert f"| Spark | {version('pyspark')} with Iceberg's runtime {runtime[1]} |" in text
@@ -53,5 +57,5 @@ def test_the_versions_of_the_page_are_those_that_run() -> None:
     assert f"| Trino | {trino_version()} |" in text
 
 
-def _pom() -> str:
-    return (POMS / "iceberg-spark.xml").read_text(encoding="utf-8")
+def _pom(library: str) -> str:
+    return (POMS / f"{library}.xml").read_text(encoding="utf-8")
