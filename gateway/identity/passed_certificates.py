@@ -6,8 +6,8 @@ Whoever can send that header could be any client, so it counts from the proxies 
 the address of the connection and, where the gateway has TLS, by the proxy's own certificate too. From anybody else it
 is refused rather than left aside: a request must not mean one thing here and another at a proxy before it.
 
-That the client has the key to its certificate only the proxy can know. All else is verified again: that one of the
-roots vouches for the certificate, for what it is used, and its times.
+That the client has the key to its certificate only the proxy can know. All else is verified again: the path from one
+of the roots, purposes and times.
 
 Guarantee: a certificate is returned only if a named proxy has sent it and it has been verified.
 """
