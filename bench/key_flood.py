@@ -227,10 +227,11 @@ def new_keys(url: str, key: str, count: int) -> list[str]:
     """Issue keys that no process has checked yet."""
     where = urlsplit(url)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    body = json.dumps({"identity": "bench@example.com", "roles": []})
     found = []
     with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=STOP_TIMEOUT_S)) as connection:
-        for _ in range(count):
+        for number in range(count):
+            # One each: the keys of a holder are limited.
+            body = json.dumps({"identity": f"bench-{number}@example.com", "roles": []})
             connection.request("POST", "/v1/keys", body=body, headers=headers)
             answer = connection.getresponse()
             found.append(str(json.loads(answer.read())["secret"]))

@@ -12,9 +12,9 @@ access to the database anyway; no rules apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -22,20 +22,22 @@ from uuid import UUID
 from gateway.admin import limits
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
 from gateway.admin.holding import Holding
-from gateway.admin.key_issue import IssuedKey, KeyIssue
+from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
+from gateway.fresh import Question
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
 from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
 from gateway.policy.judging import Evaluate
 from gateway.policy.variables import PrincipalView
-from ledger.format.event import derived_group_id
+from ledger.format import canonical
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id
 from ledger.format.events import (
     AccessRuleCreated,
     CatalogCreated,
@@ -49,7 +51,7 @@ from ledger.format.sequence import NO_CONTROL
 from ledger.store.log_store import LendConnection, LogStore
 from projections.egress.rules import EgressRules
 
-__all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "StaleEditError"]
+__all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "RotatedKey", "StaleEditError"]
 
 COMPILE_TIMEOUT_S: Final = 5.0
 FIRST_RULE: Final = "first-key"
@@ -151,7 +153,7 @@ class Admin:
         """
         policy = (await self._control.current(log_id)).policies.get(policy_id)
         if policy is None:
-            raise NotFoundError(f"policy {policy_id!r:.80} does not exist or is retired", kind=NOT_FOUND)
+            raise NotFoundError(f"policy {policy_id!r:.80}: expected one in force, found none", kind=NOT_FOUND)
         return policy
 
     # Access rules
@@ -187,6 +189,18 @@ class Admin:
     async def list_access_rules(self, log_id: int) -> tuple[AccessRule, ...]:
         """Return the access rules in force, oldest first."""
         return tuple((await self._control.current(log_id)).access_rules.values())
+
+    async def get_access_rule(self, log_id: int, *, rule_id: str) -> AccessRule:
+        """
+        Return an access rule in force.
+
+        Raises:
+            NotFoundError: if there is none of that id.
+        """
+        rule = (await self._control.current(log_id)).access_rules.get(rule_id)
+        if rule is None:
+            raise NotFoundError(f"access rule {rule_id!r:.80}: expected one in force, found none", kind=NOT_FOUND)
+        return rule
 
     async def warnings(self, log_id: int, kind: str, expression: str, *, effect: str | None = None) -> tuple[str, ...]:
         """
@@ -257,6 +271,18 @@ class Admin:
         """Return the catalogs in force, oldest first."""
         return tuple((await self._control.current(log_id)).catalogs.values())
 
+    async def get_catalog(self, log_id: int, *, alias: str) -> Catalog:
+        """
+        Return a catalog in force.
+
+        Raises:
+            NotFoundError: if there is none of that alias.
+        """
+        catalog = (await self._control.current(log_id)).catalogs.get(alias)
+        if catalog is None:
+            raise NotFoundError(f"catalog {alias!r:.80}: expected an alias in force, found none", kind=NOT_FOUND)
+        return catalog
+
     async def transfer_place(self, *, giver: int, taker: int, by: Editor, place: str) -> None:
         """
         Move a place from the tenant of the log `giver` to the tenant of the log `taker`.
@@ -323,6 +349,19 @@ class Admin:
             for setting_id, values in limits.KNOWN_SETTINGS.items()
         )
 
+    async def get_setting(self, log_id: int, *, setting_id: str) -> TenantSetting:
+        """
+        Return a setting of the tenant, as `list_settings` does.
+
+        Raises:
+            NotFoundError: if there is no such setting.
+        """
+        for setting in await self.list_settings(log_id):
+            if setting.id == setting_id:
+                return setting
+        known = ", ".join(limits.KNOWN_SETTINGS)
+        raise NotFoundError(f"setting {setting_id!r:.80}: expected one of {known}, found none", kind=NOT_FOUND)
+
     # Keys and tenants
 
     async def create_key(
@@ -347,18 +386,78 @@ class Admin:
         checked = limits.check_roles(roles)
         in_force = (await self._control.current(log_id)).keys
         limits.check_room(in_force, "keys")
-        end = limits.check_expiry(expires_at, now=self._clock())
-        if by.key_id is not None and (own := in_force.get(by.key_id)) is not None:
-            limits.check_outlived(end, by=own.expires_at)
-        limits.check_outlived(end, by=by.ends_at)
+        end = self._checked_end(expires_at, by, in_force)
         issue = await self._keys.mint(log_id, by=by.actor, identity=identity, roles=checked, expires_at=end)
+        self._check_holder_room(issue.key, in_force.values())
         await self._edits.create(log_id, by, issue.event, guard=issue.guards)
         return issue.key
+
+    async def rotate_key(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        key_id: str,
+        expires_at: datetime | None = None,
+        overlap: timedelta = limits.OVERLAP,
+    ) -> RotatedKey:
+        """
+        Issue another key to the holder of a key, with the same actor and roles, and end the old one, in one group.
+
+        The new key ends at `expires_at`, or when the old one would have. The old one ends after `overlap`, or when it
+        would have; without an overlap it is revoked at once.
+
+        Raises as `create_key` and `change_policy`, and:
+            BadRequestError: if the overlap is not of its bounds, or the key has expired and `expires_at` is None.
+            ConflictError: if it was rotated before, its holder was erased, or the new key would have another actor.
+        """
+        limits.check_id(key_id)
+        limits.check_overlap(overlap)
+        state, key = await self._control.current(log_id), await self.get_key(log_id, key_id=key_id)
+        limits.check_room(state.keys, "keys")
+        if expires_at is None and key.is_expired(self._clock()):
+            raise BadRequestError(f"key {key_id} has expired: name when the new one shall", field="expires_at")
+        identity = await self.holder_of(log_id, key)
+        if identity is None:
+            raise ConflictError(f"the holder of key {key_id} was erased: issue no other key", kind=EXISTS)
+        if not _keeps_actor(key, by):
+            raise ConflictError(
+                f"key {key_id} was issued by {key.issuer or 'the operator or its holder'}, and a key of anybody else's "
+                "has another actor, which the rules may treat otherwise: let its issuer or its holder rotate it",
+                kind=EXISTS,
+            )
+        end = self._checked_end(expires_at or key.expires_at, by, state.keys)
+        issue = await self._keys.mint(log_id, by=by.actor, identity=identity, roles=key.roles, expires_at=end)
+        self._check_holder_room(issue.key, [each for each in state.keys.values() if overlap or each.id != key_id])
+        replaced = key.replace(by=issue.key.id, expires_at=self._clock() + overlap)
+        if overlap:
+            await self._edits.replace(log_id, by, issue.event, replaced, guard=issue.guards)
+            replaced_ends_at = canonical.parse_time(replaced.expires_at)
+            return RotatedKey(key=issue.key, replaced=key_id, replaced_ends_at=replaced_ends_at)
+        await self._edits.replace(log_id, by, issue.event, key.revoke(), guard=(*issue.guards, revoke_guard(key_id)))
+        return RotatedKey(key=issue.key, replaced=key_id, replaced_ends_at=None)
+
+    async def holder_of(self, log_id: int, key: ApiKey) -> str | None:
+        """Return the identity that a key stands for, None if it was erased."""
+        _, fresh = await self._control.current_for(log_id, Question(log_id=log_id, actor=key.actor))
+        return fresh.identity
 
     async def revoke_key(self, log_id: int, by: Editor, *, key_id: str) -> ApiKey:
         """Revoke a key, everywhere and at once; its hash is deleted. Raises as `change_policy`."""
         limits.check_id(key_id)
         return await self._edits.change(ApiKey, log_id, by, key_id, ApiKey.revoke, guard=(revoke_guard(key_id),))
+
+    async def get_key(self, log_id: int, *, key_id: str) -> ApiKey:
+        """
+        Return a key that was not revoked.
+
+        Raises:
+            NotFoundError: if there is none of that id.
+        """
+        key = (await self._control.current(log_id)).keys.get(key_id)
+        if key is None:
+            raise NotFoundError(f"key {key_id!r:.80}: expected one that was not revoked, found none", kind=NOT_FOUND)
+        return key
 
     async def list_keys(self, log_id: int) -> tuple[ApiKey, ...]:
         """Return the keys in force, oldest first."""
@@ -394,9 +493,29 @@ class Admin:
             raise ConflictError(f"tenant {tenant} is founded already", kind=EXISTS) from error
         return issue.key
 
+    def _checked_end(self, expires_at: datetime | None, by: Editor, keys: Mapping[str, ApiKey]) -> datetime | None:
+        """Return when a new key ends: not after the key or token that it is issued with."""
+        end = limits.check_expiry(expires_at, now=self._clock())
+        if by.key_id is not None and (own := keys.get(by.key_id)) is not None:
+            limits.check_outlived(end, by=own.expires_at)
+        limits.check_outlived(end, by=by.ends_at)
+        return end
+
+    def _check_holder_room(self, new: IssuedKey, keys: Iterable[ApiKey]) -> None:
+        """Check that the actor of `new` may have one key more beside those of `keys` that are in force."""
+        now = self._clock()
+        limits.check_holder_room(sum(key.actor == new.actor and not key.is_expired(now) for key in keys))
+
     def _judge(self, log_id: int) -> Evaluate:
         return partial(self._engine.judge, log_id=log_id)
 
     async def _check_expression(self, log_id: int, expression: str, *, kind: str) -> None:
         limits.check_text(expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
         await self._engine.check(expression, log_id=log_id, timeout_s=COMPILE_TIMEOUT_S, kind=kind)
+
+
+def _keeps_actor(key: ApiKey, by: Editor) -> bool:
+    """Whether a key that `by` issues to the holder of `key` has the same actor (see `actor_for`)."""
+    if by.actor == SYSTEM_ACTOR:
+        return key.issuer is None
+    return by.actor in {key.actor, key.issuer}

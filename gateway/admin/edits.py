@@ -142,6 +142,26 @@ class Edits:
 
         return await self._in_thread(save)
 
+    async def replace(
+        self, log_id: int, by: Editor, created: Created, ended: ControlEvent, *, guard: Sequence[GuardCall]
+    ) -> None:
+        """
+        Save the first event of one aggregate and a later one of another, as one group: both happen, or neither.
+
+        Raises:
+            ConflictError: if either was changed or made meanwhile, or a guard does not hold.
+            And as `create`.
+        """
+        changes = (self._change(by, created), self._change(by, ended))
+
+        def save() -> None:
+            with _as_answers(
+                taken=ConflictError(f"{key_of(ended)} was changed by another edit meanwhile", kind=CHANGED)
+            ):
+                LogApplication(self._store, log_id).record(*changes, guard=guard, as_of=by.as_of)
+
+        await self._in_thread(save)
+
     async def record(
         self,
         log_id: int,

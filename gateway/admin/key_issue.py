@@ -35,6 +35,15 @@ class IssuedKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RotatedKey:
+    """The key that replaces another one, `replaced`, which is in force until `replaced_ends_at` (None: is revoked)."""
+
+    key: IssuedKey
+    replaced: str
+    replaced_ends_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
     """A key that comes into force with the group that appends `event` under `guards`."""
 

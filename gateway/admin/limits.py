@@ -34,6 +34,11 @@ IDENTITY_LENGTH_MAX: Final = 320
 ROLES_MAX: Final = 32
 EXPIRY_MAX: Final = timedelta(days=3_653)
 """How long a key with an end may be in force: ten years."""
+OVERLAP: Final = timedelta(days=1)
+"""How long a key that is rotated stays in force beside the new one, unless told otherwise."""
+OVERLAP_MAX: Final = timedelta(days=30)
+KEYS_OF_HOLDER_MAX: Final = 20
+"""Keys of one actor in force at a time: a holder who needs more has lost track of them."""
 OPTIONS_MAX: Final = 32
 OPTION_LENGTH_MAX: Final = 400
 IN_FORCE_MAX: Final = 1_000
@@ -194,6 +199,35 @@ def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | No
     return end
 
 
+def check_overlap(overlap: timedelta) -> timedelta:
+    """
+    Return how long a rotated key stays in force.
+
+    Raises:
+        BadRequestError: if that is negative, or more than `OVERLAP_MAX`.
+    """
+    if not timedelta(0) <= overlap <= OVERLAP_MAX:
+        raise BadRequestError(
+            f"expected 0 to {OVERLAP_MAX // timedelta(hours=1)} hours, found {overlap / timedelta(hours=1):g}",
+            field="overlap",
+        )
+    return overlap
+
+
+def check_holder_room(in_force: int) -> None:
+    """
+    Check that the holder of `in_force` keys may have one more.
+
+    Raises:
+        UnprocessableError: if they have `KEYS_OF_HOLDER_MAX` already.
+    """
+    if in_force >= KEYS_OF_HOLDER_MAX:
+        raise UnprocessableError(
+            f"expected at most {KEYS_OF_HOLDER_MAX} keys of one holder in force, found {in_force}: delete those that "
+            "nobody uses, or wait until those that were rotated end"
+        )
+
+
 def check_outlived(end: datetime | None, *, by: datetime | None) -> None:
     """
     Check that a key that expires at `end` does not outlive the key or token it is issued with, which ends at `by`.
@@ -335,4 +369,4 @@ def check_room(in_force: Collection[object], what: str) -> None:
         UnprocessableError: if there are `IN_FORCE_MAX` already.
     """
     if len(in_force) >= IN_FORCE_MAX:
-        raise UnprocessableError(f"expected at most {IN_FORCE_MAX} {what} in force: retire one first")
+        raise UnprocessableError(f"expected at most {IN_FORCE_MAX} {what} in force: delete one first")

@@ -33,6 +33,7 @@ from ledger.format.events import (
     Effect,
     KeyCreated,
     KeyCreatedV1,
+    KeyReplaced,
     KeyRevoked,
     PolicyChanged,
     PolicyCreated,
@@ -45,7 +46,7 @@ Created: TypeAlias = (
     PolicyCreated | AccessRuleCreated | AccessRuleCreatedV1 | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated
 )
 Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
-ControlEvent: TypeAlias = Created | PolicyChanged | SettingChanged | Retired
+ControlEvent: TypeAlias = Created | PolicyChanged | SettingChanged | KeyReplaced | Retired
 
 
 class RetiredError(ConflictError):
@@ -156,7 +157,8 @@ class ApiKey:
     An API key: its actor and roles. The hashes of its secret are not in the log, only in tables.
 
     From `expires_at` on it is refused (None: it does not expire). `issuer` is the actor who issued it to another
-    identity; None if the operator or the identity itself did.
+    identity; None if the operator or the identity itself did. `replaced_by` is the key that its holder has instead
+    (None: it was not rotated).
     """
 
     KIND: ClassVar[str] = "key"
@@ -168,11 +170,29 @@ class ApiKey:
     roles: tuple[str, ...]
     expires_at: datetime | None = None
     issuer: str | None = None
+    replaced_by: str | None = None
     retired: bool = False
 
     def is_expired(self, now: datetime) -> bool:
         """Return whether the key has expired."""
         return self.expires_at is not None and now >= self.expires_at
+
+    def replace(self, *, by: str, expires_at: datetime) -> KeyReplaced:
+        """
+        Return the event that replaces the key by the key `by`; it expires at `expires_at`, or earlier if it did before.
+
+        Raises:
+            RetiredError: if it is revoked.
+            ConflictError: if it was replaced before: the key that replaced it is the one to rotate.
+        """
+        version = _next_version(self)
+        if self.replaced_by is not None:
+            raise ConflictError(
+                f"key {self.id} was rotated before: rotate {self.replaced_by}, which replaced it",
+                kind="RetiredException",
+            )
+        end = expires_at if self.expires_at is None else min(expires_at, self.expires_at)
+        return KeyReplaced(id=self.id, version=version, by=by, expires_at=canonical.format_time(end))
 
     def revoke(self) -> KeyRevoked:
         """
@@ -226,6 +246,7 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     CatalogRetired,
     KeyCreatedV1,
     KeyCreated,
+    KeyReplaced,
     KeyRevoked,
     SettingChanged,
     TenantCreated,
@@ -261,6 +282,13 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
                 raise _out_of_order(event, aggregate)
             return TenantSetting(id=id_, version=version, value=value)
+        case KeyReplaced(version=version, by=by):
+            key, end = _before(event, aggregate), canonical.parse_time(event.expires_at)
+            if not isinstance(key, ApiKey) or key.replaced_by is not None:
+                raise _out_of_order(event, key)
+            if key.expires_at is not None and end > key.expires_at:
+                raise _out_of_order(event, key)
+            return replace(key, version=version, replaced_by=by, expires_at=end)
         case PolicyRetired() | AccessRuleRetired() | CatalogRetired() | KeyRevoked():
             return replace(_before(event, aggregate), version=event.version, retired=True)
         case _:

@@ -32,6 +32,7 @@ from ledger.format.events import (
     DetectionFound,
     KeyCreated,
     KeyCreatedV1,
+    KeyReplaced,
     KeyRevoked,
     LineageReceived,
     PayloadErased,
@@ -131,6 +132,8 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
             _key_created(changes, entry, key)
         case KeyCreated() as key:
             _key_created(changes, entry, key, expires_at=key.expires_at, issuer=key.issuer)
+        case KeyReplaced() as key:
+            changes.vertex(VertexLabel.API_KEY, key.id, expires_at=key.expires_at)
         case KeyRevoked() as key:
             changes.vertex(VertexLabel.API_KEY, key.id, **_until(entry))
         case _:

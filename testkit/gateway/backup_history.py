@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from gateway.admin.application import OPERATOR
 from gateway.purging.purger import Purger
@@ -63,6 +63,8 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     await admin.change_policy(log_id, OPERATOR, policy_id="p", expression="1 == 1", message="never")
     await admin.create_catalog(log_id, OPERATOR, alias="second", kind="builtin", options={})
     await hold_places(gateway)
+    turned = await admin.rotate_key(log_id, OPERATOR, key_id=key_id)
+    await admin.rotate_key(log_id, OPERATOR, key_id=turned.key.id, overlap=timedelta(0))
     await admin.revoke_key(log_id, OPERATOR, key_id=key_id)
     made = await admin.create_key(log_id, OPERATOR, identity="eve@acme.example", roles=[])
     done, doubted, _ = [await decide(gateway.services, log_id) for _ in range(3)]

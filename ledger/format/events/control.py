@@ -169,6 +169,23 @@ class KeyCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyReplaced:
+    """
+    The key was rotated: its holder has the key `by`, of the same group, and this one expires at `expires_at`.
+
+    `expires_at` is a canonical time, never later than the end that the key had.
+    """
+
+    TYPE: ClassVar[str] = "key.replaced"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    by: str
+    expires_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRevoked:
     """The key is no longer valid."""
 

@@ -27,7 +27,7 @@ import gateway.control.plane
 from gateway.admin.application import OPERATOR
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, ControlEvent, Policy, Tenant
 from gateway.control.plane import ControlPlane, ControlState, ControlUnknownError, fold
-from gateway.errors import UnavailableError
+from gateway.errors import ConflictError, UnavailableError
 from gateway.policy.engine import Program
 from lakeproof.services import Services, new_group_id
 from lakeproof.tenants import Founded, found_tenant
@@ -41,7 +41,9 @@ from ledger.format.events import (
     CatalogCreated,
     CatalogRetired,
     Effect,
+    KeyCreated,
     KeyCreatedV1,
+    KeyReplaced,
     KeyRevoked,
     PolicyChanged,
     PolicyCreated,
@@ -177,6 +179,45 @@ def test_a_type_or_version_that_is_not_known_is_never_skipped(event_type: str, v
 )
 def test_an_event_that_does_not_follow_is_corruption(history: Sequence[ControlEvent]) -> None:
     with pytest.raises(FormatError, match=r"policy\.\w+ of policy:p"):
+        fold(ControlState.empty(), entries(*history))
+
+
+def key(end: str | None = None) -> KeyCreated:
+    return KeyCreated(id="k", version=1, prefix="a" * 12, actor=ACTOR, roles=(), expires_at=end, issuer=None)
+
+
+@pytest.mark.parametrize("before", [None, "2027-01-31T12:00:00.000000Z", "2027-02-01T12:00:00.000000Z"])
+def test_a_key_that_was_replaced_is_in_force_with_its_new_end_until_it_is_revoked(before: str | None) -> None:
+    end = "2027-01-31T12:00:00.000000Z"
+    replaced = KeyReplaced(id="k", version=2, by="l", expires_at=end)
+    state = fold(ControlState.empty(), entries(key(before), replaced))
+    found = state.keys["k"]
+    assert (found.version, found.replaced_by, found.expires_at) == (2, "l", datetime(2027, 1, 31, 12, tzinfo=UTC))
+    assert fold(state, [entry(9, KeyRevoked(id="k", version=3))]).keys == {}
+    with pytest.raises(ConflictError, match="key k was rotated before: rotate l"):
+        found.replace(by="m", expires_at=NOON)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [KeyReplaced(id="k", version=2, by="l", expires_at="2027-01-31T12:00:00.000000Z")],
+        [key(), KeyReplaced(id="k", version=3, by="l", expires_at="2027-01-31T12:00:00.000000Z")],
+        [
+            key("2027-01-31T11:59:59.999999Z"),
+            KeyReplaced(id="k", version=2, by="l", expires_at="2027-01-31T12:00:00.000000Z"),
+        ],
+        [key(), *(KeyReplaced(id="k", version=n, by="l", expires_at="2027-01-31T12:00:00.000000Z") for n in (2, 3))],
+        [
+            key(),
+            KeyRevoked(id="k", version=2),
+            KeyReplaced(id="k", version=3, by="l", expires_at="2027-01-31T12:00:00Z"),
+        ],
+        [key(), KeyReplaced(id="k", version=2, by="l", expires_at="soon")],
+    ],
+)
+def test_a_replacement_that_does_not_follow_or_puts_an_end_off_is_corruption(history: Sequence[ControlEvent]) -> None:
+    with pytest.raises(FormatError):
         fold(ControlState.empty(), entries(*history))
 
 

@@ -76,6 +76,7 @@ MEMBERS = {
     ("catalog.retired", 1): "id version",
     ("key.created", 1): "actor id prefix roles version",
     ("key.created", 2): "actor expires_at id issuer prefix roles version",
+    ("key.replaced", 1): "by expires_at id version",
     ("key.revoked", 1): "id version",
     ("setting.changed", 1): "id value version",
     ("tenant.created", 1): "id name version",

@@ -25,6 +25,7 @@ from ledger.format.events import (
     DetectionKind,
     KeyCreated,
     KeyCreatedV1,
+    KeyReplaced,
     KeyRevoked,
     Reason,
 )
@@ -194,6 +195,16 @@ def test_a_key_that_ends_is_drawn_with_its_end_and_its_issuer(story: Story) -> N
     assert (f"person:{bob}", "HOLDS", "api_key:k1") in drawn(changes)
     drawn_key = changes.vertices[Vertex(VertexLabel.API_KEY, "api_key:k1")]
     assert (drawn_key["expires_at"], drawn_key["issuer"]) == (end, ADA)
+
+
+def test_a_key_that_was_replaced_is_drawn_with_the_end_that_it_has_since(story: Story) -> None:
+    key = KeyCreated(id="k1", version=1, prefix="lp_abc", actor="b" * 32, roles=(), expires_at=None, issuer=None)
+    story.add(story.event(key, key="key:k1"))
+    end = "2027-01-31T12:00:00.000000Z"
+    story.add(story.event(KeyReplaced(id="k1", version=2, by="k2", expires_at=end), key="key:k1"))
+    drawn_key = changes_of(story.entries()).vertices[Vertex(VertexLabel.API_KEY, "api_key:k1")]
+    assert drawn_key["expires_at"] == end
+    assert drawn_key.get("to_index") is None
 
 
 @pytest.mark.parametrize(
