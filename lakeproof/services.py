@@ -209,6 +209,7 @@ async def open_services(
         )
         certificates = None if clients is None else CertificateLogins(actors, clients, clock=now)
         gateway = Gateway(
+            system_log_id=system.log_id,
             append=append,
             clock=now,
             random=random,

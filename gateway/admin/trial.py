@@ -50,7 +50,8 @@ WARNINGS_MAX: Final = 5
 
 _ACTOR: Final = "0" * 32
 _OWN_OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in {"log", "lineage"}},
+    **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in {"tenant", "log", "lineage"}},
+    "tenant": ("inspect",),
     "log": ("load",),
     "lineage": ("receive",),
 }
@@ -148,9 +149,9 @@ async def check_retirable(
     why = await why_not_retirable(evaluate, rules, rule.id, caller, timeout_s=timeout_s)
     if why is not None:
         raise LockedOutError(
-            f"access rule {rule.id} would lock you out: with it in force you could not retire it ({why}). Leave out "
-            "what it takes to do so, as in `… && contentType != 'CONFIG_ACCESS_RULE'`, or have the operator add it "
-            "(`lakeproof access-rules add`). Nothing was saved"
+            f"access rule {rule.id} would lock you out: with it in force you could not delete it ({why}). Leave out "
+            "what it takes to do so, as in `… && contentType != 'CONFIG_ACCESS_RULE'`, or have the operator create it "
+            "(`lakeproof access-rules create`). Nothing was saved"
         )
 
 

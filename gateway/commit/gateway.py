@@ -68,12 +68,14 @@ class Gateway:
     The parts of one gateway process.
 
     What it appends: `append`, with ids and times from `random` and `clock`; `opener` opens sealed payload parts.
+    `system_log_id` is the log of the installation.
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
     What only commits need: `intake`, `ownership`, `queues` and `races`. What only routes need: `admin`, `receipts` and
     `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken), and
     `metrics_reports`.
     """
 
+    system_log_id: int
     append: Append
     clock: Callable[[], datetime]
     random: Callable[[int], bytes]

@@ -12,7 +12,7 @@ to a saved policy or rule has `warnings`: the inputs on which it fails.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from fastapi import APIRouter, Request
@@ -21,12 +21,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
-from gateway.admin.limits import check_roles, format_expiry, parse_expiry
+from gateway.admin.limits import OVERLAP, OVERLAP_MAX, check_roles, parse_expiry
+from gateway.admin.shown import (
+    access_rule_shown,
+    catalog_shown,
+    issued_key_shown,
+    key_shown,
+    policy_shown,
+    rotated_key_shown,
+    setting_shown,
+)
 from gateway.commit.commit_flow import STALE_MAX
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import principal_view
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
+from gateway.control.aggregates import AccessRule, Catalog, Policy, TenantSetting
 from gateway.errors import UnavailableError
+from gateway.http.checking import check_upstream
 from gateway.http.request import body_of, check_access, credentials, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
@@ -35,6 +45,7 @@ from gateway.policy.variables import CommitView
 router = APIRouter(prefix="/v1")
 
 BODY_SIZE_BYTES_MAX: Final = 64 * 1024
+SECOND: Final = timedelta(seconds=1)
 
 
 class _Body(BaseModel):
@@ -90,6 +101,17 @@ class KeyBody(_Body):
     expires_at: str | None = None
 
 
+class KeyRotationBody(_Body):
+    """
+    A key to rotate; the new one ends at `expires_at` (RFC 3339), or with null when the old one would have.
+
+    The old one stays in force for `overlap_s` seconds, at most 30 days; with 0 it is revoked at once.
+    """
+
+    expires_at: str | None = None
+    overlap_s: int = Field(default=OVERLAP // SECOND, ge=0, le=OVERLAP_MAX // SECOND)
+
+
 B = TypeVar("B", bound=_Body)
 R = TypeVar("R")
 
@@ -105,14 +127,23 @@ async def create_policy(request: Request) -> Response:
         )
 
     policy = await _edit(request, "policy", body.id, create)
-    return _created({**_policy(policy), "warnings": await _warnings(request, policy)})
+    return _created({**policy_shown(policy), "warnings": await _warnings(request, policy)})
 
 
 @router.get("/policies")
 async def list_policies(request: Request) -> Response:
     """List the policies in force."""
-    gateway, caller = await _may_read(request, "policy")
-    return JSONResponse({"policies": [_policy(policy) for policy in await gateway.admin.list_policies(caller.log_id)]})
+    gateway, caller = await may_read(request, "policy")
+    return JSONResponse(
+        {"policies": [policy_shown(policy) for policy in await gateway.admin.list_policies(caller.log_id)]}
+    )
+
+
+@router.get("/policies/{policy_id}")
+async def show_policy(request: Request, policy_id: str) -> Response:
+    """Show a policy in force."""
+    gateway, caller = await may_read(request, "policy", policy_id)
+    return JSONResponse(policy_shown(await gateway.admin.get_policy(caller.log_id, policy_id=policy_id)))
 
 
 @router.put("/policies/{policy_id}")
@@ -131,12 +162,12 @@ async def change_policy(request: Request, policy_id: str) -> Response:
         )
 
     policy = await _edit(request, "policy", policy_id, change)
-    return JSONResponse({**_policy(policy), "warnings": await _warnings(request, policy)})
+    return JSONResponse({**policy_shown(policy), "warnings": await _warnings(request, policy)})
 
 
 @router.delete("/policies/{policy_id}")
-async def retire_policy(request: Request, policy_id: str) -> Response:
-    """Retire a policy."""
+async def delete_policy(request: Request, policy_id: str) -> Response:
+    """Take a policy out of force, for ever; the log keeps it, and its id is not used again."""
 
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_policy(caller.log_id, by, policy_id=policy_id)
@@ -156,20 +187,27 @@ async def create_access_rule(request: Request) -> Response:
         )
 
     rule = await _edit(request, "access_rule", body.id, create)
-    return _created({**_rule(rule), "warnings": await _warnings(request, rule)})
+    return _created({**access_rule_shown(rule), "warnings": await _warnings(request, rule)})
 
 
 @router.get("/access-rules")
 async def list_access_rules(request: Request) -> Response:
     """List the access rules in force."""
-    gateway, caller = await _may_read(request, "access_rule")
+    gateway, caller = await may_read(request, "access_rule")
     rules = await gateway.admin.list_access_rules(caller.log_id)
-    return JSONResponse({"access-rules": [_rule(rule) for rule in rules]})
+    return JSONResponse({"access-rules": [access_rule_shown(rule) for rule in rules]})
+
+
+@router.get("/access-rules/{rule_id}")
+async def show_access_rule(request: Request, rule_id: str) -> Response:
+    """Show an access rule in force."""
+    gateway, caller = await may_read(request, "access_rule", rule_id)
+    return JSONResponse(access_rule_shown(await gateway.admin.get_access_rule(caller.log_id, rule_id=rule_id)))
 
 
 @router.delete("/access-rules/{rule_id}")
-async def retire_access_rule(request: Request, rule_id: str) -> Response:
-    """Retire an access rule."""
+async def delete_access_rule(request: Request, rule_id: str) -> Response:
+    """Take an access rule out of force, for ever; the log keeps it, and its id is not used again."""
 
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_access_rule(caller.log_id, by, rule_id=rule_id)
@@ -186,15 +224,44 @@ async def create_catalog(request: Request) -> Response:
     async def create(admin: Admin, caller: Principal, by: Editor) -> Catalog:
         return await admin.create_catalog(caller.log_id, by, alias=body.alias, kind=body.kind, options=body.options)
 
-    return _created(_catalog(await _edit(request, "catalog", body.alias, create)))
+    return _created(catalog_shown(await _edit(request, "catalog", body.alias, create)))
 
 
 @router.get("/catalogs")
 async def list_catalogs(request: Request) -> Response:
     """List the catalogs in force."""
-    gateway, caller = await _may_read(request, "catalog")
+    gateway, caller = await may_read(request, "catalog")
     catalogs = await gateway.admin.list_catalogs(caller.log_id)
-    return JSONResponse({"catalogs": [_catalog(catalog) for catalog in catalogs]})
+    return JSONResponse({"catalogs": [catalog_shown(catalog) for catalog in catalogs]})
+
+
+@router.get("/catalogs/{alias}")
+async def show_catalog(request: Request, alias: str) -> Response:
+    """Show a catalog in force and its options; a secret is shown by its name."""
+    gateway, caller = await may_read(request, "catalog", alias)
+    return JSONResponse(catalog_shown(await gateway.admin.get_catalog(caller.log_id, alias=alias)))
+
+
+@router.post("/catalogs/{alias}/check")
+async def check_catalog(request: Request, alias: str) -> Response:
+    """Ask what is behind an alias whether it answers, takes our credentials, and what it has."""
+    gateway, caller = await may_read(request, "catalog", alias)
+    catalog = await gateway.admin.get_catalog(caller.log_id, alias=alias)
+    found = await check_upstream(
+        gateway.catalogs.upstreams, catalog, tenant=caller.tenant, installation=gateway.catalogs.installation
+    )
+    return JSONResponse(found.shown())
+
+
+@router.delete("/catalogs/{alias}")
+async def delete_catalog(request: Request, alias: str) -> Response:
+    """Take an alias out of force, for ever; the log keeps it. Tables, files and its hold on a location stay."""
+
+    async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
+        return await admin.retire_catalog(caller.log_id, by, alias=alias)
+
+    await _edit(request, "catalog", alias, retire)
+    return Response(status_code=204)
 
 
 @router.post("/keys")
@@ -207,12 +274,7 @@ async def create_key(request: Request) -> Response:
         issued = await admin.create_key(
             caller.log_id, by, identity=body.identity, roles=body.roles, expires_at=expires_at
         )
-        return {
-            "id": issued.id,
-            "actor": issued.actor,
-            "expires_at": format_expiry(issued.expires_at),
-            "secret": issued.secret,
-        }
+        return issued_key_shown(issued)
 
     grant = Grant(identity=body.identity, roles=check_roles(body.roles))
     return _created(await _edit(request, "key", "", create, grant=grant))
@@ -221,13 +283,42 @@ async def create_key(request: Request) -> Response:
 @router.get("/keys")
 async def list_keys(request: Request) -> Response:
     """List the keys in force; never their secrets."""
-    gateway, caller = await _may_read(request, "key")
-    return JSONResponse({"keys": [_key(key) for key in await gateway.admin.list_keys(caller.log_id)]})
+    gateway, caller = await may_read(request, "key")
+    return JSONResponse(
+        {"keys": [key_shown(key, now=gateway.clock()) for key in await gateway.admin.list_keys(caller.log_id)]}
+    )
+
+
+@router.get("/keys/{key_id}")
+async def show_key(request: Request, key_id: str) -> Response:
+    """Show a key that was not revoked; never its secret."""
+    gateway, caller = await may_read(request, "key", key_id)
+    key = await gateway.admin.get_key(caller.log_id, key_id=key_id)
+    return JSONResponse(key_shown(key, now=gateway.clock()))
+
+
+@router.post("/keys/{key_id}/rotate")
+async def rotate_key(request: Request, key_id: str) -> Response:
+    """Issue another key to a key's holder, whose secret is in this answer alone; end the old one after the overlap."""
+    body = await _body(request, KeyRotationBody)
+    expires_at = None if body.expires_at is None else parse_expiry(body.expires_at)
+
+    async def rotate(admin: Admin, caller: Principal, by: Editor) -> dict[str, Any]:
+        overlap = timedelta(seconds=body.overlap_s)
+        rotated = await admin.rotate_key(caller.log_id, by, key_id=key_id, expires_at=expires_at, overlap=overlap)
+        return rotated_key_shown(rotated)
+
+    gateway, caller = await authenticate(request)
+    key = (await gateway.control.current(caller.log_id)).keys.get(key_id)
+    # Whether there is such a key is told only to those who may issue and revoke it.
+    holder = None if key is None else await gateway.admin.holder_of(caller.log_id, key)
+    grant = NOTHING if key is None or holder is None else Grant(identity=holder, roles=key.roles)
+    return _created(await _edit(request, "key", key_id, rotate, grant=grant))
 
 
 @router.delete("/keys/{key_id}")
-async def revoke_key(request: Request, key_id: str) -> Response:
-    """Revoke a key, everywhere and at once."""
+async def delete_key(request: Request, key_id: str) -> Response:
+    """Revoke a key, for ever, everywhere and at once; the log keeps that there was one."""
 
     async def revoke(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.revoke_key(caller.log_id, by, key_id=key_id)
@@ -239,8 +330,15 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 @router.get("/settings")
 async def list_settings(request: Request) -> Response:
     """List the tenant's settings; version 0 is the default."""
-    gateway, caller = await _may_read(request, "setting")
-    return JSONResponse({"settings": [_setting(one) for one in await gateway.admin.list_settings(caller.log_id)]})
+    gateway, caller = await may_read(request, "setting")
+    return JSONResponse({"settings": [setting_shown(one) for one in await gateway.admin.list_settings(caller.log_id)]})
+
+
+@router.get("/settings/{setting_id}")
+async def show_setting(request: Request, setting_id: str) -> Response:
+    """Show a setting of the tenant; version 0 is the default."""
+    gateway, caller = await may_read(request, "setting", setting_id)
+    return JSONResponse(setting_shown(await gateway.admin.get_setting(caller.log_id, setting_id=setting_id)))
 
 
 @router.put("/settings/{setting_id}")
@@ -253,7 +351,7 @@ async def change_setting(request: Request, setting_id: str) -> Response:
             caller.log_id, by, setting_id=setting_id, value=body.value, version=body.version
         )
 
-    return JSONResponse(_setting(await _edit(request, "setting", setting_id, change)))
+    return JSONResponse(setting_shown(await _edit(request, "setting", setting_id, change)))
 
 
 async def _edit(
@@ -270,7 +368,7 @@ async def _edit(
 
     `grant` is the key that it issues, `retired` the access rule that it retires.
     """
-    gateway, caller = await _authenticate(request)
+    gateway, caller = await authenticate(request)
     for _ in range(STALE_MAX):
         view = _view(kind, thing, "configure")
         as_of = await check_access(gateway, caller, request, view, grant=grant, retired=retired)
@@ -290,7 +388,7 @@ async def _edit(
     raise UnavailableError("access rules changed too often meanwhile; nothing was changed")
 
 
-async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
+async def authenticate(request: Request) -> tuple[Gateway, Principal]:
     """Authenticate the caller, once per request and before its body is read."""
     gateway: Gateway = request.app.state.gateway
     if not hasattr(request.state, "caller"):
@@ -299,9 +397,10 @@ async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
     return gateway, caller
 
 
-async def _may_read(request: Request, kind: str) -> tuple[Gateway, Principal]:
-    gateway, caller = await _authenticate(request)
-    await check_access(gateway, caller, request, _view(kind, "", "inspect"))
+async def may_read(request: Request, kind: str, thing: str = "") -> tuple[Gateway, Principal]:
+    """Authenticate the caller, and check that they may read the configuration of that kind; of one thing, or all."""
+    gateway, caller = await authenticate(request)
+    await check_access(gateway, caller, request, _view(kind, thing, "inspect"))
     return gateway, caller
 
 
@@ -311,38 +410,14 @@ def _view(kind: str, thing: str, verb: str) -> CommitView:
 
 
 async def _warnings(request: Request, saved: Policy | AccessRule) -> list[str]:
-    gateway, caller = await _authenticate(request)
+    gateway, caller = await authenticate(request)
     effect = saved.effect if isinstance(saved, AccessRule) else None
     return list(await gateway.admin.warnings(caller.log_id, saved.KIND, saved.expression, effect=effect))
 
 
 async def _body(request: Request, model: type[B]) -> B:
-    await _authenticate(request)
+    await authenticate(request)
     return parse_model(model, await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX))
-
-
-def _policy(policy: Policy) -> dict[str, Any]:
-    return _shown(asdict(policy))
-
-
-def _rule(rule: AccessRule) -> dict[str, Any]:
-    return _shown(asdict(rule))
-
-
-def _catalog(catalog: Catalog) -> dict[str, Any]:
-    return {"alias": catalog.id, "version": catalog.version, "kind": catalog.kind, "options": dict(catalog.options)}
-
-
-def _setting(setting: TenantSetting) -> dict[str, Any]:
-    return _shown(asdict(setting))
-
-
-def _key(key: ApiKey) -> dict[str, Any]:
-    return _shown(asdict(key)) | {"expires_at": format_expiry(key.expires_at)}
-
-
-def _shown(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name != "retired"}
 
 
 def _created(body: dict[str, Any]) -> Response:

@@ -75,6 +75,23 @@ class CatalogsShown(_Answer):
     catalogs: list[CatalogShown]
 
 
+class CatalogChecked(_Answer):
+    """
+    What is behind an alias: `ok` if it can be used, else `trouble` says why and `advice` what to do.
+
+    `endpoints` are what it says that it has, null if it does not say; where they are `missing`, engines are refused.
+    """
+
+    alias: str
+    ok: bool
+    answers: bool
+    endpoints: list[str] | None
+    missing: list[str]
+    notes: list[str]
+    trouble: str
+    advice: str
+
+
 class KeyIssued(_Answer):
     """A new API key; `secret` is in this answer and nowhere else. Times are RFC 3339, null is never."""
 
@@ -84,8 +101,19 @@ class KeyIssued(_Answer):
     secret: str
 
 
+class KeyRotated(KeyIssued):
+    """A new API key in place of the key `replaces`, which ends at `replaced_ends_at`, or with null is revoked."""
+
+    replaces: str
+    replaced_ends_at: str | None
+
+
 class KeyShown(_Answer):
-    """An API key that was not revoked; `issuer` is null if the operator or the identity itself issued it."""
+    """
+    An API key that was not revoked; `issuer` is null if the operator or the identity itself issued it.
+
+    `replaced_by` is the key that its holder has instead, null if it was not rotated.
+    """
 
     id: str
     version: int
@@ -93,7 +121,9 @@ class KeyShown(_Answer):
     actor: str
     roles: list[str]
     expires_at: str | None
+    expired: bool
     issuer: str | None
+    replaced_by: str | None
 
 
 class KeysShown(_Answer):
@@ -114,6 +144,93 @@ class SettingsShown(_Answer):
     """The tenant's settings."""
 
     settings: list[SettingShown]
+
+
+class TenantShown(_Answer):
+    """The caller's tenant: its log, how much is in force for it, and its settings."""
+
+    id: str
+    name: str | None
+    log: str
+    entries: int
+    checkpoint_size: int
+    catalogs: list[str]
+    policies: int
+    access_rules: int
+    keys: int
+    settings: list[SettingShown]
+
+
+class PurgeShown(_Answer):
+    """
+    A table that was dropped with its files; what is not known before it is completed is null.
+
+    `problem` says why the last attempt was not finished, or what was wrong with the table. Times are RFC 3339.
+    """
+
+    purge: str
+    table: str
+    table_uuid: str
+    places: list[str]
+    requested_at: str
+    state: str
+    deleted: int
+    bytes_deleted: int | None
+    kept: int | None
+    missing: int | None
+    problem: str | None
+    next_attempt_at: str | None
+
+
+class PurgesShown(_Answer):
+    """The newest purges, oldest first; `has_older` says whether there may be older ones that were not looked at."""
+
+    purges: list[PurgeShown]
+    has_older: bool
+
+
+class DropShown(_Answer):
+    """
+    A table or view that was dropped while its files stayed, by `actor`; its files lie in `places`.
+
+    `metadata_exists` says whether its last metadata file is there, null if that is not known.
+    """
+
+    dropped_at: str
+    actor: str
+    operation: str
+    catalog: str
+    namespace: list[str]
+    name: str
+    table: str
+    table_uuid: str
+    metadata_location: str
+    metadata_exists: bool | None
+    places: list[str]
+
+
+class DropsShown(_Answer):
+    """Drops, newest first; `has_older` says whether there are older ones that were not looked at."""
+
+    drops: list[DropShown]
+    has_older: bool
+
+
+class DeadLetterShown(_Answer):
+    """A message that was given up, after how many attempts and why. What it holds is not shown."""
+
+    source: str
+    id: str
+    attempts: int
+    died_at: str
+    reason: str
+
+
+class DeadLettersShown(_Answer):
+    """Dead letters, oldest first; `has_more` says whether there are younger ones."""
+
+    dead_letters: list[DeadLetterShown] = Field(alias="dead-letters")
+    has_more: bool
 
 
 class StatusShown(_Answer):

@@ -48,6 +48,10 @@ def _operations(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
             if operation.get("security") == []:
                 yield "<p>Needs no credentials.</p>"
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] == "query":
+                    name, about = escape(parameter["name"]), escape(parameter["description"])
+                    yield f"<p>May have <code>?{name}=</code>: {about}</p>"
             if "requestBody" in operation:
                 yield f"<p>Takes {_content(operation['requestBody'])}.</p>"
             yield "<table><tr><th>status</th><th>means</th><th>body</th></tr>"

@@ -9,6 +9,7 @@ Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded: 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, Final
@@ -21,7 +22,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.errors import GatewayError
-from gateway.http import admin_routes, iceberg_routes, lineage_routes, log_routes, status_routes, webhook_routes
+from gateway.http import (
+    admin_routes,
+    iceberg_routes,
+    lineage_routes,
+    log_routes,
+    status_routes,
+    tenant_routes,
+    webhook_routes,
+)
 from gateway.http.decoding import DecodesBodies
 from gateway.http.error_answers import (
     error_answer,
@@ -36,10 +45,12 @@ from gateway.http.openapi import openapi
 from gateway.http.peers import Peers
 from gateway.http.readiness import Readiness
 from gateway.http.request_context import IdentifiedAnswers, RequestContext
+from gateway.http.tenant_routes import ReadsDeadLetters
 from ledger.errors import LedgerError
 
 OWN: Final = (
     admin_routes.router,
+    tenant_routes.router,
     lineage_routes.router,
     log_routes.router,
     webhook_routes.router,
@@ -70,14 +81,15 @@ def create_app(
     measures: Measures,
     metrics: Callable[[str], Awaitable[str]],
     metrics_token: str | None,
+    dead_letters: ReadsDeadLetters,
     peers: Peers | None = None,
 ) -> Application:
     """
     Return the application over `gateway`.
 
     `metrics` is given this process's metrics in Prometheus' text format and returns all that are scraped;
-    `metrics_token` is what a scraper must present (None: only loopback may scrape). `peers` are the other processes of
-    the same gateway (None: there are none).
+    `metrics_token` is what a scraper must present (None: only loopback may scrape). `dead_letters` reads those of a
+    tenant. `peers` are the other processes of the same gateway (None: there are none).
     """
     app = Application(
         title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
@@ -86,6 +98,8 @@ def create_app(
     app.state.measures = measures
     app.state.metrics = metrics
     app.state.metrics_token = metrics_token
+    app.state.dead_letters = dead_letters
+    app.state.reading_drops = asyncio.Lock()
     app.state.openapi = _own_openapi()
     app.state.readiness = Readiness(gateway)
     for router in (iceberg_routes.router, *OWN):

@@ -15,20 +15,38 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway.http.admin_routes import AccessRuleBody, CatalogBody, KeyBody, PolicyBody, PolicyChangeBody, SettingBody
+from gateway.http.admin_routes import (
+    AccessRuleBody,
+    CatalogBody,
+    KeyBody,
+    KeyRotationBody,
+    PolicyBody,
+    PolicyChangeBody,
+    SettingBody,
+)
 from gateway.http.answer_models import (
     AccessRuleSaved,
+    AccessRuleShown,
     AccessRulesShown,
+    CatalogChecked,
     CatalogShown,
     CatalogsShown,
+    DeadLettersShown,
+    DropsShown,
     KeyIssued,
+    KeyRotated,
+    KeyShown,
     KeysShown,
     PoliciesShown,
     PolicySaved,
+    PolicyShown,
+    PurgesShown,
     SettingShown,
     SettingsShown,
     StatusShown,
+    TenantShown,
 )
+from gateway.http.tenant_routes import FILTER_LENGTH_MAX
 
 BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/policies"): PolicyBody,
@@ -36,27 +54,40 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/access-rules"): AccessRuleBody,
     ("POST", "/v1/catalogs"): CatalogBody,
     ("POST", "/v1/keys"): KeyBody,
+    ("POST", "/v1/keys/{key_id}/rotate"): KeyRotationBody,
     ("PUT", "/v1/settings/{setting_id}"): SettingBody,
 }
 """Bodies of routes; those that are missing here take JSON of another specification (OpenLineage, Polaris)."""
 ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/policies"): PoliciesShown,
+    ("GET", "/v1/policies/{policy_id}"): PolicyShown,
     ("POST", "/v1/policies"): PolicySaved,
     ("PUT", "/v1/policies/{policy_id}"): PolicySaved,
     ("GET", "/v1/access-rules"): AccessRulesShown,
+    ("GET", "/v1/access-rules/{rule_id}"): AccessRuleShown,
     ("POST", "/v1/access-rules"): AccessRuleSaved,
     ("GET", "/v1/catalogs"): CatalogsShown,
+    ("GET", "/v1/catalogs/{alias}"): CatalogShown,
     ("POST", "/v1/catalogs"): CatalogShown,
+    ("POST", "/v1/catalogs/{alias}/check"): CatalogChecked,
     ("GET", "/v1/keys"): KeysShown,
+    ("GET", "/v1/keys/{key_id}"): KeyShown,
     ("POST", "/v1/keys"): KeyIssued,
+    ("POST", "/v1/keys/{key_id}/rotate"): KeyRotated,
     ("GET", "/v1/settings"): SettingsShown,
+    ("GET", "/v1/settings/{setting_id}"): SettingShown,
     ("PUT", "/v1/settings/{setting_id}"): SettingShown,
+    ("GET", "/v1/tenant"): TenantShown,
+    ("GET", "/v1/purges"): PurgesShown,
+    ("GET", "/v1/drops"): DropsShown,
+    ("GET", "/v1/dead-letters"): DeadLettersShown,
     ("GET", "/health"): StatusShown,
     ("GET", "/health/live"): StatusShown,
     ("GET", "/health/ready"): StatusShown,
 }
 """What routes answer; those that are missing here answer nothing, or what is not JSON of ours."""
 STATUSES: Final = {
+    ("POST", "/v1/catalogs/{alias}/check"): 200,
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
     ("POST", "/v1/webhooks/polaris"): 200,
@@ -75,6 +106,13 @@ ERRORS: Final = {
     422: "It is well-formed and cannot be accepted.",
     503: "It cannot be answered now; Retry-After says when to try again.",
 }
+QUERIES: Final = {
+    ("GET", "/v1/drops"): {"alias": "Of this built-in catalog only, in force or not."},
+    ("GET", "/v1/dead-letters"): {"source": "Of this source only, as in handler:alerts."},
+}
+"""Parameters of the query: texts that may be absent."""
+WITHOUT_BODY: Final = frozenset({("POST", "/v1/catalogs/{alias}/check")})
+"""Routes that take no body although their method has one."""
 OPEN: Final = frozenset(
     {
         "/docs",
@@ -147,6 +185,15 @@ def _operation(method: str, route: APIRoute) -> dict[str, Any]:
         "parameters": [
             {"name": each, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
             for each in names
+        ]
+        + [
+            {
+                "name": each,
+                "in": "query",
+                "description": text,
+                "schema": {"type": "string", "minLength": 1, "maxLength": FILTER_LENGTH_MAX},
+            }
+            for each, text in QUERIES.get(name, {}).items()
         ],
         "responses": {
             str(STATUSES.get(name, USUAL[method])): answer,
@@ -155,7 +202,7 @@ def _operation(method: str, route: APIRoute) -> dict[str, Any]:
     }
     if route.path in OPEN:
         operation["security"] = []
-    if method in {"POST", "PUT"}:
+    if method in {"POST", "PUT"} and name not in WITHOUT_BODY:
         model = BODIES.get(name)
         schema = {"type": "object"} if model is None else {"$ref": _REF.format(model=model.__name__)}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}

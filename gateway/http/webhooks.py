@@ -49,7 +49,7 @@ REFUSED_AFTER_S: Final = 0.1
 """A refusal is answered no sooner, so that its timing reveals nothing about the work."""
 
 _QUERIES: Final = load_queries("gateway", "webhooks.sql")
-# Stricter than Python's UUID, which accepts braces, a prefix, and hyphens anywhere. `tenants add` prints it without
+# Stricter than Python's UUID, which accepts braces, a prefix, and hyphens anywhere. `tenants create` prints it without
 # hyphens.
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{64}")

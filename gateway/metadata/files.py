@@ -91,6 +91,11 @@ class MetadataFiles:
         self.answers: Final = KeptAnswers()
         self._local = local or LocalFiles()
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What opens the warehouse's files, in PyIceberg's words; credentials among them."""
+        return self._properties
+
     async def prepare(self, location: str) -> None:
         """
         Start what writes files like `location`, or load its library: the first commit would wait for that.

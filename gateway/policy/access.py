@@ -148,6 +148,7 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "catalog": ("CONFIG_CATALOG", ".config.catalog"),
     "key": ("CONFIG_KEY", ".config.key"),
     "setting": ("CONFIG_SETTING", ".config.setting"),
+    "tenant": ("CONFIG_TENANT", ".config.tenant"),
     "log": ("LOG", ".log"),
     "lineage": ("LINEAGE", ".lineage"),
 }

@@ -56,15 +56,23 @@ class Purge:
         }
 
 
-async def read_purges(gateway: Gateway, log_id: int) -> Sequence[Purge]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purges:
+    """Purges, oldest first; `is_whole` is False if there may be older ones that were not looked at."""
+
+    purges: Sequence[Purge]
+    is_whole: bool
+
+
+async def read_purges(gateway: Gateway, log_id: int, *, entries_max: int | None = None) -> Purges:
     """
-    Return all purges in a tenant's log, oldest first.
+    Return the purges in a tenant's log: all, or those in the newest `entries_max` entries on purges.
 
     Raises:
         UnavailableError: if the database cannot be reached.
         FormatError: if an entry is not what was appended.
     """
-    where = {"log_id": log_id}
+    where = {"log_id": log_id, "limit": entries_max}
     async with gateway.database.as_role(gateway.roles.auditor) as connection:
         rows = await (await connection.execute(_QUERIES["purge_entries"], where)).fetchall()
     async with gateway.database.as_role(gateway.roles.gateway) as connection:
@@ -93,4 +101,4 @@ async def read_purges(gateway: Gateway, log_id: int) -> Sequence[Purge]:
                     next_attempt_at=next_at,
                 )
             )
-    return purges
+    return Purges(purges=purges, is_whole=entries_max is None or len(rows) < entries_max)

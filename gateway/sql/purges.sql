@@ -92,9 +92,13 @@ SELECT a.purge, a.next_attempt_at, a.deleted, a.problem
 FROM gateway.purge_attempts AS a WHERE a.log_id = %(log_id)s
 
 -- name: purge_entries
--- What the log has of purges.
-SELECT entry FROM ledger.entries
-WHERE log_id = %(log_id)s AND type IN ('purge.requested', 'purge.completed')
+-- What the log has of purges: the newest of these entries, or with a null all.
+SELECT entry FROM (
+    SELECT index, entry FROM ledger.entries
+    WHERE log_id = %(log_id)s AND type IN ('purge.requested', 'purge.completed')
+    ORDER BY index DESC
+    LIMIT %(limit)s
+) AS newest
 ORDER BY index
 
 -- name: drops

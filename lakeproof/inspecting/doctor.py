@@ -28,6 +28,7 @@ from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
 from gateway.control.plane import ControlPlane
 from gateway.errors import GatewayError
+from gateway.http.checking import UpstreamFound
 from lakeproof.anchor_settings import load_authority, load_places, load_policy
 from lakeproof.detecting import find_spark
 from lakeproof.errors import LakeproofError, SettingsError
@@ -37,7 +38,7 @@ from lakeproof.inspecting.disks import FREE_BYTES_MIN, FREE_BYTES_WARNED, find_d
 from lakeproof.inspecting.findings import Finding, Result, ok, problem, said, warning
 from lakeproof.inspecting.logs import QUERIES
 from lakeproof.inspecting.processes import ask_readiness, find_ups
-from lakeproof.inspecting.upstreams import UpstreamFound, check_upstream
+from lakeproof.inspecting.upstreams import check_upstream
 from lakeproof.installation import LOCAL
 from lakeproof.postgres.server import PG_MAJOR_MIN, check_server
 from lakeproof.schema_record import PROVISIONED, check_unchanged, read_schema_and_record
@@ -102,7 +103,7 @@ def examine(environment: Mapping[str, str], *, directory: Path, clock: Callable[
     try:
         settings = load_settings(environment, directory=directory)
     except SettingsError as error:
-        advice = "correct it (`lakeproof settings` lists all of them); until then nothing else can be looked at"
+        advice = "correct it (`lakeproof config list` lists all of them); until then nothing else can be looked at"
         return [Examined(check="settings", finding=problem(expected=expected, found=said(error), advice=advice))]
     patient = Patient(settings=settings, environment=environment, clock=clock)
     examined = [Examined(check="settings", finding=ok(expected=expected, found="only such"))]

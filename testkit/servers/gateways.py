@@ -21,6 +21,7 @@ from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application, create_app
 from gateway.http.peers import Peers
 from gateway.identity.api_keys import KeyHasher
+from lakeproof.dead_letters import read_dead_letters
 from lakeproof.installation import Installation
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
@@ -110,7 +111,9 @@ def app_of(parts: GatewayParts, measures: Measures | None = None, peers: Peers |
         return own
 
     measures = measures or Measures()
-    return create_app(parts, measures=measures, metrics=no_history, metrics_token=None, peers=peers)
+    return create_app(
+        parts, measures=measures, metrics=no_history, metrics_token=None, dead_letters=read_dead_letters, peers=peers
+    )
 
 
 def _client(app: FastAPI, key: str | None) -> httpx.AsyncClient:

@@ -27,6 +27,7 @@ from gateway.http.server.configuration import server_config
 from gateway.http.server.connection import connections_made_by
 from gateway.http.server.connections import Bounds, Connections
 from gateway.identity.request_rates import Limits, RequestRates, SharedCounts
+from lakeproof.dead_letters import read_dead_letters
 from lakeproof.messages import Say
 from lakeproof.services import Services
 from lakeproof.serving.certificate import CurrentCertificate
@@ -91,7 +92,14 @@ async def answer_requests(
         gateway.authenticator.admit = rates.admit
     peers = Peers(sockets, own, races=gateway.races, count=measures.passed_on) if sockets else None
     token = settings.metrics_token
-    app = create_app(gateway, measures=measures, metrics=metrics, metrics_token=token, peers=peers)
+    app = create_app(
+        gateway,
+        measures=measures,
+        metrics=metrics,
+        metrics_token=token,
+        dead_letters=read_dead_letters,
+        peers=peers,
+    )
     connections = _connections(settings, measures)
     server = Server(server_config(app, connections, tls=None if certificate is None else certificate.context))
     async with recording(app, settings), asyncio.TaskGroup() as tasks:

@@ -62,8 +62,8 @@ async def test_a_rule_that_locks_its_author_out_is_refused_and_nothing_is_saved(
     told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
     refused = await http.post("/v1/access-rules", json={"id": "r", "effect": "forbid", "expression": expression})
     assert (refused.status_code, error_of(refused)["type"]) == (422, "UnprocessableEntityException")
-    assert "you could not retire it (access rule r (version 1) forbids this)" in error_of(refused)["message"]
-    assert "lakeproof access-rules add" in error_of(refused)["message"]
+    assert "you could not delete it (access rule r (version 1) forbids this)" in error_of(refused)["message"]
+    assert "lakeproof access-rules create" in error_of(refused)["message"]
     assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
     narrowed = f"({expression}) && !contentType.startsWith('CONFIG_')"
     saved = await http.post("/v1/access-rules", json={"id": "r", "effect": "forbid", "expression": narrowed})
@@ -230,7 +230,7 @@ async def test_a_rule_of_before_that_would_mean_something_else_permits_nothing_a
     eve = shared_gateway.client(await another_key(shared_gateway, "eve", "owner"))
     answer = await eve.get("/v1/keys")
     assert answer.status_code == 503
-    assert "lakeproof access-rules retire owners" in error_of(answer)["message"]
+    assert "lakeproof access-rules delete owners" in error_of(answer)["message"]
     assert (await shared_gateway.http.get("/v1/keys")).status_code == 200, "others are not touched"
     assert (await shared_gateway.http.delete("/v1/access-rules/owners")).status_code == 204
     assert (await eve.get("/v1/keys")).status_code == 403
@@ -264,7 +264,7 @@ async def test_rules_in_doubt_are_reported_to_the_operator_at_start(shared_gatew
     tenant = shared_gateway.acme.tenant.hex
     (told,) = [line for line in said if line.startswith(f"tenant {tenant}")]
     assert "access rule owners may be in doubt" in told
-    assert "lakeproof access-rules retire owners" in told
+    assert "lakeproof access-rules delete owners" in told
 
 
 async def test_a_new_rule_that_speaks_of_a_former_path_is_saved_with_a_warning(shared_gateway: Gateway) -> None:

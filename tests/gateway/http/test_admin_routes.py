@@ -116,6 +116,64 @@ async def test_a_keys_secret_is_shown_once(shared_gateway: Gateway) -> None:
     assert (await eve.get(NAMESPACES)).status_code == 401
 
 
+async def test_one_thing_is_shown_as_it_is_listed_and_one_that_is_not_there_is_none(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    await http.post("/v1/policies", json=POLICY)
+    for kind, member, name in (
+        ("policies", "policies", "id"),
+        ("access-rules", "access-rules", "id"),
+        ("catalogs", "catalogs", "alias"),
+        ("keys", "keys", "id"),
+        ("settings", "settings", "id"),
+    ):
+        (thing,) = (await http.get(f"/v1/{kind}")).json()[member]
+        shown = await http.get(f"/v1/{kind}/{thing[name]}")
+        assert (shown.status_code, shown.json()) == (200, thing)
+        for nothing in ("nothing", "No%20Id", "x" * 200):
+            unknown = await http.get(f"/v1/{kind}/{nothing}")
+            assert (unknown.status_code, error_of(unknown)["type"]) == (404, "NotFoundException"), unknown.text
+    assert (await http.delete("/v1/policies/p")).status_code == 204
+    assert (await http.get("/v1/policies/p")).status_code == 404, "it is out of force"
+
+
+async def test_an_alias_is_taken_out_of_force_for_ever(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    assert (await http.get("/v1/config?warehouse=lake")).status_code == 200
+    assert (await http.delete("/v1/catalogs/lake")).status_code == 204
+    assert (await http.get("/v1/config?warehouse=lake")).status_code == 404
+    assert (await http.delete("/v1/catalogs/lake")).status_code == 409
+    assert (await http.delete("/v1/catalogs/never")).status_code == 404
+    again = await http.post("/v1/catalogs", json={"alias": "lake", "kind": "builtin"})
+    assert (again.status_code, error_of(again)["type"]) == (409, "AlreadyExistsException")
+    told = [one.entry for one in await read_stored(shared_gateway.services, shared_gateway.acme.log_id)]
+    assert (told[-1].type, told[-1].actor) == ("catalog.retired", shared_gateway.acme.key.actor)
+
+
+async def test_what_is_behind_an_alias_is_asked_and_why_it_cannot_be_used_is_said(
+    shared_gateway: Gateway, module_url: str
+) -> None:
+    http = shared_gateway.http
+    built_in = await http.post("/v1/catalogs/lake/check")
+    assert built_in.status_code == 200
+    assert (built_in.json()["ok"], built_in.json()["answers"], built_in.json()["trouble"]) == (True, True, "")
+    options = {"uri": module_url, "warehouse": "lake", "token": "secret:login"}
+    assert (await http.post("/v1/catalogs", json={"alias": "far", "kind": "rest", "options": options})).is_success
+    unknown = (await http.post("/v1/catalogs/far/check")).json()
+    assert (unknown["ok"], unknown["answers"]) == (False, False)
+    assert "secret:login is not there" in unknown["trouble"]
+    secrets = shared_gateway.services.installation.secrets
+    secrets.write(shared_gateway.acme.tenant, "login", shared_gateway.acme.key.secret)
+    found = (await http.post("/v1/catalogs/far/check")).json()
+    assert (found["ok"], found["answers"], found["trouble"], found["advice"]) == (True, True, "", "")
+    assert "GET /v1/{prefix}/namespaces" in found["endpoints"]
+    gone = {"uri": "http://127.0.0.1:1"}
+    assert (await http.post("/v1/catalogs", json={"alias": "gone", "kind": "rest", "options": gone})).is_success
+    silent = (await http.post("/v1/catalogs/gone/check")).json()
+    assert (silent["ok"], silent["answers"]) == (False, False)
+    assert silent["advice"].startswith("see that it runs")
+    assert (await http.post("/v1/catalogs/never/check")).status_code == 404
+
+
 BODIES: list[tuple[str, str, object, str]] = [
     ("POST", "/v1/policies", b"{", "body"),
     ("POST", "/v1/policies", b"\xff", "body"),
@@ -138,6 +196,12 @@ BODIES: list[tuple[str, str, object, str]] = [
     ("POST", "/v1/keys", {"identity": "", "roles": []}, "identity"),
     ("POST", "/v1/keys", {"identity": "eve", "roles": "reader"}, "roles"),
     ("POST", "/v1/keys", {"identity": "eve", "roles": ["a b"]}, "roles"),
+    ("POST", "/v1/keys/x/rotate", b"", "body"),
+    ("POST", "/v1/keys/x/rotate", {"overlap_s": -1}, "overlap_s"),
+    ("POST", "/v1/keys/x/rotate", {"overlap_s": 30 * 86_400 + 1}, "overlap_s"),
+    ("POST", "/v1/keys/x/rotate", {"overlap_s": "0"}, "overlap_s"),
+    ("POST", "/v1/keys/x/rotate", {"expires_at": "soon"}, "expires_at"),
+    ("POST", "/v1/keys/x/rotate", {"identity": "eve"}, "identity"),
 ]
 
 
@@ -159,18 +223,30 @@ async def test_a_malformed_edit_is_refused_by_the_name_of_its_field(
 async def everything(http: httpx.AsyncClient) -> list[httpx.Response]:
     return [
         await http.get("/v1/policies"),
+        await http.get("/v1/policies/p"),
         await http.post("/v1/policies", json=POLICY),
         await http.put("/v1/policies/p", json={"expression": "true", "message": "m"}),
         await http.delete("/v1/policies/p"),
         await http.get("/v1/access-rules"),
+        await http.get("/v1/access-rules/first-key"),
         await http.post("/v1/access-rules", json=RULE),
         await http.delete("/v1/access-rules/first-key"),
         await http.get("/v1/catalogs"),
+        await http.get("/v1/catalogs/lake"),
         await http.post("/v1/catalogs", json={"alias": "a", "kind": "builtin"}),
+        await http.post("/v1/catalogs/lake/check"),
+        await http.delete("/v1/catalogs/lake"),
         await http.get("/v1/keys"),
+        await http.get("/v1/keys/x"),
+        await http.post("/v1/keys/x/rotate", json={}),
         await http.post("/v1/keys", json={"identity": "eve"}),
         await http.delete("/v1/keys/x"),
         await http.get("/v1/settings"),
+        await http.get("/v1/settings/lineage-cycles"),
+        await http.get("/v1/tenant"),
+        await http.get("/v1/purges"),
+        await http.get("/v1/drops"),
+        await http.get("/v1/dead-letters"),
         await http.put("/v1/settings/lineage-cycles", json={"value": "keep"}),
     ]
 

@@ -16,6 +16,7 @@ from gateway.commit.metrics import Measures
 from gateway.errors import UnavailableError
 from gateway.http.api_page import api_page
 from gateway.http.app import create_app
+from lakeproof.dead_letters import read_dead_letters
 from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, QueueFullError, UnsafeServerError
 from ledger.format.sealing import SubjectKeysError
 from ledger.format.sequence import Appended, Group, Stale
@@ -115,7 +116,13 @@ def scraped(gateway: Gateway, *, token: str | None, host: str = "127.0.0.1") -> 
         return f"{own}history_total 1\n"
 
     measures: Measures = gateway.app.state.measures
-    app = create_app(gateway.services.gateway, measures=measures, metrics=history, metrics_token=token)
+    app = create_app(
+        gateway.services.gateway,
+        measures=measures,
+        metrics=history,
+        metrics_token=token,
+        dead_letters=read_dead_letters,
+    )
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app, client=(host, 1)), base_url="http://gateway")
 
 
@@ -193,10 +200,15 @@ async def test_the_page_for_people_names_every_route_and_loads_nothing(sales: Ga
 
 
 async def test_the_page_escapes_whatever_the_document_says() -> None:
-    operation = {"summary": "<b>&", "responses": {"200": {"description": "<i>"}}, "security": []}
+    operation = {
+        "summary": "<b>&",
+        "parameters": [{"name": "<q>", "in": "query", "description": "<em>"}, {"name": "id", "in": "path"}],
+        "responses": {"200": {"description": "<i>"}},
+        "security": [],
+    }
     schemas = {"X": {"properties": {"<u>": {"type": "<s>"}}, "description": "<p>x"}}
     info, paths = {"title": "<h1>x"}, {"/<a>": {"get": operation}}
     page = api_page({"info": info, "paths": paths, "components": {"schemas": schemas}})
-    for text in ("<b>&", "<i>", "<u>", "<s>", "<p>x", "<h1>x", "/<a>"):
+    for text in ("<b>&", "<q>", "<em>", "<i>", "<u>", "<s>", "<p>x", "<h1>x", "/<a>"):
         assert text not in page
         assert escape(text) in page

@@ -317,7 +317,7 @@ async def test_a_storage_that_does_not_answer_is_asked_again_after_a_pause(shop:
         assert await shop.purger(WatchedDeleter(before=fail), late=attempt * LATER).purge_due() == []
     assert await shop.purger().purge_due() == [], "it is not due yet"
     services = shop.gateway.services
-    (purge,) = await read_purges(services.gateway, shop.gateway.acme.log_id)
+    (purge,) = (await read_purges(services.gateway, shop.gateway.acme.log_id)).purges
     assert (purge.problem, purge.completed) == ("the store does not answer", None)
     async with services.gateway.database.as_role(services.gateway.roles.gateway) as connection:
         metrics = format_metrics(await read_purge_metrics(connection))
@@ -335,7 +335,7 @@ async def test_nothing_is_deleted_while_the_files_of_another_table_cannot_be_rea
     assert (await shop.purge("orders")).status_code == 204
     before = shop.files()
     assert await shop.purger().purge_due() == []
-    (purge,) = await read_purges(shop.gateway.services.gateway, shop.gateway.acme.log_id)
+    (purge,) = (await read_purges(shop.gateway.services.gateway, shop.gateway.acme.log_id)).purges
     assert "table lake.sales.lines: which files it references cannot be read" in str(purge.problem)
     assert shop.files() == before
     path_of(lines).write_bytes(data)
@@ -458,7 +458,7 @@ async def test_the_process_completes_purges_as_they_come_and_stops_when_told(sho
 
 async def test_an_operator_sees_open_and_completed_purges(shop: Shop) -> None:
     async def listed() -> list[dict[str, Any]]:
-        purges = await read_purges(shop.gateway.services.gateway, shop.gateway.acme.log_id)
+        purges = (await read_purges(shop.gateway.services.gateway, shop.gateway.acme.log_id)).purges
         return [purge.row() for purge in purges]
 
     assert await listed() == []

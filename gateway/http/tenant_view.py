@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+One tenant as it is shown: its log, how much is in force for it, and its settings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from gateway.admin.shown import setting_shown
+from gateway.commit.gateway import Gateway
+from ledger.store.read import QUERIES, read_head, read_logs
+
+
+async def tenant_shown(gateway: Gateway, tenant: UUID, log_id: int) -> dict[str, Any]:
+    """
+    Return a tenant as JSON; the log is read as its reader.
+
+    Raises:
+        UnavailableError: if the database cannot be reached.
+    """
+    state = await gateway.control.current(log_id)
+    named = (await gateway.control.current(gateway.system_log_id)).tenants.get(tenant.hex)
+    async with gateway.database.as_role(gateway.roles.tenant(tenant)) as connection:
+        (origin,) = [log.origin for log in await read_logs(connection) if log.log_id == log_id]
+        head = await read_head(connection, log_id)
+        newest = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log_id})).fetchone()
+    return {
+        "id": tenant.hex,
+        "name": None if named is None else named.name,
+        "log": origin,
+        "entries": head.size,
+        "checkpoint_size": 0 if newest is None else newest[0],
+        "catalogs": list(state.catalogs),
+        "policies": len(state.policies),
+        "access_rules": len(state.access_rules),
+        "keys": len(state.keys),
+        "settings": [setting_shown(each) for each in await gateway.admin.list_settings(log_id)],
+    }
