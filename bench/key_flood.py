@@ -205,7 +205,7 @@ def running(directory: Path) -> Iterator[tuple[str, str]]:
         process = subprocess.Popen((*command, "up"), env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             url = _url_of(process, log)
-            arguments = ("tenants", "add", "bench", "--identity", "bench@example.com", "--catalog", "lake", "--json")
+            arguments = ("tenants", "create", "bench", "--identity", "bench@example.com", "--catalog", "lake", "--json")
             added = subprocess.run((*command, *arguments), env=environment, capture_output=True, check=True)
             yield url, json.loads(added.stdout)["key"]["secret"]
         finally:

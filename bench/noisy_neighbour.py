@@ -263,7 +263,9 @@ def measure(seconds: float, only: str | None, directory: Path) -> dict[str, Any]
     """Measure quiet and attacked, for each attack; return the figures."""
     with lakeproof_up(directory) as (url, run):
         keys = {
-            name: run("tenants", "add", name, "--identity", f"x@{name}.example", "--catalog", "lake", "--json")["key"]
+            name: run("tenants", "create", name, "--identity", f"x@{name}.example", "--catalog", "lake", "--json")[
+                "key"
+            ]
             for name in ("calm", "noisy")
         }
         calm, noisy = (prepare(url, key["secret"]) for key in keys.values())

@@ -38,6 +38,8 @@ from lakeproof.errors import LakeproofError
 from lakeproof.explaining import explain
 
 NAME: Final = "lakeproof"
+COMPLETION: Final = "_LAKEPROOF_COMPLETE"
+"""The variable with which a shell asks for completions; its value names the shell."""
 
 SINGLE: Final = {
     "status": ("status.status_app", "Show what runs and how it is; end with 1 if something is not well."),
@@ -47,16 +49,27 @@ SINGLE: Final = {
 GROUPS: Final = {
     "ledger": ("ledger.ledger_app", "Verify, export and prove logs; most of it offline."),
     "projections": ("projections.projections_app", "See how far the read models are; rebuild them from the log."),
+    "graph": (
+        "graph.graph_app",
+        "Ask who wrote a table, what was made from it, and where personal data may have gone.",
+    ),
     "lineage": ("lineage.lineage_app", "See what a table was made from, and what was made from it."),
-    "streams": ("streams.streams_app", "Run the streams, see how far they are, replay dead letters."),
+    "streams": ("streams.streams_app", "Run the streams, and see how far they are."),
+    "dead-letters": ("streams.dead_letters_app", "See what the streams have given up, and why; replay it."),
     "detect": ("detect.detect_app", "Run detection on Spark, and see what it has scanned and found."),
-    "policies": ("rules.policies_app", "Add, change, list and retire the policies that judge commits."),
-    "access-rules": ("rules.access_rules_app", "Add, list and retire the rules on who may do what."),
-    "catalogs": ("catalogs.catalogs_app", "Add, show, check and retire the catalogs that engines reach."),
-    "tenants": ("tenants.tenants_app", "Found, show and list tenants."),
-    "keys": ("api_keys.keys_app", "Create, show, rotate and revoke API keys."),
-    "config": ("config.config_app", "Show every setting with its value, and where that comes from."),
-    "server": ("server.server_app", "See which databases root's servers keep here; remove one that has ended."),
+    "policies": ("rules.policies_app", "Create, show, change and delete the policies that judge commits."),
+    "access-rules": ("rules.access_rules_app", "Create, show and delete the rules on who may do what."),
+    "catalogs": ("catalogs.catalogs_app", "Create, show, check and delete the catalogs that engines reach."),
+    "secrets": (
+        "catalog_secrets.secrets_app",
+        "Store what it takes to reach foreign catalogs; nothing shows it again.",
+    ),
+    "drops": ("drops.drops_app", "See which tables were dropped while their files stayed."),
+    "purges": ("drops.purges_app", "See which tables were dropped with their files, and how far that is."),
+    "tenants": ("tenants.tenants_app", "Create and show tenants; change their settings."),
+    "keys": ("api_keys.keys_app", "Create, show, rotate and delete API keys."),
+    "config": ("config.config_app", "List the settings, and show what each is here and where that comes from."),
+    "server": ("server.server_app", "See which databases root's servers keep here; delete one that has ended."),
 }
 """Where in `lakeproof/commands/` a group's commands are, and what the list of commands says of it."""
 
@@ -92,7 +105,6 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     help="A governed, provable front door for Apache Iceberg lakehouses.",
@@ -130,6 +142,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     Run the command that `arguments` name; return the exit code.
     """
+    if COMPLETION in os.environ:
+        return _complete()
     console.tolerate_any_text()
     crash_file = CrashFile(_home, began=datetime.now(UTC), pid=os.getpid())
     console.log_to_stderr(crash_file)
@@ -141,6 +155,21 @@ def run(arguments: Sequence[str]) -> int:
         return ended.code if isinstance(ended.code, int) else 0
     except Exception as error:  # noqa: BLE001 - the top of the process: nothing may leave it as a stack trace
         return explain_error(error, crash_file, command=arguments[0] if arguments else "")
+    return 0
+
+
+def _complete() -> int:
+    """
+    Print what completes the words that the shell names, or the function that asks for that; return the exit code.
+
+    Whatever goes wrong is silent: a package that is missing is said when the command is called.
+    """
+    try:
+        get_command(app).main(args=[], prog_name=NAME)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    except Exception:  # noqa: BLE001 - the top of the process, as in `run`
+        return 1
     return 0
 
 

@@ -5,7 +5,7 @@ The persistence module for applications of the eventsourcing library: `PERSISTEN
 An application finds its log by two variables: `EVENT_STORE_LOG`, the tenant whose log it is (its name or id, or the
 log's origin), and `LAKEPROOF_HOME` with the other settings of the installation, as every command reads them. As with
 all variables of the library, `<NAME OF THE APPLICATION>_EVENT_STORE_LOG` comes first. The log is made by `lakeproof
-tenants add`; it should be the application's alone.
+tenants create`; it should be the application's alone.
 
 Each application has a thread with an event loop, an appender and connections, which `close` ends. It appends as the
 appender does and reads as the tenant does. What it appends is signed by `lakeproof up`, when that runs.
@@ -63,7 +63,7 @@ class Factory(event_store.LogFactory):
         if not name:
             raise SettingsError(
                 f"{LOG_VARIABLE} is not set: let it name the tenant whose log the application's is, as "
-                "`lakeproof tenants add` has made it"
+                "`lakeproof tenants create` has made it"
             )
         # Without the application's name as a prefix: these are the installation's.
         self._running = _RunningStore({key: text for key, text in environment.items() if key.startswith(PREFIX)}, name)

@@ -181,7 +181,7 @@ def _check_installed(home: Path) -> None:
         raise ServerError(f"{home} cannot be read ({error}): repair that, or choose another LAKEPROOF_HOME") from error
     if not installed:
         raise ServerError(
-            f"there is no installation in {home}: `lakeproof up` or `lakeproof tenants add` makes one; if it is "
+            f"there is no installation in {home}: `lakeproof up` or `lakeproof tenants create` makes one; if it is "
             "elsewhere, go to its folder, or set LAKEPROOF_HOME"
         )
 

@@ -32,7 +32,7 @@ def foreign(bench: Bench) -> Part:
     with skipping(), start_iceberg_rest(keeps_files_in_memory=True) as server:
         name, ours = bench.up.new_tenant()
         arguments = ("--tenant", name, "--kind", "rest", "--option", f"uri={server.url}")
-        bench.up.command.run("catalogs", "add", ALIAS, *arguments)
+        bench.up.command.run("catalogs", bench.up.command.create, ALIAS, *arguments)
         direct = Target(name="iceberg-rest-fixture", url=server.url, base=BASE)
         through = bench.up.target(ours.key or "", ALIAS)
         with direct.connect() as catalog:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -74,7 +75,21 @@ class Command:
 
     def has_setting(self, name: str) -> bool:
         """Return whether the program knows a setting."""
-        return name in self.run("settings")
+        return name in self.run(*(("config", "list") if self.create == "create" else ("settings",)))
+
+    @property
+    def create(self) -> str:
+        """The verb of the commands that make something."""
+        return create_verb(self.program)
+
+
+@cache
+def create_verb(program: Path) -> str:
+    """Return which verb makes something in `program`, which may be of an older commit: that was `add` up to 0.2.0."""
+    told = subprocess.run(
+        [program, "tenants", "--help"], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=True
+    )
+    return "create" if " create " in told.stdout else "add"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +115,9 @@ class Up:
         """Found a tenant; return its name and its built-in catalog."""
         name = f"bench-{next(self._names)}"
         added: dict[str, Any] = json.loads(
-            self.command.run(*("tenants", "add", name, "--identity", f"x@{name}.example", "--catalog", ALIAS, "--json"))
+            self.command.run(
+                *("tenants", "create", name, "--identity", f"x@{name}.example", "--catalog", ALIAS, "--json")
+            )
         )
         return name, self.target(added["key"]["secret"])
 

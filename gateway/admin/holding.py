@@ -42,7 +42,7 @@ class Holding:
             BadRequestError: if it is in another kind of storage than the warehouse, or overlaps it.
         """
         if by != OPERATOR:
-            raise ForbiddenError("only the operator gives a built-in catalog a location: lakeproof catalogs add")
+            raise ForbiddenError("only the operator gives a built-in catalog a location: lakeproof catalogs create")
         place, warehouse = parse_place(location, field=f"options.{LOCATION}"), self._warehouse
         if place.scheme != warehouse.scheme or place.overlaps(warehouse) or not place.segments:
             raise BadRequestError(
@@ -92,8 +92,8 @@ class Holding:
             raise ConflictError(f"the tenant holds a larger place than {released.format()}: name that one", kind=TAKEN)
         if in_force := _in_force(state, released):
             raise ConflictError(
-                f"catalogs for {released.format()} are in force: retire {', '.join(in_force)} first "
-                "(lakeproof catalogs retire)",
+                f"catalogs for {released.format()} are in force: delete {', '.join(in_force)} first "
+                "(lakeproof catalogs delete)",
                 kind=TAKEN,
             )
         if holds:

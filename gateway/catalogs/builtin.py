@@ -424,7 +424,7 @@ class BuiltinCatalog:
         if row is not None and row[1]:
             raise PlaceTakenError(
                 "expected places of its own, found one where the files of a dropped table are being deleted: "
-                f"{shown}; try again when that is done (lakeproof catalogs purges), or take another location"
+                f"{shown}; try again when that is done (lakeproof purges list), or take another location"
             )
 
     def recorded_places(self, mutation: Mutation, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:

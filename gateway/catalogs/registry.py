@@ -93,7 +93,7 @@ class CatalogRegistry:
         if key in self.contested:
             raise PlaceContestedError(
                 f"catalog {alias}: its location overlaps one that another tenant was first to register: the operator "
-                "is notified, and can move the place or retire the catalog"
+                "is notified, and can move the place or delete the catalog"
             )
         if key not in self.made:
             self.made[key] = self._made(tenant, alias, catalog)

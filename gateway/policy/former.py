@@ -73,8 +73,8 @@ def how_to_mend(rule_id: str) -> str:
     """
     return (
         "it was saved when configuration, log and lineage shared the paths of namespaces and `ref` was empty, and "
-        "would mean something else now. Add it anew in the present vocabulary (`lakeproof access-rules add`), "
-        f"then retire this one (`lakeproof access-rules retire {rule_id}`)"
+        "would mean something else now. Create it anew in the present vocabulary (`lakeproof access-rules create`), "
+        f"then delete this one (`lakeproof access-rules delete {rule_id}`)"
     )
 
 

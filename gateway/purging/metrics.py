@@ -27,7 +27,7 @@ async def read_purge_metrics(connection: Connection) -> list[Metric]:
         Metric(
             name="lakeproof_purges_with_problems",
             kind=MetricKind.GAUGE,
-            help="Those of them whose last attempt could not be finished; lakeproof catalogs purges says why.",
+            help="Those of them whose last attempt could not be finished; lakeproof purges list says why.",
             samples=[Sample(labels={"log": origin}, value=count) for origin, _, count in rows],
         ),
     ]

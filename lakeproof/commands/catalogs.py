@@ -1,36 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The commands `lakeproof catalogs …`: which catalogs a tenant's engines reach, and the secrets that reaching them takes.
+The commands `lakeproof catalogs …`: which catalogs a tenant's engines reach.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Final
 
 import typer
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.shown import catalog_shown
 from gateway.catalogs.registry import BUILTIN, KINDS
 from gateway.control.aggregates import Catalog
-from gateway.errors import BadRequestError, NotFoundError
-from gateway.purging.dropped import DROPS_MAX, DroppedTables, read_dropped
-from gateway.purging.listing import Purge, read_purges
+from gateway.errors import BadRequestError
+from gateway.http.checking import UpstreamFound
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
-from lakeproof.commands.options import AsJson, OneTenant
-from lakeproof.inspecting.upstreams import UpstreamFound, check_upstream
-from lakeproof.services import Services, storage_properties
+from lakeproof.commands.options import AsJson, OneTenant, one_of
+from lakeproof.inspecting.upstreams import check_upstream
+from lakeproof.services import Services
 from lakeproof.tenants import find_tenant, find_tenant_log
-from projections.lake.secrets import SECRET_SIZE_BYTES_MAX
 
 NOT_USABLE: Final = 1
-_DROPPED: Final = (
-    *("dropped_at", "actor", "operation", "table", "table_uuid"),
-    *("metadata_exists", "metadata_location", "places"),
-)
 Alias = Annotated[str, typer.Argument(help="What engines call it.", show_default=False)]
 
 
@@ -41,11 +34,13 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def add(
+    def create(
         alias: Annotated[str, typer.Argument(help="What engines call it (their warehouse).", show_default=False)],
         *,
         tenant: OneTenant,
-        kind: Annotated[str, typer.Option(help=f"Which adapter: {', '.join(KINDS)}.")] = BUILTIN,
+        kind: Annotated[
+            str, typer.Option(help=f"Which adapter: {', '.join(KINDS)}.", autocompletion=one_of(KINDS))
+        ] = BUILTIN,
         option: Annotated[
             list[str] | None,
             typer.Option(
@@ -66,7 +61,7 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
 
         catalog = run_with_services(open_services, work)
         sentence = f"catalog {catalog.id} ({catalog.kind}) is reachable for tenant {tenant}"
-        console.show_done(sentence, _row(catalog), as_json=as_json)
+        console.show_done(sentence, catalog_shown(catalog), as_json=as_json)
 
     @app.command("list")
     def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
@@ -75,12 +70,16 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
         async def work(services: Services) -> Sequence[Catalog]:
             return await services.gateway.admin.list_catalogs(await find_tenant_log(services, tenant))
 
-        catalogs = [_row(catalog) for catalog in run_with_services(open_services, work)]
+        catalogs = [catalog_shown(catalog) for catalog in run_with_services(open_services, work)]
         console.show_rows(("alias", "kind"), catalogs, as_json=as_json)
 
     @app.command()
-    def retire(alias: Alias, *, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Take an alias away, for ever. Tables and files stay where they are, and so does the hold on its location."""
+    def delete(alias: Alias, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """
+        Take an alias out of force, for ever. The log keeps it, and it is not used again.
+
+        Tables and files stay where they are, and so does the hold on its location.
+        """
 
         async def work(services: Services) -> Catalog:
             return await services.gateway.admin.retire_catalog(
@@ -88,12 +87,11 @@ def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Type
             )
 
         catalog = run_with_services(open_services, work)
-        sentence = f"catalog {catalog.id} of tenant {tenant} is retired"
-        console.show_done(sentence, {**_row(catalog), "retired": True}, as_json=as_json)
+        sentence = f"catalog {catalog.id} of tenant {tenant} is out of force"
+        console.show_done(sentence, {**catalog_shown(catalog), "in_force": False}, as_json=as_json)
 
     _add_looking(app, open_services)
-    _add_places_and_secrets(app, open_services)
-    _add_purges(app, open_services)
+    _add_transfer(app, open_services)
     return app
 
 
@@ -105,9 +103,9 @@ def _add_looking(app: typer.Typer, open_services: OpenServices) -> None:
         """Show one catalog in force and its options; a secret is shown by its name."""
 
         async def work(services: Services) -> Catalog:
-            return await _find(services, await find_tenant_log(services, tenant), alias)
+            return await services.gateway.admin.get_catalog(await find_tenant_log(services, tenant), alias=alias)
 
-        console.show_object(_row(run_with_services(open_services, work)), as_json=as_json)
+        console.show_object(catalog_shown(run_with_services(open_services, work)), as_json=as_json)
 
     @app.command()
     def check(alias: Alias, *, tenant: OneTenant, as_json: AsJson = False) -> None:
@@ -115,23 +113,19 @@ def _add_looking(app: typer.Typer, open_services: OpenServices) -> None:
 
         async def work(services: Services) -> UpstreamFound:
             owner, log_id = await find_tenant(services, tenant)
-            catalog = await _find(services, log_id, alias)
-            if catalog.kind == BUILTIN:
-                return UpstreamFound(alias=alias, answers=True)
+            catalog = await services.gateway.admin.get_catalog(log_id, alias=alias)
             return await check_upstream(services.installation, owner, catalog)
 
         found = run_with_services(open_services, work)
         if as_json:
-            console.show_json(asdict(found) | {"ok": not found.trouble})
+            console.show_json(found.shown())
         else:
             _show_found(found)
         if found.trouble:
             raise typer.Exit(NOT_USABLE)
 
 
-def _add_places_and_secrets(app: typer.Typer, open_services: OpenServices) -> None:
-    """Add `transfer` and `secret`."""
-
+def _add_transfer(app: typer.Typer, open_services: OpenServices) -> None:
     @app.command()
     def transfer(
         place: Annotated[str, typer.Argument(help="A location, as in s3://bucket/folder.", show_default=False)],
@@ -143,7 +137,7 @@ def _add_places_and_secrets(app: typer.Typer, open_services: OpenServices) -> No
         """
         Move a place, with all below it, from one tenant to another, who alone may register catalogs for it then.
 
-        The giver's catalogs for it must be retired. Files are not moved; both tenants' logs say what was done.
+        The giver's catalogs for it must be out of force. Files are not moved; both tenants' logs say what was done.
         """
 
         async def work(services: Services) -> None:
@@ -156,44 +150,6 @@ def _add_places_and_secrets(app: typer.Typer, open_services: OpenServices) -> No
         run_with_services(open_services, work)
         sentence = f"{place} was taken from tenant {giver}; tenant {taker} alone may register catalogs for it now"
         console.show_done(sentence, {"place": place, "from": giver, "to": taker}, as_json=as_json)
-
-    @app.command()
-    def secret(
-        secret_id: Annotated[str, typer.Argument(help="Its id: options name it as secret:<id>.", show_default=False)],
-        *,
-        tenant: OneTenant,
-        as_json: AsJson = False,
-    ) -> None:
-        """Store a secret that options name; its value is what comes on standard input. Nothing shows it again."""
-        value = _secret_value()
-
-        async def work(services: Services) -> None:
-            owner, _ = await find_tenant(services, tenant)
-            await asyncio.to_thread(services.installation.secrets.write, owner, secret_id, value)
-
-        run_with_services(open_services, work)
-        sentence = f"secret {secret_id} of tenant {tenant} is stored; options name it as secret:{secret_id}"
-        console.show_done(sentence, {"secret": secret_id, "option": f"secret:{secret_id}"}, as_json=as_json)
-
-
-async def _find(services: Services, log_id: int, alias: str) -> Catalog:
-    """
-    Return a catalog in force.
-
-    Raises:
-        NotFoundError: if there is none of that alias.
-    """
-    for catalog in await services.gateway.admin.list_catalogs(log_id):
-        if catalog.id == alias:
-            return catalog
-    raise NotFoundError(
-        f"catalog {alias!r:.80}: expected an alias in force, found none: `lakeproof catalogs list` shows them",
-        kind="NotFoundException",
-    )
-
-
-def _row(catalog: Catalog) -> dict[str, object]:
-    return {"alias": catalog.id, "kind": catalog.kind, "options": dict(catalog.options)}
 
 
 def _show_found(found: UpstreamFound) -> None:
@@ -213,40 +169,6 @@ def _show_found(found: UpstreamFound) -> None:
         console.say(console.one_line(note))
 
 
-def _add_purges(app: typer.Typer, open_services: OpenServices) -> None:
-    @app.command()
-    def purges(*, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Show the tables that were dropped with their files: what is deleted already, and what the rest waits for."""
-
-        async def work(services: Services) -> Sequence[Purge]:
-            return await read_purges(services.gateway, await find_tenant_log(services, tenant))
-
-        rows = [purge.row() for purge in run_with_services(open_services, work)]
-        console.show_rows(("table", "state", "deleted", "kept", "missing", "problem"), rows, as_json=as_json)
-
-    @app.command()
-    def dropped(
-        *,
-        tenant: OneTenant,
-        alias: Annotated[
-            str | None, typer.Option(help="Of this built-in catalog only, in force or retired.", show_default=False)
-        ] = None,
-        as_json: AsJson = False,
-    ) -> None:
-        """Show the tables and views that were dropped while their files stayed, newest first. Reads the log once."""
-
-        async def work(services: Services) -> DroppedTables:
-            storage = storage_properties(services.installation.settings)
-            log_id = await find_tenant_log(services, tenant)
-            return await read_dropped(services.gateway, log_id, storage=storage, alias=alias, drops_max=DROPS_MAX)
-
-        found = run_with_services(open_services, work)
-        rows = [table.row() for table in found.tables]
-        console.show_rows(_DROPPED, rows, as_json=as_json)
-        if not found.is_whole:
-            console.explain(f"there are older drops: only the newest {DROPS_MAX:,} were looked at")
-
-
 def _options(given: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for text in given:
@@ -256,12 +178,3 @@ def _options(given: Sequence[str]) -> dict[str, str]:
             raise BadRequestError("expected name=value, each name once", field="option")
         options[name] = value
     return options
-
-
-def _secret_value() -> str:
-    """Return the secret: typed without being shown, or from a pipe. Never an argument, which any process could see."""
-    stream = typer.get_binary_stream("stdin")
-    if stream.isatty():
-        return str(typer.prompt("Value", hide_input=True, err=True))
-    # One byte more than fits tells that it does not. Whatever is not UTF-8 is refused by whoever stores it.
-    return stream.read(SECRET_SIZE_BYTES_MAX + 1).decode("utf-8", "surrogateescape").rstrip("\r\n")

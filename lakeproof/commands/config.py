@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The commands `lakeproof config …`: what every setting is, and where that comes from.
+The commands `lakeproof config …`: which settings there are, what every setting is, and where that comes from.
 
 Of a secret it shows whether it is set and nothing else, and of a URL never what stands before the host.
 """
@@ -17,8 +17,8 @@ import typer
 
 from lakeproof import console
 from lakeproof.commands.options import AsJson
-from lakeproof.setting_kinds import Kind
-from lakeproof.settings import Traced, trace_settings
+from lakeproof.setting_kinds import Kind, Setting
+from lakeproof.settings import SETTINGS, Traced, format_settings_table, trace_settings
 
 SET: Final = "set"
 NOT_SET: Final = "not set"
@@ -36,7 +36,15 @@ def config_app() -> typer.Typer:
 
     @app.callback()
     def config() -> None:
-        """What every setting is, and where that comes from."""
+        """Which settings there are, and what they are here."""
+
+    @app.command("list")
+    def list_(*, as_json: AsJson = False) -> None:
+        """List the settings that there are as a Markdown table: variables, types, defaults, and what each means."""
+        if as_json:
+            console.show_json([_declared(each) for each in SETTINGS])
+        else:
+            console.say(format_settings_table().rstrip())
 
     @app.command()
     def show(*, as_json: AsJson = False) -> None:
@@ -45,6 +53,17 @@ def config_app() -> typer.Typer:
         console.show_rows(_COLUMNS, rows, as_json=as_json)
 
     return app
+
+
+def _declared(setting: Setting) -> Mapping[str, object]:
+    return {
+        "variable": setting.variable,
+        "name": setting.name,
+        "kind": setting.kind.value,
+        "default": setting.default,
+        "unit": setting.unit,
+        "meaning": setting.meaning,
+    }
 
 
 def _row(traced: Traced) -> Mapping[str, object]:

@@ -25,5 +25,9 @@ class LateCommand(TyperCommand):
         super().__init__(name, help=summary, rich_markup_mode=None)
         self._load = load
 
+    def loaded(self) -> Any:  # a command or a group of them, for whom Typer exports no type
+        """Import the command that this one stands for, and return it."""
+        return get_group(self._load()).commands[str(self.name)]
+
     def make_context(self, *args: Any, **kwargs: Any) -> Any:  # exactly as it is called, for whom it is meant
-        return get_group(self._load()).commands[str(self.name)].make_context(*args, **kwargs)
+        return self.loaded().make_context(*args, **kwargs)

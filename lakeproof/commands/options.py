@@ -8,7 +8,7 @@ that is too large, only as much is read as it takes to refuse it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -56,6 +56,14 @@ Identity = Annotated[str, typer.Option("--identity", help="Whom the key stands f
 RoleNames = Annotated[
     list[str] | None, typer.Option("--role", help="A role it has; repeat for several.", show_default=False)
 ]
+
+
+def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:
+    """
+    Return what completes a word on the command line to one of a few values.
+    """
+    known = sorted(values)
+    return lambda incomplete: [value for value in known if value.startswith(incomplete)]
 
 
 def parsed_keys(keys: Sequence[str] | None) -> list[VerifierKey]:

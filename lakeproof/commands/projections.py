@@ -1,47 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The commands `lakeproof projections …`: how far the read models are, rebuilding them from the log, and
-querying the graph.
+The commands `lakeproof projections …`: how far the read models are, and rebuilding them from the log.
 
 They work on the database of the home, also while `lakeproof up` runs: rebuilds take their locks in the database.
-Queries of the graph run as the tenant's reader, which can read nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Protocol
 
 import typer
-from psycopg import sql
 
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services
-from lakeproof.commands.options import AsJson, SomeTenant
+from lakeproof.commands.options import AsJson, SomeTenant, one_of
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant
 from ledger.format.sealing import Opener
 from ledger.store.read import Log
 from projections.errors import ProjectionError
-from projections.graph.answers import TableAnswers
-from projections.graph.answers_svg import draw_answers
-from projections.graph.answers_text import format_answers, format_impact, format_propagation
-from projections.graph.display_names import key_of_table
-from projections.graph.projection import GRAPH
-from projections.graph.read import HOPS, Graph, open_graph
-from projections.graph.traversals import Impact, Propagation, Traversal, impact_analysis, pii_propagation
 from projections.processing.cursors import Progress
 from projections.processing.generations import AppendAttestation, Rebuilt, ReportProgress, prune, rebuild, replace
 from projections.processing.projection import Projection
-from projections.processing.runner import ProjectionRunner, connect
-
-A = TypeVar("A", TableAnswers, Impact, Propagation)
+from projections.processing.runner import ProjectionRunner
 
 
 class ProjectionState(StrEnum):
@@ -61,13 +48,15 @@ class LogSelection:
     origin: str | None
 
 
-Name = Annotated[str, typer.Argument(help="The projection: graph, commits, lineage, …", show_default=False)]
-Origin = Annotated[str | None, typer.Option("--log", help="Only of the log with this origin.", show_default=False)]
-TableArgument = Annotated[
+Name = Annotated[
     str,
-    typer.Argument(help="The table: <catalog>.<namespace>.<table>, or its key table:…/…", show_default=False),
+    typer.Argument(
+        help="The projection: graph, commits, lineage, …",
+        autocompletion=one_of(each.name for each in PROJECTIONS),
+        show_default=False,
+    ),
 ]
-Svg = Annotated[Path | None, typer.Option("--svg", help="Also draw it to this file.", show_default=False)]
+Origin = Annotated[str | None, typer.Option("--log", help="Only of the log with this origin.", show_default=False)]
 
 _COLUMNS = ("log", "projection", "state", "generation", "version", "next_index", "size", "lag_entries")
 
@@ -87,7 +76,7 @@ def projections_app(
         async def read() -> list[dict[str, object]]:
             async with open_services() as services:
                 versions = {projection.name: projection.version for projection in projections}
-                progress = await ProjectionRunner(_dsn(services), projections).progress()
+                progress = await ProjectionRunner(projector_dsn(services), projections).progress()
             return [_row(each, versions[each.projection]) for each in progress]
 
         console.show_rows(_COLUMNS, asyncio.run(read()), as_json=as_json)
@@ -109,41 +98,6 @@ def projections_app(
         """Drop the generations that are not live; readers that still hold the name of one lose it."""
         selected = LogSelection(tenant=tenant, origin=log)
         asyncio.run(_prune(open_services, projections, selected, as_json=as_json))
-
-    @app.command("graph")
-    def graph_(
-        table: TableArgument, *, svg: Svg = None, as_json: AsJson = False, tenant: SomeTenant = None, log: Origin = None
-    ) -> None:
-        """Answer for a table: who wrote it, made from what, allowed by which policy, what was found, who reads it."""
-        selected, key = LogSelection(tenant=tenant, origin=log), key_of_table(table)
-        answers, lag = asyncio.run(_query(open_services, projections, selected, lambda graph: graph.answers(key)))
-        if svg is not None:
-            _write_picture(svg, draw_answers(answers))
-        _show(answers, format_answers(answers), lag=lag, as_json=as_json)
-
-    @app.command()
-    def traverse(
-        preset: Annotated[Traversal, typer.Argument(help="What to follow.", show_default=False)],
-        table: TableArgument,
-        *,
-        hops: Annotated[int, typer.Option("--hops", help="How far, at most 5.")] = HOPS,
-        as_json: AsJson = False,
-        tenant: SomeTenant = None,
-        log: Origin = None,
-    ) -> None:
-        """Follow lineage downstream of a table: what a change touches, or where personal data may have gone."""
-        selected, key = LogSelection(tenant=tenant, origin=log), key_of_table(table)
-        match preset:
-            case Traversal.IMPACT_ANALYSIS:
-                impact, lag = asyncio.run(
-                    _query(open_services, projections, selected, lambda graph: impact_analysis(graph, key, hops=hops))
-                )
-                _show(impact, format_impact(impact), lag=lag, as_json=as_json)
-            case Traversal.PII_PROPAGATION:
-                gone, lag = asyncio.run(
-                    _query(open_services, projections, selected, lambda graph: pii_propagation(graph, key, hops=hops))
-                )
-                _show(gone, format_propagation(gone), lag=lag, as_json=as_json)
 
     return app
 
@@ -175,15 +129,15 @@ async def _build(
 ) -> None:
     rows: list[dict[str, object]] = []
     async with open_services() as services:
-        projection = _projection(projections, name)
-        logs = await _logs(services, [projection], selected)
+        projection = find_projection(projections, name)
+        logs = await select_logs(services, [projection], selected)
         if not logs and not as_json:
             console.say(f"no log has the projection {name} yet: `lakeproof up` makes it")
         for log in logs:
             with console.status_line() as show:
                 report = _report(show, log)
                 rebuilt = await build(
-                    _dsn(services),
+                    projector_dsn(services),
                     projection,
                     log,
                     append=partial(attest, services),
@@ -215,58 +169,13 @@ async def _prune(
 ) -> None:
     dropped: list[dict[str, object]] = []
     async with open_services() as services:
-        for log in await _logs(services, projections, selected):
+        for log in await select_logs(services, projections, selected):
             for projection in projections:
-                for generation in await prune(_dsn(services), projection, log):
+                for generation in await prune(projector_dsn(services), projection, log):
                     if not as_json:
                         console.say(f"{projection.name} of {log.origin}: generation {generation} dropped")
                     dropped.append({"log": log.origin, "projection": projection.name, "generation": generation})
     console.show_done(f"{len(dropped)} generations dropped", {"dropped": dropped}, as_json=as_json)
-
-
-async def _query(
-    open_services: OpenServices,
-    projections: Sequence[Projection],
-    selected: LogSelection,
-    question: Callable[[Graph], Coroutine[Any, Any, A]],
-) -> tuple[A, int]:
-    """
-    Query the graph of the selected log as its tenant's reader; return the answer, and how many entries the graph lags.
-
-    Raises:
-        ProjectionError: if the selection is not exactly one log, or the query fails.
-    """
-    async with open_services() as services:
-        logs = await _logs(services, [_projection(projections, GRAPH)], selected)
-        if len(logs) != 1:
-            raise ProjectionError(f"expected one log with a graph, found {len(logs)}: name it by --tenant or --log")
-        progress = await ProjectionRunner(_dsn(services), projections).progress()
-        lag = {each.log.log_id: each.lag_entries for each in progress if each.projection == GRAPH}
-        async with connect(_dsn(services)) as connection, connection.transaction():
-            role = sql.Identifier(logs[0].reader or "none")
-            await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
-            return await question(await open_graph(connection)), lag.get(logs[0].log_id) or 0
-
-
-def _show(answer: TableAnswers | Impact | Propagation, lines: Iterable[str], *, lag: int, as_json: bool) -> None:
-    """Print an answer; `lag` entries of the log are not in it yet."""
-    if as_json:
-        document = asdict(answer) | {"lag_entries": lag}
-        if not isinstance(answer, Impact):
-            document["evidence"] |= {"gaps": list(answer.evidence.gaps)}
-        console.show_json(document)
-        return
-    for line in lines:
-        console.say(line)
-    if lag:
-        console.say(f"\nThe graph is {lag} entries behind the log: ask again when `projections status` says current.")
-
-
-def _write_picture(file: Path, picture: str) -> None:
-    try:
-        file.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise ProjectionError(f"picture {file}: cannot be written: {error.strerror}") from error
 
 
 def _row(progress: Progress, version: int) -> dict[str, object]:
@@ -291,7 +200,13 @@ def _state(progress: Progress, version: int) -> ProjectionState:
     return ProjectionState.BEHIND if progress.lag_entries else ProjectionState.CURRENT
 
 
-def _projection(projections: Sequence[Projection], name: str) -> Projection:
+def find_projection(projections: Sequence[Projection], name: str) -> Projection:
+    """
+    Return the projection of a name.
+
+    Raises:
+        ProjectionError: if there is none; says which there are.
+    """
     for projection in projections:
         if projection.name == name:
             return projection
@@ -299,19 +214,19 @@ def _projection(projections: Sequence[Projection], name: str) -> Projection:
     raise ProjectionError(f"projection {name!r:.80}: expected one of {names}")
 
 
-def _dsn(services: Services) -> str:
+def projector_dsn(services: Services) -> str:
     """Return the connection string of the projector role."""
     return services.installation.as_role(services.installation.roles.projector)
 
 
-async def _logs(services: Services, projections: Sequence[Projection], selected: LogSelection) -> list[Log]:
+async def select_logs(services: Services, projections: Sequence[Projection], selected: LogSelection) -> list[Log]:
     """
     Return the selected logs; if none is named, all that have a live generation.
 
     Raises:
         ProjectionError: if the named one does not exist.
     """
-    progress = await ProjectionRunner(_dsn(services), projections).progress()
+    progress = await ProjectionRunner(projector_dsn(services), projections).progress()
     if selected.tenant is None and selected.origin is None:
         return list({each.log.log_id: each.log for each in progress if each.generation is not None}.values())
     tenant = None if selected.tenant is None else (await find_tenant(services, selected.tenant))[0]

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
 from typing import Annotated, Final, TypeVar
 
 import typer
 
 from gateway.admin.application import OPERATOR, Admin
+from gateway.admin.shown import access_rule_shown, policy_shown
 from gateway.control.aggregates import AccessRule, Policy
-from gateway.errors import NotFoundError
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
-from lakeproof.commands.options import AsJson, OneTenant
+from lakeproof.commands.options import AsJson, OneTenant, one_of
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant_log
+from ledger.format.events import Effect
 
 PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="Its id, as `access-rules list` shows it.", show_default=False)]
@@ -33,7 +33,6 @@ Condition = Annotated[str, typer.Option("--expression", help="CEL; commits pass 
 Message = Annotated[str, typer.Option("--message", help="What a refused client reads.", show_default=False)]
 
 R = TypeVar("R")
-T = TypeVar("T", Policy, AccessRule)
 
 _POLICY: Final = ("id", "version", "message", "expression")
 _RULE: Final = ("id", "version", "effect", "vocabulary", "expression")
@@ -46,17 +45,17 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def add(
+    def create(
         *, tenant: OneTenant, policy_id: NewId, expression: Condition, message: Message, as_json: AsJson = False
     ) -> None:
         """Put a new policy in force."""
 
-        async def create(admin: Admin, log_id: int) -> Policy:
+        async def create_it(admin: Admin, log_id: int) -> Policy:
             return await admin.create_policy(
                 log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
 
-        _put_in_force(open_services, create, tenant=tenant, expression=expression, as_json=as_json)
+        _put_in_force(open_services, create_it, tenant=tenant, expression=expression, as_json=as_json)
 
     @app.command()
     def change(
@@ -78,22 +77,21 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         async def work(services: Services) -> Sequence[Policy]:
             return await services.gateway.admin.list_policies(await find_tenant_log(services, tenant))
 
-        console.show_rows(_POLICY, _rows(_POLICY, run_with_services(open_services, work)), as_json=as_json)
+        rows = [policy_shown(policy) for policy in run_with_services(open_services, work)]
+        console.show_rows(_POLICY, rows, as_json=as_json)
 
     @app.command()
     def show(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Show one policy in force."""
 
         async def work(services: Services) -> Policy:
-            policies = await services.gateway.admin.list_policies(await find_tenant_log(services, tenant))
-            return _named(policies, policy_id, "policy")
+            return await services.gateway.admin.get_policy(await find_tenant_log(services, tenant), policy_id=policy_id)
 
-        (row,) = _rows(_POLICY, [run_with_services(open_services, work)])
-        console.show_object(row, as_json=as_json)
+        console.show_object(policy_shown(run_with_services(open_services, work)), as_json=as_json)
 
     @app.command()
-    def retire(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Take a policy out of force, for ever."""
+    def delete(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Take a policy out of force, for ever. The log keeps it; its id is not used again."""
 
         async def work(services: Services) -> Policy:
             return await services.gateway.admin.retire_policy(
@@ -101,9 +99,8 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
             )
 
         policy = run_with_services(open_services, work)
-        (row,) = _rows(_POLICY, [policy])
-        sentence = f"policy {policy.id} of tenant {tenant} is retired"
-        console.show_done(sentence, {**row, "retired": True}, as_json=as_json)
+        sentence = f"policy {policy.id} of tenant {tenant} is out of force"
+        console.show_done(sentence, {**policy_shown(policy), "in_force": False}, as_json=as_json)
 
     return app
 
@@ -115,11 +112,13 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def add(
+    def create(
         *,
         tenant: OneTenant,
         rule_id: NewId,
-        effect: Annotated[str, typer.Option(help="permit or forbid.", show_default=False)],
+        effect: Annotated[
+            str, typer.Option(help="permit or forbid.", autocompletion=one_of(Effect), show_default=False)
+        ],
         expression: Annotated[str, typer.Option(help="CEL; the rule holds where it is true.", show_default=False)],
         as_json: AsJson = False,
     ) -> None:
@@ -132,14 +131,13 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
             )
             warnings = await services.gateway.admin.warnings(log_id, AccessRule.KIND, expression, effect=rule.effect)
             if not await services.gateway.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
-                command = f"lakeproof access-rules retire {rule_id} --tenant {tenant}"
-                warnings = (*warnings, f"no key in force can retire it over HTTP, only `{command}` can")
+                command = f"lakeproof access-rules delete {rule_id} --tenant {tenant}"
+                warnings = (*warnings, f"no key in force can delete it over HTTP, only `{command}` can")
             return rule, warnings
 
         rule, warnings = _saved(open_services, work, expression=expression)
-        (row,) = _rows(_RULE, [rule])
         sentence = f"access rule {rule.id} ({rule.effect}) is in force for tenant {tenant}"
-        console.show_done(sentence, row, as_json=as_json)
+        console.show_done(sentence, access_rule_shown(rule), as_json=as_json)
         _warn(warnings)
 
     @app.command("list")
@@ -150,7 +148,7 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
             return await services.gateway.admin.list_access_rules(await find_tenant_log(services, tenant))
 
         rules = run_with_services(open_services, work)
-        console.show_rows(_RULE, _rows(_RULE, rules), as_json=as_json)
+        console.show_rows(_RULE, [access_rule_shown(rule) for rule in rules], as_json=as_json)
         for rule in rules:
             if is_in_doubt(rule.judged()):
                 console.explain(f"access rule {rule.id} may be in doubt: {how_to_mend(rule.id)}")
@@ -160,15 +158,15 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
         """Show one access rule in force."""
 
         async def work(services: Services) -> AccessRule:
-            rules = await services.gateway.admin.list_access_rules(await find_tenant_log(services, tenant))
-            return _named(rules, rule_id, "access rule")
+            return await services.gateway.admin.get_access_rule(
+                await find_tenant_log(services, tenant), rule_id=rule_id
+            )
 
-        (row,) = _rows(_RULE, [run_with_services(open_services, work)])
-        console.show_object(row, as_json=as_json)
+        console.show_object(access_rule_shown(run_with_services(open_services, work)), as_json=as_json)
 
     @app.command()
-    def retire(rule_id: RuleId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Take an access rule out of force, for ever."""
+    def delete(rule_id: RuleId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Take an access rule out of force, for ever. The log keeps it; its id is not used again."""
 
         async def work(services: Services) -> AccessRule:
             return await services.gateway.admin.retire_access_rule(
@@ -176,9 +174,8 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
             )
 
         rule = run_with_services(open_services, work)
-        (row,) = _rows(_RULE, [rule])
-        sentence = f"access rule {rule.id} of tenant {tenant} is retired"
-        console.show_done(sentence, {**row, "retired": True}, as_json=as_json)
+        sentence = f"access rule {rule.id} of tenant {tenant} is out of force"
+        console.show_done(sentence, {**access_rule_shown(rule), "in_force": False}, as_json=as_json)
 
     return app
 
@@ -209,8 +206,8 @@ def _put_in_force(
         return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, expression)
 
     policy, warnings = _saved(open_services, work, expression=expression)
-    (row,) = _rows(_POLICY, [policy])
-    console.show_done(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}", row, as_json=as_json)
+    sentence = f"policy {policy.id} v{policy.version} is in force for tenant {tenant}"
+    console.show_done(sentence, policy_shown(policy), as_json=as_json)
     _warn(warnings)
 
 
@@ -226,20 +223,3 @@ def _saved(open_services: OpenServices, work: Callable[[Services], Awaitable[R]]
 def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
         console.explain(f"warning: {warning}")
-
-
-def _named(things: Sequence[T], named: str, what: str) -> T:
-    """
-    Return the policy or rule in force with an id.
-
-    Raises:
-        NotFoundError: if there is none.
-    """
-    for thing in things:
-        if thing.id == named:
-            return thing
-    raise NotFoundError(f"{what} {named!r:.80}: expected one in force, found none", kind="NotFoundException")
-
-
-def _rows(columns: Sequence[str], things: Sequence[Policy] | Sequence[AccessRule]) -> list[dict[str, object]]:
-    return [{column: asdict(thing)[column] for column in columns} for thing in things]

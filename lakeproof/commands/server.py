@@ -12,7 +12,7 @@ import typer
 from lakeproof import console
 from lakeproof.commands.opening import home_settings
 from lakeproof.commands.options import AsJson
-from lakeproof.postgres.directories import FolderState, list_folders, remove_folder
+from lakeproof.postgres.directories import FolderState, ServerFolder, list_folders, remove_folder
 
 COLUMNS = ("name", "state", "size_mib", "home")
 
@@ -27,37 +27,38 @@ def server_app() -> typer.Typer:
     def server() -> None:
         """What root's embedded servers keep on this machine."""
 
-    @app.command()
-    def folders(
-        *,
-        remove: Annotated[
-            str | None, typer.Option(metavar="NAME", help="Remove the database of an installation that has ended.")
-        ] = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
-        as_json: AsJson = False,
-    ) -> None:
-        """List the databases' folders and whose they are; remove one whose home is gone, by its name."""
-        folder = home_settings().server_folder
-        if remove is not None:
-            if not yes:
-                typer.confirm(f"Remove the database in {folder / remove} for ever?", abort=True, err=True)
-            removed = remove_folder(folder, remove)
-            console.say(f"removed {removed.path}, the database of {removed.home}, which has ended")
-            return
-        found = list_folders(folder)
-        rows = [
-            {
-                "name": each.path.name,
-                "state": str(each.state),
-                "size_mib": each.size_bytes // 2**20,
-                "home": None if each.home is None else str(each.home),
-            }
-            for each in found
-        ]
-        console.show_rows(COLUMNS, rows, as_json=as_json)
+    @app.command("list")
+    def list_(*, as_json: AsJson = False) -> None:
+        """Show the databases' folders and whose they are."""
+        found = list_folders(home_settings().server_folder)
+        console.show_rows(COLUMNS, [_row(each) for each in found], as_json=as_json)
         if any(each.state is FolderState.ENDED for each in found):
             console.say_aside(
-                "remove one that has ended with --remove NAME; start Lakeproof in a home that was moved first"
+                "`lakeproof server delete` removes one that has ended; start Lakeproof in a home that was moved first"
             )
 
+    @app.command()
+    def delete(
+        name: Annotated[str, typer.Argument(help="The folder's name, as `server list` shows it.", show_default=False)],
+        *,
+        yes: Annotated[bool, typer.Option("--yes", help="Delete it without asking.")] = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Delete the database of an installation that has ended: whose home is gone. Nothing brings it back."""
+        folder = home_settings().server_folder
+        if not yes:
+            typer.confirm(f"Delete the database in {folder / name} for ever?", abort=True, err=True)
+        deleted = remove_folder(folder, name)
+        sentence = f"deleted {deleted.path}, the database of {deleted.home}, which has ended"
+        console.show_done(sentence, _row(deleted), as_json=as_json)
+
     return app
+
+
+def _row(folder: ServerFolder) -> dict[str, object]:
+    return {
+        "name": folder.path.name,
+        "state": str(folder.state),
+        "size_mib": folder.size_bytes // 2**20,
+        "home": None if folder.home is None else str(folder.home),
+    }

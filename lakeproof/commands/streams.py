@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The commands `lakeproof streams …`: run the streams in a process of their own, see how far they are, replay what died.
+The commands `lakeproof streams …`: run the streams in a process of their own, see how far they are; and
+`lakeproof dead-letters …`: see what they have given up, and replay it.
 
 They work on the database of the home, also while `lakeproof up` runs: leases keep them out of each other's way.
 """
@@ -18,6 +19,7 @@ import typer
 
 from lakeproof import console
 from lakeproof.commands.options import AsJson, SomeTenant
+from lakeproof.dead_letters import letter_shown
 from lakeproof.streaming import Streams, consume_until_signal, open_home_streams, run_until_signal
 from lakeproof.tenants import find_tenant_log
 from streams.connections import connect_reading
@@ -32,7 +34,7 @@ from streams.state.outbox import read_backlog
 
 
 class StreamState(StrEnum):
-    """What an operator does about a row: nothing, wait, check a host that does not answer, or `replay`."""
+    """What an operator does about a row: nothing, wait, check a host that does not answer, or replay dead letters."""
 
     CURRENT = "current"
     BEHIND = "behind"
@@ -52,7 +54,9 @@ class _LetterFilter:
 OpenStreams: TypeAlias = Callable[[], AbstractAsyncContextManager[Streams]]
 Source = Annotated[
     str | None,
-    typer.Option("--source", help="Only of this source, as `status` names it: handler:alerts.", show_default=False),
+    typer.Option(
+        "--source", help="Only of this source, as `streams status` names it: handler:alerts.", show_default=False
+    ),
 ]
 Letter = Annotated[str | None, typer.Option("--id", help="Only the message of this id.", show_default=False)]
 
@@ -105,11 +109,20 @@ def streams_app(open_streams: OpenStreams = open_home_streams) -> typer.Typer:
         """Show how far handlers are in every log, which hosts they wait for, what waits to leave, and what has died."""
         console.show_rows(_STATUS, asyncio.run(_status(open_streams)), as_json=as_json)
 
-    @app.command()
-    def dead_letters(
+    return app
+
+
+def dead_letters_app(open_streams: OpenStreams = open_home_streams) -> typer.Typer:
+    """
+    Return the commands for dead letters, working with the streams that `open_streams` opens.
+    """
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command("list")
+    def list_(
         *, tenant: SomeTenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False
     ) -> None:
-        """List dead letters: what was given up, since when, after how many attempts and why."""
+        """Show dead letters: what was given up, since when, after how many attempts and why."""
         selected = _LetterFilter(tenant=tenant, source=source, letter=letter)
         console.show_rows(_LETTERS, asyncio.run(_letters(open_streams, selected)), as_json=as_json)
 
@@ -201,17 +214,7 @@ async def _letters(open_streams: OpenStreams, selected: _LetterFilter) -> list[d
         while letters := await read_letters(
             connection, log_id=log_id, source=selected.source, id=selected.letter, after=last
         ):
-            rows += [
-                {
-                    "log": each.log.origin,
-                    "source": each.source,
-                    "id": each.id,
-                    "attempts": each.attempts,
-                    "died_at": each.died_at.isoformat(),
-                    "reason": each.reason,
-                }
-                for each in letters
-            ]
+            rows += [{"log": each.log.origin, **letter_shown(each)} for each in letters]
             last = letters[-1]
         return rows
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The commands `lakeproof tenants …`: found tenants, list them, change their settings.
+The commands `lakeproof tenants …`: found tenants, show them, change their settings.
 
 They call the operations of `gateway/admin/application.py` as an operator at the machine, who is judged by nobody:
 whoever can run them has the database anyway. What they change is in the log like any other edit, under the actor
@@ -11,23 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gateway.admin.application import OPERATOR
-from gateway.admin.limits import check_id, check_roles, check_tenant_name
+from gateway.admin.limits import KNOWN_SETTINGS, check_id, check_roles, check_tenant_name
+from gateway.admin.shown import issued_key_shown, setting_shown
 from gateway.control.aggregates import Tenant, TenantSetting
 from gateway.errors import ConflictError
+from gateway.http.tenant_view import tenant_shown
 from lakeproof import console
-from lakeproof.commands.api_keys import key_text, shown_once
+from lakeproof.commands.api_keys import key_text
 from lakeproof.commands.opening import OpenServices, open_home_services, open_new_home_services, run_with_services
-from lakeproof.commands.options import AsJson, Identity, RoleNames
+from lakeproof.commands.options import AsJson, Identity, RoleNames, one_of
 from lakeproof.services import Services
 from lakeproof.settings import Settings
-from lakeproof.signing import latest_checkpoint_size
 from lakeproof.tenants import Founded, find_tenant, find_tenant_log, found_tenant
-from ledger.store.read import read_head
 
 TenantArgument = Annotated[str, typer.Argument(help="The tenant: its name or id.", show_default=False)]
 
@@ -43,7 +43,7 @@ def tenants_app(
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def add(
+    def create(
         name: Annotated[str, typer.Argument(help="The tenant's name.", show_default=False)],
         *,
         identity: Identity,
@@ -67,13 +67,13 @@ def tenants_app(
         founded, url = run_with_services(open_new_services, work)
         if as_json:
             tenant = {"tenant": founded.tenant.hex, "name": name, "log": founded.origin, "catalog": catalog}
-            console.show_json({**tenant, "key": shown_once(founded.key)})
+            console.show_json({**tenant, "key": issued_key_shown(founded.key)})
             return
         console.say(f"tenant {name} is founded: id {founded.tenant.hex}, log {founded.origin}\n")
         console.say(key_text(founded.key, identity))
         console.say(_how_to_use(url, catalog))
         if catalog is None:
-            console.say(f"\nIt has no catalog yet: lakeproof catalogs add --tenant {name} lake")
+            console.say(f"\nIt has no catalog yet: lakeproof catalogs create --tenant {name} lake")
 
     @app.command("list")
     def list_(*, as_json: AsJson = False) -> None:
@@ -90,44 +90,47 @@ def tenants_app(
 
 
 def _add_looking(app: typer.Typer, open_services: OpenServices) -> None:
-    """Add what looks at one tenant, and changes its settings: `show`, `settings` and `set`."""
+    """Add what is about one tenant: `show` and `change`."""
 
     @app.command()
     def show(tenant: TenantArgument, *, as_json: AsJson = False) -> None:
-        """Show one tenant: its log, and how much is in force for it."""
+        """Show one tenant: its log, how much is in force for it, and its settings."""
 
-        async def work(services: Services) -> dict[str, object]:
-            return await _shown(services, tenant)
+        async def work(services: Services) -> dict[str, Any]:
+            owner, log_id = await find_tenant(services, tenant)
+            return await tenant_shown(services.gateway, owner, log_id)
 
-        console.show_object(run_with_services(open_services, work), as_json=as_json)
+        shown = run_with_services(open_services, work)
+        if not as_json:
+            shown["settings"] = {each["id"]: each["value"] for each in shown["settings"]}
+        console.show_object(shown, as_json=as_json)
 
     @app.command()
-    def settings(tenant: TenantArgument, *, as_json: AsJson = False) -> None:
-        """Show a tenant's settings; version 0 is the default."""
-
-        async def work(services: Services) -> Sequence[TenantSetting]:
-            return await services.gateway.admin.list_settings(await find_tenant_log(services, tenant))
-
-        columns = ("id", "version", "value")
-        console.show_rows(columns, _rows(columns, run_with_services(open_services, work)), as_json=as_json)
-
-    @app.command("set")
-    def set_(
+    def change(
         tenant: TenantArgument,
-        setting_id: Annotated[str, typer.Argument(help="The setting, as in lineage-cycles.", show_default=False)],
-        value: Annotated[str, typer.Argument(help="Its value, as in keep.", show_default=False)],
+        setting_id: Annotated[
+            str,
+            typer.Argument(
+                help="The setting, as in lineage-cycles.",
+                autocompletion=one_of(KNOWN_SETTINGS),
+                show_default=False,
+            ),
+        ],
+        value: Annotated[
+            str, typer.Argument(help="Its value, as in keep.", autocompletion=_values, show_default=False)
+        ],
         *,
         as_json: AsJson = False,
     ) -> None:
-        """Give a setting of a tenant another value; it is in the tenant's log, and holds from there on."""
+        """Change a setting of a tenant. The tenant's log has it, and it holds from there on."""
 
         async def work(services: Services) -> TenantSetting:
             log_id = await find_tenant_log(services, tenant)
             return await services.gateway.admin.change_setting(log_id, OPERATOR, setting_id=setting_id, value=value)
 
         setting = run_with_services(open_services, work)
-        (row,) = _rows(("id", "version", "value"), [setting])
-        console.show_done(f"setting {setting.id} of tenant {tenant} is {setting.value}", row, as_json=as_json)
+        sentence = f"setting {setting.id} of tenant {tenant} is {setting.value}"
+        console.show_done(sentence, setting_shown(setting), as_json=as_json)
 
 
 async def _found(services: Services, *, name: str, identity: str, roles: Sequence[str], alias: str | None) -> Founded:
@@ -148,28 +151,6 @@ async def _found(services: Services, *, name: str, identity: str, roles: Sequenc
     return await found_tenant(services, name=name, identity=identity, roles=roles, alias=alias)
 
 
-async def _shown(services: Services, name: str) -> dict[str, object]:
-    """Return one tenant as `show` shows it; raises as `find_tenant`."""
-    tenant, log_id = await find_tenant(services, name)
-    state = await services.gateway.control.current(log_id)
-    known = {each.id: each.name for each in await _known(services)}
-    async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
-        head = await read_head(connection, log_id)
-        checkpoint_size = await latest_checkpoint_size(connection, log_id)
-    return {
-        "id": tenant.hex,
-        "name": known[tenant.hex],
-        "log": next(log.origin for log in await services.logs() if log.log_id == log_id),
-        "entries": head.size,
-        "checkpoint_size": checkpoint_size,
-        "catalogs": list(state.catalogs),
-        "policies": len(state.policies),
-        "access_rules": len(state.access_rules),
-        "keys": len(state.keys),
-        "settings": {each.id: each.value for each in await services.gateway.admin.list_settings(log_id)},
-    }
-
-
 async def _known(services: Services) -> Sequence[Tenant]:
     """Return the tenants, oldest first."""
     state = await services.gateway.control.current(services.system.log_id)
@@ -182,7 +163,12 @@ def _url(settings: Settings) -> str:
     return f"{settings.scheme}://{host}:{settings.port or '<port>'}"
 
 
-def _rows(columns: Sequence[str], things: Sequence[Tenant | TenantSetting]) -> list[dict[str, object]]:
+def _values(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a value of the setting that was named."""
+    return one_of(KNOWN_SETTINGS.get(str(context.params.get("setting_id")), ()))(incomplete)
+
+
+def _rows(columns: Sequence[str], things: Sequence[Tenant]) -> list[dict[str, object]]:
     return [{column: asdict(thing)[column] for column in columns} for thing in things]
 
 

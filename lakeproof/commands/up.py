@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The commands `lakeproof up`, `demo` and `settings`.
+The commands `lakeproof up` and `demo`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import typer
 from lakeproof import console
 from lakeproof.commands.opening import home_settings
 from lakeproof.setting_kinds import LogFormat, LogLevel
-from lakeproof.settings import format_settings_table
 
 SUPERVISOR: Final = "supervisor"
 """What the log calls the process that starts the others."""
@@ -24,7 +23,7 @@ PRIVATE_UMASK: Final = 0o077
 
 def add_commands(app: typer.Typer) -> None:
     """
-    Add `up`, `demo` and `settings`.
+    Add `up` and `demo`.
     """
 
     @app.command()
@@ -51,8 +50,3 @@ def add_commands(app: typer.Typer) -> None:
         from lakeproof.demo.scene import run_demo
 
         raise typer.Exit(asyncio.run(run_demo(settings, console.say, once=once)))
-
-    @app.command()
-    def settings() -> None:
-        """Show every setting: the variables LAKEPROOF_*."""
-        console.say(format_settings_table().rstrip())

@@ -31,7 +31,7 @@ async def graph_answers(run: SceneRun) -> None:
         raise AssertionError(f"expected findings, policies that allowed it, and a reader, found {answers}")
     _say(run, answers)
     picture = run.serving.services.installation.settings.home / PICTURE
-    drawn = ("projections", "graph", table, "--tenant", run.founded.tenant.hex, "--svg", str(picture))
+    drawn = ("graph", "show", table, "--tenant", run.founded.tenant.hex, "--svg", str(picture))
     await run_command(picture.parent, *drawn)
     run.say(f"   the same as a picture: {picture}")
 

@@ -32,8 +32,8 @@ STATEMENT_TIMEOUT: Final = "10s"
 PASSWORD: Final = Path("secrets") / "login-password"
 NOT_RUNNING: Final = "the embedded server of {home} does not run: `lakeproof up` starts it"
 NO_INSTALLATION: Final = (
-    "there is no installation in {home}: `lakeproof up` or `lakeproof tenants add` makes one; if it is elsewhere, go "
-    "to its folder, or set LAKEPROOF_HOME"
+    "there is no installation in {home}: `lakeproof up` or `lakeproof tenants create` makes one; if it is elsewhere, "
+    "go to its folder, or set LAKEPROOF_HOME"
 )
 
 

@@ -300,9 +300,7 @@ def remove_folder(folder: Path, name: str) -> ServerFolder:
     """
     path = folder / name
     if not _NAME.fullmatch(name) or not _is_server_directory(path):
-        raise ServerError(
-            f"there is no server's folder {name!r:.80} in {folder}: `lakeproof server folders` names them"
-        )
+        raise ServerError(f"there is no server's folder {name!r:.80} in {folder}: `lakeproof server list` names them")
     try:
         with exclusive(path / "lock", timeout_s=REMOVAL_TIMEOUT_S):  # nobody starts a server in it meanwhile
             found = ServerFolder(path=path, home=home_of(path), state=_state(path), size_bytes=_size_bytes(path))

@@ -45,7 +45,7 @@ class SecretDirectory:
         except OSError as error:
             raise SecretMissingError(
                 f"secret {secret!r} of tenant {tenant}: expected {file}, found none that can be read "
-                f"({error.strerror}): store it with `lakeproof catalogs secret {secret}`"
+                f"({error.strerror}): store it with `lakeproof secrets create {secret}`"
             ) from error
         if mode & 0o077:
             raise SecretMissingError(f"{file} has mode {mode:04o} and others can read it: run chmod 600 {file}")
@@ -67,6 +67,56 @@ class SecretDirectory:
             replace_file(file, data, temporary=own_temporary(file))
         except OSError as error:
             raise SecretMissingError(f"{file} cannot be written ({error.strerror}): nothing was stored") from error
+
+    def create(self, tenant: UUID, secret: str, value: str) -> None:
+        """
+        Store a new secret. Raises as `write`, and:
+            SecretMissingError: if there is one of that id already.
+        """
+        if self._file(tenant, secret).exists():
+            raise SecretMissingError(f"there is a secret {secret!r} already: change it (`lakeproof secrets change`)")
+        self.write(tenant, secret, value)
+
+    def change(self, tenant: UUID, secret: str, value: str) -> None:
+        """
+        Store another value of a secret. Raises as `write`, and:
+            SecretMissingError: if there is none of that id.
+        """
+        self._check_there(tenant, secret)
+        self.write(tenant, secret, value)
+
+    def delete(self, tenant: UUID, secret: str) -> None:
+        """
+        Delete a secret.
+
+        Raises:
+            SecretMissingError: if there is none of that id, or its file cannot be deleted.
+        """
+        self._check_there(tenant, secret)
+        file = self._file(tenant, secret)
+        try:
+            file.unlink()
+        except OSError as error:
+            raise SecretMissingError(f"{file} cannot be deleted ({error.strerror}): nothing was changed") from error
+
+    def ids(self, tenant: UUID) -> list[str]:
+        """
+        Return the ids of a tenant's secrets, sorted.
+
+        Raises:
+            SecretMissingError: if the folder cannot be read.
+        """
+        folder = self.directory / tenant.hex
+        try:
+            return sorted(file.name for file in folder.iterdir() if _ID.fullmatch(file.name))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SecretMissingError(f"{folder} cannot be read ({error.strerror})") from error
+
+    def _check_there(self, tenant: UUID, secret: str) -> None:
+        if not self._file(tenant, secret).is_file():
+            raise SecretMissingError(f"there is no secret {secret!r}: `lakeproof secrets list` shows their ids")
 
     def _file(self, tenant: UUID, secret: str) -> Path:
         # An id is a file's name here, so it must be one wherever it comes from.

@@ -155,7 +155,7 @@ class Installation:
             starting = [executor.submit(each.start) for each in (self.upstream, self.nessie)]
             self.server.start(_say_nothing)
             self.start_up()
-            added = self.up.command("tenants", "add", "acme", "--identity", "ada", "--catalog", BUILT_IN, "--json")
+            added = self.up.command("tenants", "create", "acme", "--identity", "ada", "--catalog", BUILT_IN, "--json")
             for one in starting:
                 one.result()
         assert added.returncode == 0, added.stderr

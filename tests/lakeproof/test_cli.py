@@ -149,7 +149,7 @@ def test_help_lists_every_command_and_imports_no_package(shell: Shell) -> None:
     assert code == 0
     assert not modules & {*HEAVY, "ledger", "projections", "gateway", "lakeproof.services", "cryptography"}
     shown = shell.run("--help").stdout
-    for command in ("up", "demo", "settings", *cli.SINGLE, *cli.GROUPS):
+    for command in ("up", "demo", *cli.SINGLE, *cli.GROUPS):
         assert re.search(rf"^  {command} +[A-Z].*\.$", shown, re.MULTILINE), command
 
 
@@ -213,7 +213,7 @@ def test_a_command_that_is_called_wrongly_ends_with_2(shell: Shell, arguments: t
 
 def test_the_version_and_the_settings_are_shown(shell: Shell) -> None:
     assert shell.run("--version", program=PROGRAM).stdout.startswith("lakeproof")
-    shown = shell.run("settings")
+    shown = shell.run("config", "list")
     assert shown.returncode == 0
     for setting in SETTINGS:
         assert f"| `{setting.variable}` |" in shown.stdout
@@ -276,7 +276,7 @@ def test_a_command_that_finds_no_installation_says_so_and_leaves_none_behind(she
 
 @pytest.mark.parametrize("wrong", [("--catalog", "No/Alias"), ("--role", "no role")])
 def test_a_tenant_that_cannot_be_founded_leaves_no_installation_behind(shell: Shell, wrong: tuple[str, str]) -> None:
-    shell.refusal("tenants", "add", "acme", "--identity", "ada", *wrong)
+    shell.refusal("tenants", "create", "acme", "--identity", "ada", *wrong)
     assert list(shell.directory.iterdir()) == []
 
 
@@ -434,10 +434,10 @@ def serving(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def test_operators_commands_work_beside_a_server_that_runs(installed: Shell) -> None:
     with serving(installed) as (process, url):
-        added = installed.run("tenants", "add", "acme", "--identity", "ada", "--catalog", "lake", "--json")
+        added = installed.run("tenants", "create", "acme", "--identity", "ada", "--catalog", "lake", "--json")
         assert added.returncode == 0, added.stderr
         tenant = json.loads(added.stdout)
-        policy = ("policies", "add", "--tenant", "acme", "--id", "p", "--message", "no", "--expression")
+        policy = ("policies", "create", "--tenant", "acme", "--id", "p", "--message", "no", "--expression")
         refused = installed.run(*policy, "tabel.exists")
         assert refused.returncode == 1
         assert refused.stderr.startswith(

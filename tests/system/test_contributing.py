@@ -71,7 +71,7 @@ def test_every_group_of_commands_that_is_named_exists() -> None:
     from lakeproof.cli import GROUPS, SINGLE
 
     told = {word for page in PAGES for word in re.findall(r"`lakeproof ([a-z][a-z-]*)", text_of(page))}
-    assert told - {"up", "demo", "settings"} <= {*GROUPS, *SINGLE}
+    assert told - {"up", "demo"} <= {*GROUPS, *SINGLE}
 
 
 def test_the_version_is_that_of_the_changelog_and_of_a_tag() -> None:

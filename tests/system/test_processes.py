@@ -151,7 +151,7 @@ def installed(server: EmbeddedServer, home: Path) -> Iterator[Installed]:
     """`lakeproof up` with two gateway processes, and a tenant with a catalog and a namespace."""
     with running_up(home, gateway_processes="2") as up:
         assert up.url
-        added = up.command("tenants", "add", "acme", "--identity", "ada", "--catalog", "lake", "--json")
+        added = up.command("tenants", "create", "acme", "--identity", "ada", "--catalog", "lake", "--json")
         assert added.returncode == 0, added.stderr
         installed = Installed(server, up, str(json.loads(added.stdout)["key"]["secret"]))
         client = installed.client()

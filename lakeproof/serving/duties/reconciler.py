@@ -26,7 +26,7 @@ async def reconcile(services: Services, stop: asyncio.Event, say: Say, ready: Re
     for (tenant, alias), reason in services.gateway.catalogs.contested.items():
         say(
             f"catalog {alias} of tenant {tenant.hex} is not served: {reason}; move the place "
-            "(lakeproof catalogs transfer) or retire the catalog, then start again"
+            "(lakeproof catalogs transfer) or delete the catalog, then start again"
         )
     bell = services.notifier.subscribe()
     try:

@@ -158,7 +158,7 @@ async def test_the_operator_moves_a_place(shared_gateway: Gateway, other: Founde
     admin, place = services.gateway.admin, f"s3://{bucket}/lake"
     move: dict[str, Any] = {"giver": acme.log_id, "taker": other.log_id, "by": OPERATOR}
     await register(services, acme, "far", f"{place}/sales")
-    with pytest.raises(ConflictError, match="retire far first"):
+    with pytest.raises(ConflictError, match="delete far first"):
         await admin.transfer_place(**move, place=place)
     await admin.retire_catalog(acme.log_id, OPERATOR, alias="far")
     with pytest.raises(PlaceTakenError):

@@ -23,10 +23,13 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError
+from gateway.admin.limits import KEYS_OF_HOLDER_MAX
+from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError, UnprocessableError
 from gateway.policy.engine import PolicyNotCompiledError
 from lakeproof.commands.api_keys import keys_app, parse_end
+from lakeproof.commands.catalog_secrets import secrets_app
 from lakeproof.commands.catalogs import catalogs_app
+from lakeproof.commands.drops import drops_app, purges_app
 from lakeproof.commands.opening import OpenServices
 from lakeproof.commands.rules import access_rules_app, mark_place, policies_app
 from lakeproof.commands.tenants import tenants_app
@@ -52,6 +55,9 @@ def apps(open_services: OpenServices) -> typer.Typer:
     app.add_typer(policies_app(open_services), name="policies")
     app.add_typer(access_rules_app(open_services), name="access-rules")
     app.add_typer(catalogs_app(open_services), name="catalogs")
+    app.add_typer(secrets_app(open_services), name="secrets")
+    app.add_typer(drops_app(open_services), name="drops")
+    app.add_typer(purges_app(open_services), name="purges")
     app.add_typer(tenants_app(open_services, open_services), name="tenants")
     app.add_typer(keys_app(open_services), name="keys")
     return app
@@ -80,8 +86,8 @@ def command(module_database: str, home: Path) -> Command:
 
 
 def add_tenant(command: Command, name: str, *arguments: str) -> dict[str, object]:
-    """Add a tenant; return it as `tenants add --json` tells of it."""
-    result = command("tenants", "add", name, "--identity", "ada@acme.example", *arguments, "--json")
+    """Add a tenant; return it as `tenants create --json` tells of it."""
+    result = command("tenants", "create", name, "--identity", "ada@acme.example", *arguments, "--json")
     assert result.exit_code == 0, result.output
     tenant: dict[str, object] = json.loads(result.stdout)
     return tenant
@@ -113,7 +119,7 @@ POLICY = ("--id", "tenant-id", "--message", "tables need tenant_id")
 
 
 def test_a_new_tenants_key_is_shown_once_with_how_an_engine_uses_it(command: Command) -> None:
-    added = command("tenants", "add", "shown", "--identity", "ada@acme.example", "--catalog", "lake")
+    added = command("tenants", "create", "shown", "--identity", "ada@acme.example", "--catalog", "lake")
     assert added.exit_code == 0
     secret = next(line.strip() for line in added.stdout.splitlines() if line.strip().startswith("lp_"))
     assert added.stdout.count(secret) == 1
@@ -124,25 +130,25 @@ def test_a_new_tenants_key_is_shown_once_with_how_an_engine_uses_it(command: Com
 
 
 def test_the_command_says_how_to_add_a_catalog_to_a_new_tenant(command: Command) -> None:
-    added = command("tenants", "add", "bare", "--identity", "ada@acme.example")
-    assert "lakeproof catalogs add --tenant bare lake" in added.stdout
+    added = command("tenants", "create", "bare", "--identity", "ada@acme.example")
+    assert "lakeproof catalogs create --tenant bare lake" in added.stdout
     assert listed(command("catalogs", "list", "--tenant", "bare", "--json")) == []
     assert command("catalogs", "list", "--tenant", "bare").stdout == "none\n"
-    assert command("catalogs", "purges", "--tenant", "bare").stdout == "none\n"
-    assert listed(command("catalogs", "purges", "--tenant", "bare", "--json")) == []
-    assert command("catalogs", "dropped", "--tenant", "bare").stdout == "none\n"
-    assert listed(command("catalogs", "dropped", "--tenant", "bare", "--json")) == []
+    assert command("purges", "list", "--tenant", "bare").stdout == "none\n"
+    assert listed(command("purges", "list", "--tenant", "bare", "--json")) == []
+    assert command("drops", "list", "--tenant", "bare").stdout == "none\n"
+    assert listed(command("drops", "list", "--tenant", "bare", "--json")) == []
 
 
 def test_a_name_that_is_taken_founds_no_second_tenant(command: Command, acme: dict[str, object]) -> None:
-    again = command("tenants", "add", "acme", "--identity", "eve@acme.example")
+    again = command("tenants", "create", "acme", "--identity", "eve@acme.example")
     assert isinstance(again.exception, ConflictError)
     named = [row for row in listed(command("tenants", "list", "--json")) if row["name"] == "acme"]
     assert named == [{"id": acme["tenant"], "name": "acme"}]
 
 
 def test_an_alias_that_is_refused_leaves_no_tenant_behind(command: Command) -> None:
-    refused = command("tenants", "add", "refused", "--identity", "ada@acme.example", "--catalog", "No Alias")
+    refused = command("tenants", "create", "refused", "--identity", "ada@acme.example", "--catalog", "No Alias")
     assert isinstance(refused.exception, BadRequestError)
     assert refused.exception.field == "alias"
     assert "refused" not in [row["name"] for row in listed(command("tenants", "list", "--json"))]
@@ -152,16 +158,18 @@ def test_a_tenant_goes_by_its_name_and_by_its_id(command: Command, acme: dict[st
     by_name = listed(command("catalogs", "list", "--tenant", "acme", "--json"))
     by_id = listed(command("catalogs", "list", "--tenant", str(acme["tenant"]), "--json"))
     assert by_name == by_id
-    assert {"alias": "lake", "kind": "builtin", "options": {}} in by_name
+    assert {"alias": "lake", "version": 1, "kind": "builtin", "options": {}} in by_name
 
 
 def test_a_tenants_setting_is_shown_and_set(command: Command, acme: dict[str, object]) -> None:
     row = {"id": "lineage-cycles", "version": 0, "value": "refuse"}
-    assert listed(command("tenants", "settings", "acme", "--json")) == [row]
-    changed = command("tenants", "set", str(acme["tenant"]), "lineage-cycles", "keep")
+    assert shown(command("tenants", "show", "acme", "--json"))["settings"] == [row]
+    assert re.search("^settings +lineage-cycles=refuse$", command("tenants", "show", "acme").stdout, re.MULTILINE)
+    changed = command("tenants", "change", str(acme["tenant"]), "lineage-cycles", "keep")
     assert changed.stdout == f"setting lineage-cycles of tenant {acme['tenant']} is keep\n"
-    assert listed(command("tenants", "settings", "acme", "--json")) == [{**row, "version": 1, "value": "keep"}]
-    refused = command("tenants", "set", "acme", "lineage-cycles", "maybe")
+    changed_row = {**row, "version": 1, "value": "keep"}
+    assert shown(command("tenants", "show", "acme", "--json"))["settings"] == [changed_row]
+    refused = command("tenants", "change", "acme", "lineage-cycles", "maybe")
     assert isinstance(refused.exception, BadRequestError)
     assert "expected one of ['refuse', 'keep'], found 'maybe'" in str(refused.exception)
 
@@ -178,7 +186,7 @@ def test_a_policy_is_added_once_listed_as_it_was_written_changed_and_retired(com
     add_tenant(command, "initech")
     of_tenant = ("--tenant", "initech")
     expression = "!table.exists ||\n\ttable.exists"
-    added = command("policies", "add", *of_tenant, *POLICY, "--expression", expression)
+    added = command("policies", "create", *of_tenant, *POLICY, "--expression", expression)
     assert added.stdout == "policy tenant-id v1 is in force for tenant initech\n"
     rows = listed(command("policies", "list", *of_tenant, "--json"))
     message = "tables need tenant_id"
@@ -187,7 +195,7 @@ def test_a_policy_is_added_once_listed_as_it_was_written_changed_and_retired(com
         "ID         VERSION  MESSAGE                EXPRESSION\n"
         "tenant-id  1        tables need tenant_id  !table.exists || table.exists\n"
     )
-    again = command("policies", "add", *of_tenant, *POLICY, "--expression", "true")
+    again = command("policies", "create", *of_tenant, *POLICY, "--expression", "true")
     assert isinstance(again.exception, ConflictError)
     change = ("policies", "change", "tenant-id", *of_tenant, "--message", "no", "--expression")
     assert command(*change, "1 == 1").stdout == "policy tenant-id v2 is in force for tenant initech\n"
@@ -196,16 +204,16 @@ def test_a_policy_is_added_once_listed_as_it_was_written_changed_and_retired(com
     wrong = command(*change, "(tabel)")
     assert isinstance(wrong.exception, PolicyNotCompiledError)
     assert wrong.stderr == "    (tabel)\n     ^\n"
-    retired = command("policies", "retire", "tenant-id", *of_tenant)
-    assert retired.stdout == "policy tenant-id of tenant initech is retired\n"
+    retired = command("policies", "delete", "tenant-id", *of_tenant)
+    assert retired.stdout == "policy tenant-id of tenant initech is out of force\n"
     assert listed(command("policies", "list", *of_tenant, "--json")) == []
-    assert isinstance(command("policies", "retire", "tenant-id", *of_tenant).exception, ConflictError)
-    assert isinstance(command("policies", "retire", "never", *of_tenant).exception, NotFoundError)
+    assert isinstance(command("policies", "delete", "tenant-id", *of_tenant).exception, ConflictError)
+    assert isinstance(command("policies", "delete", "never", *of_tenant).exception, NotFoundError)
 
 
 @pytest.mark.usefixtures("acme")
 def test_a_policy_that_does_not_compile_is_shown_with_a_caret_under_the_place(command: Command) -> None:
-    add = ("policies", "add", "--tenant", "acme", "--id", "wrong", "--message", "no")
+    add = ("policies", "create", "--tenant", "acme", "--id", "wrong", "--message", "no")
     refused = command(*add, "--expression", "true &&\n  (tabel.exists)")
     assert isinstance(refused.exception, PolicyNotCompiledError)
     assert refused.stderr == "      (tabel.exists)\n       ^\n"
@@ -215,7 +223,7 @@ def test_a_policy_that_does_not_compile_is_shown_with_a_caret_under_the_place(co
 
 @pytest.mark.usefixtures("acme")
 def test_a_policy_that_fails_on_some_inputs_is_added_with_a_warning(command: Command) -> None:
-    add = ("policies", "add", "--tenant", "acme", "--id", "owned", "--message", "no")
+    add = ("policies", "create", "--tenant", "acme", "--id", "owned", "--message", "no")
     added = command(*add, "--expression", "result.properties.owner == 'ada'")
     assert added.exit_code == 0
     assert added.stderr.startswith("warning: it fails for ")
@@ -225,7 +233,7 @@ def test_a_policy_that_fails_on_some_inputs_is_added_with_a_warning(command: Com
 def add_rule(row_id: str, effect: str, expression: str) -> tuple[str, ...]:
     """Return the arguments that add an access rule."""
     options = ("--tenant", "acme", "--id", row_id, "--effect", effect, "--expression", expression)
-    return ("access-rules", "add", *options)
+    return ("access-rules", "create", *options)
 
 
 @pytest.mark.usefixtures("acme")
@@ -235,9 +243,9 @@ def test_an_access_rule_is_added_listed_and_retired(command: Command) -> None:
     rows = listed(command("access-rules", "list", "--tenant", "acme", "--json"))
     for row_id in ("first-key", "r"):
         assert [(row["effect"], row["vocabulary"]) for row in of_id(row_id, rows)] == [("permit", 2)]
-    retired = command("access-rules", "retire", "r", "--tenant", "acme")
-    assert retired.stdout == "access rule r of tenant acme is retired\n"
-    again = command("access-rules", "retire", "r", "--tenant", "acme")
+    retired = command("access-rules", "delete", "r", "--tenant", "acme")
+    assert retired.stdout == "access rule r of tenant acme is out of force\n"
+    again = command("access-rules", "delete", "r", "--tenant", "acme")
     assert isinstance(again.exception, ConflictError)
 
 
@@ -254,11 +262,11 @@ def test_the_operator_may_lock_everybody_out_is_warned_and_undoes_it_and_the_log
 ) -> None:
     added = command(*add_rule("lock", "forbid", "true"))
     assert added.exit_code == 0
-    assert "warning: no key in force can retire it over HTTP" in added.stderr
-    assert "lakeproof access-rules retire lock --tenant acme" in added.stderr
-    assert command("access-rules", "retire", "lock", "--tenant", "acme").exit_code == 0
-    assert command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true").exit_code == 0
-    assert command("policies", "retire", "tenant-id", "--tenant", "acme").exit_code == 0
+    assert "warning: no key in force can delete it over HTTP" in added.stderr
+    assert "lakeproof access-rules delete lock --tenant acme" in added.stderr
+    assert command("access-rules", "delete", "lock", "--tenant", "acme").exit_code == 0
+    assert command("policies", "create", "--tenant", "acme", *POLICY, "--expression", "true").exit_code == 0
+    assert command("policies", "delete", "tenant-id", "--tenant", "acme").exit_code == 0
     with psycopg.connect(module_database) as connection:
         query = (
             "SELECT entry FROM ledger.entries WHERE log_id = (SELECT log_id FROM ledger.logs WHERE tenant = %s)"
@@ -277,31 +285,34 @@ def test_the_operator_may_lock_everybody_out_is_warned_and_undoes_it_and_the_log
 def test_a_tenant_with_a_confusable_name_is_not_founded(command: Command, acme: dict[str, object]) -> None:
     names = ("Acme", "acm\u0435", "acme\u200b")
     for name in names:
-        refused = command("tenants", "add", name, "--identity", "eve@acme.example")
+        refused = command("tenants", "create", name, "--identity", "eve@acme.example")
         assert isinstance(refused.exception, BadRequestError)
     assert {row["name"] for row in listed(command("tenants", "list", "--json"))}.isdisjoint(names)
 
 
 def test_a_place_goes_from_one_tenant_to_another(command: Command, acme: dict[str, object]) -> None:
-    assert command("tenants", "add", "globex", "--identity", "gus@globex.example").exit_code == 0
+    assert command("tenants", "create", "globex", "--identity", "gus@globex.example").exit_code == 0
     options = ("--kind", "rest", "--option", "uri=https://x.example", "--option", "location=s3://lake/sales")
-    assert command("catalogs", "add", "--tenant", "acme", "far", *options).exit_code == 0
-    refused = command("catalogs", "add", "--tenant", "globex", "far", *options)
+    assert command("catalogs", "create", "--tenant", "acme", "far", *options).exit_code == 0
+    refused = command("catalogs", "create", "--tenant", "globex", "far", *options)
     assert isinstance(refused.exception, PlaceTakenError)
     move = ("catalogs", "transfer", "s3://lake/sales", "--from", "acme", "--to", "globex")
     assert isinstance(command(*move).exception, ConflictError)
-    assert command("catalogs", "retire", "--tenant", "acme", "far").stdout == "catalog far of tenant acme is retired\n"
+    assert (
+        command("catalogs", "delete", "--tenant", "acme", "far").stdout
+        == "catalog far of tenant acme is out of force\n"
+    )
     moved = command(*move)
     assert moved.stdout == (
         "s3://lake/sales was taken from tenant acme; tenant globex alone may register catalogs for it now\n"
     )
-    assert command("catalogs", "add", "--tenant", "globex", "far", *options).exit_code == 0
+    assert command("catalogs", "create", "--tenant", "globex", "far", *options).exit_code == 0
 
 
 def test_catalogs_are_added_by_kind(command: Command, acme: dict[str, object]) -> None:
-    added = command("catalogs", "add", "--tenant", "acme", "attic")
+    added = command("catalogs", "create", "--tenant", "acme", "attic")
     assert added.stdout == "catalog attic (builtin) is reachable for tenant acme\n"
-    unknown = command("catalogs", "add", "--tenant", "acme", "cellar", "--kind", "tape")
+    unknown = command("catalogs", "create", "--tenant", "acme", "cellar", "--kind", "tape")
     assert isinstance(unknown.exception, BadRequestError)
     assert aliases(command) >= {"lake", "attic"}
     assert "cellar" not in aliases(command)
@@ -309,7 +320,7 @@ def test_catalogs_are_added_by_kind(command: Command, acme: dict[str, object]) -
 
 def test_a_foreign_catalog_is_added_with_its_options(command: Command, acme: dict[str, object]) -> None:
     options = ("--option", "uri=https://catalog.example/api", "--option", "token=secret:partner")
-    added = command("catalogs", "add", "--tenant", "acme", "partner", "--kind", "rest", *options)
+    added = command("catalogs", "create", "--tenant", "acme", "partner", "--kind", "rest", *options)
     assert added.stdout == "catalog partner (rest) is reachable for tenant acme\n"
     rows = listed(command("catalogs", "list", "--tenant", "acme", "--json"))
     (row,) = [row for row in rows if row["alias"] == "partner"]
@@ -326,7 +337,7 @@ def test_options_that_are_refused_are_not_repeated(command: Command) -> None:
         (),
     ):
         arguments = [part for option in options for part in ("--option", option)]
-        refused = command("catalogs", "add", "--tenant", "acme", "refused", "--kind", "rest", *arguments)
+        refused = command("catalogs", "create", "--tenant", "acme", "refused", "--kind", "rest", *arguments)
         assert isinstance(refused.exception, BadRequestError), options
         assert "hunter2" not in str(refused.exception)
     assert "refused" not in aliases(command)
@@ -336,12 +347,24 @@ def test_a_secret_is_stored_from_standard_input_and_never_shown(
     command: Command, acme: dict[str, object], home: Path
 ) -> None:
     kept = SecretDirectory(home / "secrets" / "tenants")
-    for value, typed in (("hunter2", "hunter2\n"), ("hunter3", b"hunter3")):
-        stored = command("catalogs", "secret", "stored", "--tenant", "acme", input=typed)
-        assert stored.stdout == "secret stored of tenant acme is stored; options name it as secret:stored\n"
-        assert kept.read(UUID(str(acme["tenant"])), "stored") == value
+    of = ("stored", "--tenant", "acme")
+    assert isinstance(command("secrets", "change", *of, input="hunter1").exception, SecretMissingError)
+    stored = command("secrets", "create", *of, input="hunter2\n")
+    assert stored.stdout == "secret stored of tenant acme is stored; options name it as secret:stored\n"
+    assert kept.read(UUID(str(acme["tenant"])), "stored") == "hunter2"
+    again = command("secrets", "create", *of, input="hunter4")
+    assert "change it (`lakeproof secrets change`)" in str(again.exception)
+    assert command("secrets", "change", *of, input=b"hunter3").stdout == "secret stored of tenant acme is changed\n"
+    assert kept.read(UUID(str(acme["tenant"])), "stored") == "hunter3"
     file = kept.directory / str(acme["tenant"]) / "stored"
     assert file.stat().st_mode & 0o777 == 0o600
+    row = {"secret": "stored", "option": "secret:stored"}
+    assert listed(command("secrets", "list", "--tenant", "acme", "--json")) == [row]
+    assert "hunter" not in command("secrets", "list", "--tenant", "acme").output
+    assert shown(command("secrets", "delete", *of, "--json")) == row
+    assert not file.exists()
+    assert isinstance(command("secrets", "delete", *of).exception, SecretMissingError)
+    assert command("secrets", "list", "--tenant", "acme").stdout == "none\n"
 
 
 @pytest.mark.parametrize(
@@ -359,14 +382,14 @@ def test_a_secret_is_stored_from_standard_input_and_never_shown(
 def test_what_is_no_secret_is_refused_and_not_repeated(
     command: Command, acme: dict[str, object], home: Path, secret_id: str, value: bytes
 ) -> None:
-    refused = command("catalogs", "secret", secret_id, "--tenant", "acme", input=value)
+    refused = command("secrets", "create", secret_id, "--tenant", "acme", input=value)
     assert isinstance(refused.exception, SecretMissingError)
     assert "hunter2" not in str(refused.exception)
     assert list(home.rglob("partner")) == []
 
 
 def test_a_secret_of_a_tenant_that_is_not_there_is_refused(command: Command) -> None:
-    refused = command("catalogs", "secret", "partner", "--tenant", "acne", input="hunter2")
+    refused = command("secrets", "create", "partner", "--tenant", "acne", input="hunter2")
     assert isinstance(refused.exception, NotFoundError)
 
 
@@ -384,10 +407,10 @@ def test_a_key_is_created_with_or_without_an_end_listed_without_its_secret_and_r
     assert row["expires_at"] == ending["expires_at"]
     assert (row["expired"], row["issuer"]) == (False, None)
     assert "\nIt ends at 2" in command(*create, "--expires", "1h").stdout
-    revoked = command("keys", "revoke", "--tenant", "acme", created["id"])
+    revoked = command("keys", "delete", "--tenant", "acme", created["id"])
     assert revoked.stdout == f"key {created['id']} is revoked\n"
     assert created["id"] not in command("keys", "list", "--tenant", "acme").stdout
-    again = command("keys", "revoke", "--tenant", "acme", created["id"])
+    again = command("keys", "delete", "--tenant", "acme", created["id"])
     assert isinstance(again.exception, ConflictError)
 
 
@@ -426,20 +449,20 @@ def test_a_role_that_cannot_be_one_is_refused_by_its_field(command: Command, acm
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("policies", "add", "--tenant", "acme"),
+        ("policies", "create", "--tenant", "acme"),
         ("policies", "list"),
         ("policies", "change", "--tenant", "acme", "--expression", "true", "--message", "m"),
-        ("policies", "retire", "--tenant", "acme"),
-        ("access-rules", "add", "--tenant", "acme", "--id", "r", "--expression", "true"),
+        ("policies", "delete", "--tenant", "acme"),
+        ("access-rules", "create", "--tenant", "acme", "--id", "r", "--expression", "true"),
         ("access-rules", "list"),
-        ("access-rules", "retire", "r"),
-        ("catalogs", "add", "--tenant", "acme"),
-        ("catalogs", "secret", "--tenant", "acme"),
-        ("catalogs", "secret", "partner"),
-        ("tenants", "add", "--identity", "ada"),
-        ("tenants", "add", "acme"),
+        ("access-rules", "delete", "r"),
+        ("catalogs", "create", "--tenant", "acme"),
+        ("secrets", "create", "--tenant", "acme"),
+        ("secrets", "create", "partner"),
+        ("tenants", "create", "--identity", "ada"),
+        ("tenants", "create", "acme"),
         ("keys", "create", "--tenant", "acme"),
-        ("keys", "revoke", "--tenant", "acme"),
+        ("keys", "delete", "--tenant", "acme"),
         ("keys", "forge"),
     ],
 )
@@ -478,9 +501,9 @@ def shown(result: Result) -> dict[str, Any]:
 def test_one_thing_is_shown_as_it_is_listed_and_one_that_is_not_there_is_named(command: Command) -> None:
     founded = add_tenant(command, "shows", "--catalog", "lake")
     of = ("--tenant", "shows")
-    rule = ("access-rules", "add", *of, "--id", "r1", "--effect", "permit", "--expression", "'x' in roles", "--json")
+    rule = ("access-rules", "create", *of, "--id", "r1", "--effect", "permit", "--expression", "'x' in roles", "--json")
     assert shown(command(*rule))["id"] == "r1"
-    policy = command("policies", "add", *of, *POLICY, "--expression", "true", "--json")
+    policy = command("policies", "create", *of, *POLICY, "--expression", "true", "--json")
     assert shown(policy) == shown(command("policies", "show", "tenant-id", *of, "--json"))
     assert shown(command("access-rules", "show", "r1", *of, "--json"))["effect"] == "permit"
     assert shown(command("catalogs", "show", "lake", *of, "--json"))["kind"] == "builtin"
@@ -499,38 +522,89 @@ def test_one_thing_is_shown_as_it_is_listed_and_one_that_is_not_there_is_named(c
 def test_what_was_done_is_told_to_programs_too(command: Command) -> None:
     add_tenant(command, "done")
     of = ("--tenant", "done", "--json")
-    assert shown(command("catalogs", "add", "lake", *of)) == {"alias": "lake", "kind": "builtin", "options": {}}
-    assert shown(command("catalogs", "retire", "lake", *of))["retired"] is True
-    assert shown(command("catalogs", "secret", "token", *of, input="sesame")) == {
+    assert shown(command("catalogs", "create", "lake", *of)) == {
+        "alias": "lake",
+        "version": 1,
+        "kind": "builtin",
+        "options": {},
+    }
+    assert shown(command("catalogs", "delete", "lake", *of))["in_force"] is False
+    assert shown(command("secrets", "create", "token", *of, input="sesame")) == {
         "secret": "token",
         "option": "secret:token",
     }
-    command("policies", "add", *POLICY, "--expression", "true", *of)
+    command("policies", "create", *POLICY, "--expression", "true", *of)
     changed = command("policies", "change", "tenant-id", "--message", "no", "--expression", "1 == 1", *of)
     assert shown(changed)["version"] == 2
-    assert shown(command("policies", "retire", "tenant-id", *of))["retired"] is True
-    assert shown(command("tenants", "set", "done", "lineage-cycles", "keep", "--json"))["value"] == "keep"
+    assert shown(command("policies", "delete", "tenant-id", *of))["in_force"] is False
+    assert shown(command("tenants", "change", "done", "lineage-cycles", "keep", "--json"))["value"] == "keep"
     key = shown(command("keys", "create", "--identity", "bob", *of))
-    assert shown(command("keys", "revoke", key["id"], *of))["revoked"] is True
+    assert shown(command("keys", "delete", key["id"], *of))["in_force"] is False
 
 
-def test_a_key_is_rotated_to_one_of_the_same_actor_roles_and_end(command: Command) -> None:
+def keys_of(command: Command, tenant: str) -> dict[str, dict[str, Any]]:
+    """Return the keys of a tenant that were not revoked, by id."""
+    return {str(row["id"]): row for row in listed(command("keys", "list", "--tenant", tenant, "--json"))}
+
+
+def test_a_key_is_rotated_to_one_of_the_same_actor_roles_and_end_and_ends_a_day_later(command: Command) -> None:
     add_tenant(command, "turns")
     of = ("--tenant", "turns")
     old = shown(command("keys", "create", *of, "--identity", "bob", "--role", "etl", "--expires", "90d", "--json"))
+    before = datetime.now(UTC)
     rotated = command("keys", "rotate", old["id"], *of)
-    assert f"lakeproof keys revoke {old['id']} --tenant turns" in rotated.stdout
-    rows = {row["id"]: row for row in listed(command("keys", "list", *of, "--json"))}
+    assert rotated.exit_code == 0, rotated.exception
+    assert f"lakeproof keys delete {old['id']} --tenant turns" in rotated.stdout
+    rows = keys_of(command, "turns")
     (new,) = [row for row in rows.values() if row["roles"] == ["etl"] and row["id"] != old["id"]]
-    assert (new["actor"], new["expires_at"]) == (old["actor"], old["expires_at"])
-    again = shown(command("keys", "rotate", str(new["id"]), *of, "--expires", "12h", "--revoke", "--json"))
-    assert (again["actor"], again["replaces"], again["revoked"]) == (old["actor"], new["id"], True)
-    assert again["expires_at"] != old["expires_at"]
-    assert again["secret"]
-    ids = {row["id"] for row in listed(command("keys", "list", *of, "--json"))}
-    assert old["id"] in ids
-    assert new["id"] not in ids
-    assert isinstance(command("keys", "rotate", str(new["id"]), *of).exception, NotFoundError)
+    assert (new["actor"], new["expires_at"], new["replaced_by"]) == (old["actor"], old["expires_at"], None)
+    ends_at = datetime.fromisoformat(rows[old["id"]]["expires_at"])
+    assert before + timedelta(days=1) <= ends_at <= datetime.now(UTC) + timedelta(days=1)
+    assert f"Key {old['id']} ends at {rows[old['id']]['expires_at']}." in rotated.stdout
+    assert rows[old["id"]]["replaced_by"] == new["id"]
+    again = command("keys", "rotate", old["id"], *of)
+    assert isinstance(again.exception, ConflictError)
+    assert f"rotate {new['id']}, which replaced it" in str(again.exception)
+    assert keys_of(command, "turns") == rows
+
+
+def test_a_key_that_is_rotated_without_an_overlap_is_revoked_at_once(command: Command) -> None:
+    add_tenant(command, "leaps")
+    of = ("--tenant", "leaps")
+    old = shown(command("keys", "create", *of, "--identity", "bob", "--json"))
+    new = shown(command("keys", "rotate", old["id"], *of, "--expires", "12h", "--overlap", "0h", "--json"))
+    assert (new["actor"], new["replaces"], new["replaced_ends_at"]) == (old["actor"], old["id"], None)
+    assert new["expires_at"] is not None
+    assert new["secret"]
+    assert old["id"] not in keys_of(command, "leaps")
+    assert isinstance(command("keys", "rotate", old["id"], *of).exception, NotFoundError)
+
+
+@pytest.mark.parametrize("overlap", ["31d", "721h", "-1h", "soon", "1w", ""])
+def test_an_overlap_that_is_none_is_refused_and_changes_nothing(command: Command, overlap: str) -> None:
+    founded = listed(command("tenants", "list", "--json"))
+    if "steady" not in {row["name"] for row in founded}:
+        add_tenant(command, "steady")
+    rows = keys_of(command, "steady")
+    (key_id,) = rows
+    refused = command("keys", "rotate", key_id, "--tenant", "steady", f"--overlap={overlap}")
+    assert isinstance(refused.exception, BadRequestError)
+    assert refused.exception.field == "overlap"
+    assert keys_of(command, "steady") == rows
+
+
+def test_the_keys_of_a_holder_are_limited_and_revoking_one_makes_room(command: Command) -> None:
+    add_tenant(command, "many")
+    of = ("--tenant", "many", "--json")
+    create = ("keys", "create", "--identity", "bob", *of)
+    made = [shown(command(*create)) for _ in range(KEYS_OF_HOLDER_MAX)]
+    for refused in (command(*create), command("keys", "rotate", made[0]["id"], *of)):
+        assert isinstance(refused.exception, UnprocessableError)
+        assert "expected at most 20 keys of one holder in force, found 20" in str(refused.exception)
+    assert command("keys", "create", "--identity", "eve", *of).exit_code == 0
+    assert shown(command("keys", "rotate", made[0]["id"], "--overlap", "0h", *of))["replaces"] == made[0]["id"]
+    assert command("keys", "delete", made[1]["id"], *of).exit_code == 0
+    assert command(*create).exit_code == 0
 
 
 def test_a_key_whose_holder_would_get_another_actor_is_not_rotated(command: Command, module_database: str) -> None:
@@ -592,7 +666,7 @@ def test_what_is_behind_an_alias_is_asked_whether_it_answers(module_database: st
     of = ("--tenant", "asks")
     assert command("catalogs", "check", "lake", *of).exit_code == 0
     with foreign_catalog() as url:
-        assert command("catalogs", "add", "partner", *of, "--kind", "rest", "--option", f"uri={url}").exit_code == 0
+        assert command("catalogs", "create", "partner", *of, "--kind", "rest", "--option", f"uri={url}").exit_code == 0
         found = command("catalogs", "check", "partner", *of)
         assert found.exit_code == 0
         assert "partner answers, and has 1 endpoints\n    GET /v1/{prefix}/namespaces\n" in found.stdout

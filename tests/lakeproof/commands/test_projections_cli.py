@@ -13,9 +13,11 @@ from typing import cast
 from uuid import UUID
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands import projections as commands
+from lakeproof.commands.graph import graph_app
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from ledger.format.sealing import PLAIN
@@ -50,7 +52,11 @@ def log(world: World) -> Log:
 
 @pytest.fixture
 def command(world: World, log: Log, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs a command as `lakeproof projections` would, on this test's database, whose only named tenant is acme."""
+    """
+    Runs a command as `lakeproof projections` or `lakeproof graph` would, on this test's database.
+
+    Its only named tenant is acme.
+    """
 
     async def find_tenant(_services: Services, name: str) -> tuple[UUID | None, int]:
         assert name == "acme"
@@ -59,9 +65,10 @@ def command(world: World, log: Log, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setattr(commands, "find_tenant", find_tenant)
     monkeypatch.setattr(commands, "attest", lambda _services, log, attested: world.attest(log, attested))
     services = cast("Services", SimpleNamespace(installation=world.installation, opener=PLAIN))
-    return lambda *arguments: CliRunner().invoke(
-        commands.projections_app(lambda: nullcontext(services), world.projections), arguments
-    )
+    app = typer.Typer(rich_markup_mode=None)
+    for made in (commands.projections_app, graph_app):
+        app.add_typer(made(lambda: nullcontext(services), world.projections))
+    return lambda *arguments: CliRunner().invoke(app, arguments)
 
 
 @pytest.fixture
@@ -164,7 +171,7 @@ def test_a_projection_or_log_that_is_not_there_is_named(command: Command) -> Non
 def test_the_graph_answers_for_a_table_as_text_as_json_and_as_a_picture(
     command: Command, projected: int, tmp_path: Path
 ) -> None:
-    told = command("graph", "lake.sales.orders")
+    told = command("show", "lake.sales.orders")
     assert told.exit_code == 0, told.exception
     lines = told.stdout.splitlines()
     assert lines[0] == "sales.orders in lake"
@@ -178,7 +185,7 @@ def test_the_graph_answers_for_a_table_as_text_as_json_and_as_a_picture(
     assert "  entry 1: ada@example.com, table.commit, accepted" in lines
     assert "  no-drops v1, on write" in lines
     picture = tmp_path / "orders.svg"
-    as_json = command("graph", "table:lake/sales/orders", "--json", "--svg", str(picture))
+    as_json = command("show", "table:lake/sales/orders", "--json", "--svg", str(picture))
     assert [write["principal"] for write in json.loads(as_json.stdout)["writes"]] == ["ada@example.com"]
     assert picture.read_text().startswith("<svg ")
 
@@ -226,7 +233,7 @@ def test_a_question_that_cannot_be_answered_says_why(command: Command, projected
         (("lake.sales.orders", "--svg", "/nowhere/at/all.svg"), "cannot be written"),
         (("lake.sales.orders", "--log", "example.com/none"), "example.com/none"),
     ):
-        refused = command("graph", *arguments)
+        refused = command("show", *arguments)
         assert isinstance(refused.exception, ProjectionError), arguments
         assert said in str(refused.exception)
 
@@ -236,15 +243,15 @@ def test_with_several_tenants_the_one_that_is_meant_has_to_be_named(
 ) -> None:
     other = asyncio.run(world.new_log())
     asyncio.run(world.project(other, new_story()))
-    refused = command("graph", "lake.sales.orders")
+    refused = command("show", "lake.sales.orders")
     assert isinstance(refused.exception, ProjectionError)
     assert "--tenant" in str(refused.exception)
-    assert command("graph", "lake.sales.orders", "--tenant", "acme").exit_code == 0
-    assert "no entry names it" in str(command("graph", "lake.sales.orders", "--log", other.origin).exception)
+    assert command("show", "lake.sales.orders", "--tenant", "acme").exit_code == 0
+    assert "no entry names it" in str(command("show", "lake.sales.orders", "--log", other.origin).exception)
 
 
 def test_a_log_without_a_graph_is_said_so(command: Command, log: Log) -> None:
-    assert isinstance(command("graph", "lake.sales.orders", "--log", log.origin).exception, NotProjectedError)
+    assert isinstance(command("show", "lake.sales.orders", "--log", log.origin).exception, NotProjectedError)
 
 
 @pytest.mark.parametrize(
@@ -254,10 +261,12 @@ def test_a_log_without_a_graph_is_said_so(command: Command, log: Log) -> None:
         ("rebuild", "graph", "metrics"),
         ("status", "graph"),
         ("forget",),
-        ("graph",),
+        ("show",),
         ("traverse", "a.b.c"),
     ],
 )
 def test_a_command_that_is_called_wrongly_opens_nothing(arguments: tuple[str, ...]) -> None:
-    app = commands.projections_app(lambda: pytest.fail("nothing may be opened"))
+    app = typer.Typer(rich_markup_mode=None)
+    for made in (commands.projections_app, graph_app):
+        app.add_typer(made(lambda: pytest.fail("nothing may be opened")))
     assert CliRunner().invoke(app, arguments).exit_code == 2

@@ -16,9 +16,10 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
-from lakeproof.commands.streams import streams_app
+from lakeproof.commands.streams import dead_letters_app, streams_app
 from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.streaming import Streams, open_streams, streams_metrics_text
 from ledger.append.appender import Appender
@@ -102,7 +103,11 @@ def command(
     hook: tuple[str, list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Command:
-    """Runs a command as `lakeproof streams` would, on this test's database; `path` is the webhook's."""
+    """
+    Runs a command as `lakeproof streams` would, on this test's database, or one of `dead-letters`.
+
+    `path` is the webhook's.
+    """
     monkeypatch.setenv("NO_PROXY", "*")
 
     def invoke(*arguments: str, path: str = "/hook") -> Result:
@@ -115,7 +120,10 @@ def command(
             ):
                 yield streams
 
-        return CliRunner().invoke(streams_app(opened), arguments)
+        app = typer.Typer(rich_markup_mode=None)
+        app.add_typer(streams_app(opened))
+        app.add_typer(dead_letters_app(opened), name="dead-letters")
+        return CliRunner().invoke(app, arguments)
 
     return invoke
 
@@ -196,15 +204,15 @@ def test_status_tells_handlers_sinks_and_what_has_died(
 def test_dead_letters_are_listed_with_their_reasons(
     command: Command, database: str, append: Callable[[object], None], finding: DetectionFound
 ) -> None:
-    assert command("dead-letters").stdout == "none\n"
+    assert command("dead-letters", "list").stdout == "none\n"
     append(finding)
     with stopped_when(database, "SELECT FROM streams.dead_letters"):
         assert command("run", path=REFUSED_PATH).exit_code == 0
-    (row,) = json.loads(command("dead-letters", "--json").stdout)
+    (row,) = json.loads(command("dead-letters", "list", "--json").stdout)
     assert (row["source"], row["attempts"]) == ("sink:webhook", 1)
     assert "404" in row["reason"]
-    assert command("dead-letters", "--source", "handler:observe").stdout == "none\n"
-    table = command("dead-letters").stdout.splitlines()
+    assert command("dead-letters", "list", "--source", "handler:observe").stdout == "none\n"
+    table = command("dead-letters", "list").stdout.splitlines()
     assert table[0].split() == ["LOG", "SOURCE", "ID", "ATTEMPTS", "DIED", "AT", "REASON"]
 
 
@@ -236,13 +244,13 @@ def test_replay_sends_again_what_was_refused(
     append(finding)
     with stopped_when(database, "SELECT FROM streams.dead_letters"):
         command("run", path=REFUSED_PATH)
-    result = command("replay", "--source", "sink:webhook", "--json")
+    result = command("dead-letters", "replay", "--source", "sink:webhook", "--json")
     assert result.exit_code == 0, result.exception
     assert [row["result"] for row in json.loads(result.stdout)] == ["in the outbox again"]
     with stopped_when(database, DELIVERED):
         command("run")
     assert len(hook[1]) == 1
-    assert command("replay").stdout == "none\n"
+    assert command("dead-letters", "replay").stdout == "none\n"
 
 
 def test_replay_ends_with_a_sentence_if_letters_are_left(
@@ -254,7 +262,7 @@ def test_replay_ends_with_a_sentence_if_letters_are_left(
             "INSERT INTO streams.dead_letters (log_id, source, id, index, reason)"
             " SELECT log_id, 'handler:nobody', 'x', 0, 'bad' FROM ledger.entries LIMIT 1"
         )
-    result = command("replay")
+    result = command("dead-letters", "replay")
     assert isinstance(result.exception, StreamError)
     assert "1 of 1 dead letters are left" in str(result.exception)
     assert "no such handler here" in result.stdout

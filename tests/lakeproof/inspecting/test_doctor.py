@@ -329,7 +329,7 @@ async def test_an_upstream_that_refuses_the_credentials_is_named_though_its_conf
     async with foreign(services, app, token="secret:partner") as variables:
         found = await in_thread("upstreams", variables)
         assert "has no credentials" in bad(found)
-        assert "`lakeproof catalogs secret partner`" in found.advice
+        assert "`lakeproof secrets change partner`" in found.advice
         for value, result in (("wrong", Result.PROBLEM), ("sesame", Result.OK)):
             tenant = next(log.tenant for log in await services.logs() if log.tenant is not None)
             services.installation.secrets.write(tenant, "partner", value)

@@ -129,12 +129,13 @@ def test_the_command_lists_and_removes_by_name_and_asks_before(
     monkeypatch.setenv("LAKEPROOF_SERVER_FOLDER", str(folder))
     room = add(folder, 1, tmp_path / "gone")
     run = CliRunner().invoke
-    listed = json.loads(run(server_app(), ["folders", "--json"]).stdout)
+    listed = json.loads(run(server_app(), ["list", "--json"]).stdout)
     assert listed == [{"name": room.name, "state": "ended", "size_mib": 0, "home": str(tmp_path / "gone")}]
-    assert room.name in run(server_app(), ["folders"]).stdout
-    assert run(server_app(), ["folders", "--remove", room.name], input="n\n").exit_code == 1
-    assert run(server_app(), ["folders", "--remove", room.name]).exit_code == 1
+    assert room.name in run(server_app(), ["list"]).stdout
+    assert run(server_app(), ["delete", room.name], input="n\n").exit_code == 1
+    assert run(server_app(), ["delete", room.name]).exit_code == 1
     assert room.exists()
-    assert run(server_app(), ["folders", "--remove", room.name, "--yes"]).exit_code == 0
+    deleted = run(server_app(), ["delete", room.name, "--yes", "--json"])
+    assert json.loads(deleted.stdout) == listed[0]
     assert not room.exists()
-    assert run(server_app(), ["folders"]).stdout == "none\n"
+    assert run(server_app(), ["list"]).stdout == "none\n"

@@ -137,7 +137,7 @@ def test_a_link_that_leads_out_of_the_folder_is_outside(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SecretMissingError, match="lakeproof catalogs secret gone"):
+    with pytest.raises(SecretMissingError, match="lakeproof secrets create gone"):
         Storage.of_foreign_catalog(
             {"s3.secret-access-key": "secret:gone"}, tenant=ACME, secrets=SecretDirectory(tmp_path), egress=PUBLIC
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `lakeproof catalogs dropped`, beside a gateway with one tenant."""
+"""The command `lakeproof drops list`, beside a gateway with one tenant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.errors import NotFoundError
-from lakeproof.commands import catalogs
+from lakeproof.commands import drops
 from lakeproof.services import Services, open_services
 from testkit.gateway.log_contents import path_of
 from testkit.gateway.sales import CREATE, ORDERS, TABLES, create_orders
@@ -30,8 +30,8 @@ async def run(gateway: Gateway, *arguments: str) -> Result:
         ) as services:
             yield services
 
-    app = catalogs.catalogs_app(opened)
-    return await asyncio.to_thread(CliRunner().invoke, app, ["dropped", "--tenant", "acme", *arguments])
+    app = drops.drops_app(opened)
+    return await asyncio.to_thread(CliRunner().invoke, app, ["list", "--tenant", "acme", *arguments])
 
 
 async def drop_orders(gateway: Gateway) -> str:
@@ -71,7 +71,7 @@ async def test_it_is_said_that_older_drops_were_not_looked_at(
     await drop_orders(gateway)
     assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
     location = await drop_orders(gateway)
-    monkeypatch.setattr(catalogs, "DROPS_MAX", 1)
+    monkeypatch.setattr(drops, "DROPS_MAX", 1)
     shown = await run(gateway, "--json")
     assert [row["metadata_location"] for row in json.loads(shown.stdout)] == [location]
     assert shown.stderr == "there are older drops: only the newest 1 were looked at\n"
