@@ -8,7 +8,7 @@ No proof is touched: entries hold commitments alone, and those stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.exits import Done, failure, progress
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
-from lakeproof.commands.options import LogKeys, LogName, parsed_keys
+from lakeproof.commands.options import AsJson, LogKeys, LogName, parsed_keys
 from lakeproof.log_names import find_named_log
 from ledger.erasing.erase import Eraser, Erasure, ErasureRequest, NoSuchSubjectError
 from ledger.erasing.rerun import exported_erasures
@@ -78,13 +78,14 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         ),
         key: LogKeys = None,
         reclaim: Reclaim = False,
+        as_json: AsJson = False,
     ) -> None:
         """Erase payload parts for ever, and every sealed copy of them; all proofs stay valid."""
         if sum(given is not None for given in (subject, part, replay)) != 1:
             raise typer.BadParameter("expected one of --subject, --part and --replay")
         with failure(), progress("entries verified") as show_progress:
 
-            async def work(installation: Installation, auditor: Connection) -> str:
+            async def work(installation: Installation, auditor: Connection) -> Done:
                 if subject is not None:
                     return await erase_person(installation, auditor, log, subject, reason=reason, reclaim=reclaim)
                 if part is not None:
@@ -97,7 +98,8 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
                     installation, auditor, log, replay, keys=parsed_keys(key), reclaim=reclaim, progress=show_progress
                 )
 
-            typer.echo(run_with_auditor(open_installation, work))
+            done = run_with_auditor(open_installation, work)
+        done.show(as_json=as_json)
 
     @app.command()
     def retain(
@@ -114,12 +116,13 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
             typer.Option("--type", help="Only parts of entries of that type, as commit.decided.", show_default=False),
         ] = None,
         reclaim: Reclaim = False,
+        as_json: AsJson = False,
     ) -> None:
         """Erase payload parts that were kept for so long, and dead letters; entries and proofs stay."""
         retained = Retained(older_than=_parse_age(older_than), name=name, type=type_)
         with failure():
             erasing = partial(erase_older, name=log, retained=retained, reclaim=reclaim)
-            typer.echo(run_with_auditor(open_installation, erasing))
+            run_with_auditor(open_installation, erasing).show(as_json=as_json)
 
 
 def _parse_part(text: str) -> tuple[int, str]:
@@ -165,7 +168,7 @@ class Retained:
 
 async def erase_person(
     installation: Installation, auditor: Connection, name: str, subject: str, *, reason: ErasureReason, reclaim: bool
-) -> str:
+) -> Done:
     """
     Erase a person (32 hex digits, or the identity that they log in with) from a log, and say what that did.
 
@@ -190,7 +193,7 @@ async def erase_one_part(
     part: str,
     reason: ErasureReason,
     reclaim: bool,
-) -> str:
+) -> Done:
     """
     Erase one payload part of one entry, and say what that did.
 
@@ -208,7 +211,7 @@ async def erase_one_part(
 
 async def erase_older(
     installation: Installation, auditor: Connection, name: str, retained: Retained, *, reclaim: bool
-) -> str:
+) -> Done:
     """
     Erase the payload parts that were kept as long as they may be, and say what that did.
 
@@ -223,16 +226,20 @@ async def erase_older(
     async with open_eraser(installation, auditor) as eraser:
         log = await find_named_log(installation, auditor, name)
         request, since = _request(ErasureReason.RETENTION), datetime.now(UTC) - retained.older_than
-        lines = []
+        lines, members = [], _members([], reclaim=reclaim)
         size = (await read_head(auditor, log.log_id)).size
         if before := await first_index_since(auditor, log.log_id, since, size=size):
             erased = await eraser.erase_before(log, before, request, name=retained.name, type=retained.type)
-            lines.append(await _finish(installation, log, [erased], reclaim=reclaim))
+            done = await _finish(installation, log, [erased], reclaim=reclaim)
+            lines.append(done.text)
+            members = done.members
+        deleted = 0
         if retained.is_everything and (deleted := await delete_dead_letters(installation, log, since)):
             lines.append(f"{deleted:,} dead letters deleted: messages that could not be handled, as they came")
             if reclaim:
                 await reclaim_dead_letters(installation)
-        return "\n".join(lines) or "nothing was erased: nothing is as old as that"
+        said = "\n".join(lines) or "nothing was erased: nothing is as old as that"
+        return Done(said, {**members, "dead_letters": deleted})
 
 
 async def erase_as_exported(
@@ -244,7 +251,7 @@ async def erase_as_exported(
     keys: list[VerifierKey],
     reclaim: bool,
     progress: ProgressCallback,
-) -> str:
+) -> Done:
     """
     Erase what an export of the log knows to be erased and the log itself, set back to a backup, does not.
 
@@ -264,11 +271,11 @@ async def erase_as_exported(
         shared = await count_shared(auditor, log, files, origin=report.origin, size=report.size)
         erasures = list(exported_erasures(directory, size=report.size))
         known = [await _erase_again(eraser, log, each, shared=shared) for each in erasures]
-        said = await _finish(installation, log, [each for each in known if each is not None], reclaim=reclaim)
-        elsewhere = sum(each.index is not None and each.index >= shared for each in erasures)
+        done = await _finish(installation, log, [each for each in known if each is not None], reclaim=reclaim)
+        elsewhere, said = sum(each.index is not None and each.index >= shared for each in erasures), done.text
         if elsewhere:
             said += f"\n{elsewhere:,} more name entries that only the export has: both share those below {shared:,}"
-        return said
+        return Done(said, {**done.members, "only_in_export": elsewhere})
 
 
 def _signing_keys(installation: Installation, log: Log, directory: Path) -> Sequence[VerifierKey]:
@@ -298,17 +305,27 @@ async def _erase_again(eraser: Eraser, log: Log, erased: PayloadErased, *, share
     return await eraser.erase_before(log, before, request, name=erased.name, type=erased.type)
 
 
-async def _finish(installation: Installation, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> str:
+async def _finish(installation: Installation, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> Done:
+    members = _members(erased, reclaim=reclaim)
     lines = [f"{each.parts:,} payload parts deleted; entry {each.index} of {each.origin} says so" for each in erased]
     if copies := sum(each.copies for each in erased):
         lines.append(f"{copies:,} copies of the login erased: in dead letters, waiting messages and files of this home")
     if not erased:
-        return f"nothing was erased: {log.origin} knows nothing of it"
+        return Done(f"nothing was erased: {log.origin} knows nothing of it", members)
     if reclaim:
         from lakeproof.erasing import reclaim_erased
 
         await reclaim_erased(installation, log, max(each.index for each in erased))
-    return "\n".join((*lines, _RECLAIMED if reclaim else _REMAINS))
+    return Done("\n".join((*lines, _RECLAIMED if reclaim else _REMAINS)), members)
+
+
+def _members(erased: Sequence[Erasure], *, reclaim: bool) -> Mapping[str, object]:
+    return {
+        "erased": [
+            {"log": each.origin, "entry": each.index, "parts": each.parts, "copies": each.copies} for each in erased
+        ],
+        "reclaimed": bool(erased) and reclaim,
+    }
 
 
 def _request(reason: ErasureReason) -> ErasureRequest:

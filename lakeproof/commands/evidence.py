@@ -19,7 +19,7 @@ from uuid import UUID
 
 import typer
 
-from lakeproof.commands.exits import failure, verdict
+from lakeproof.commands.exits import Done, failure, verdict
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import (
     NOT_PINNED,
@@ -108,6 +108,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         with_policies: WithPolicies = False,
         directory: FromDirectory = None,
         key: TrustedKeys = None,
+        as_json: AsJson = False,
     ) -> None:
         """Write evidence of a decision, of a table or of a period as one file, for `check`."""
         with failure():
@@ -117,11 +118,12 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
             keys = parsed_keys(key)
             if log is not None and directory is None:
                 gathering = partial(gather_from_log, name=log, request=request, out=out, parts=disclosed, keys=keys)
-                typer.echo(run_with_auditor(open_installation, gathering))
+                written = run_with_auditor(open_installation, gathering)
             elif directory is not None and log is None:
-                typer.echo(_gather_from_directory(directory, request, out, disclosed, keys))
+                written = _gather_from_directory(directory, request, out, disclosed, keys)
             else:
                 raise LedgerError("name either a log in the database, or --directory and an exported log")
+        written.show(as_json=as_json)
 
     @app.command()
     def check(
@@ -190,7 +192,7 @@ def _period(since: datetime | None, until: datetime | None) -> Period | None:
 
 def _gather_from_directory(
     directory: Path, request: EvidenceRequest, out: Path, parts: PartNames, keys: list[VerifierKey]
-) -> str:
+) -> Done:
     if not keys:
         raise LedgerError(NOT_PINNED)
     data = asyncio.run(gather(DirectorySource(directory, keys), request, keys=keys, parts=parts))
@@ -206,7 +208,7 @@ async def gather_from_log(
     *,
     parts: PartNames,
     keys: list[VerifierKey],
-) -> str:
+) -> Done:
     """
     Write the evidence that `request` names to the file `out`, and return how to check it.
 
@@ -382,7 +384,7 @@ def _entry_json(proven: EvidenceEntry) -> dict[str, object]:
     }
 
 
-def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> str:
+def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> Done:
     """
     Write a bundle, and return how to check it.
 
@@ -390,5 +392,9 @@ def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> str:
         OSError: if the file cannot be written.
     """
     out.write_bytes(data)
-    named = " ".join(f"--key {key.format()}" for key in keys)
-    return f"evidence of {len(data):,} bytes in {out}\nlakeproof ledger check {out} {named}"
+    formatted = [key.format() for key in keys]
+    named = " ".join(f"--key {key}" for key in formatted)
+    return Done(
+        f"evidence of {len(data):,} bytes in {out}\nlakeproof ledger check {out} {named}",
+        {"file": str(out), "size_bytes": len(data), "verifier_keys": formatted},
+    )

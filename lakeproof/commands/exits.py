@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import typer
 
-from lakeproof.console import complain, one_line, show_json, status_line
+from lakeproof.console import complain, one_line, show_done, show_json, status_line
 from ledger.errors import BrokenError, LedgerError
 from ledger.format.verification import ProgressCallback
 
@@ -32,6 +33,18 @@ _SHOWN_S: Final = 0.1
 _BAR_WIDTH: Final = 24
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command has done: lines for people, and the same for programs."""
+
+    text: str
+    members: Mapping[str, object]
+
+    def show(self, *, as_json: bool) -> None:
+        """Print it on stdout."""
+        show_done(self.text, self.members, as_json=as_json)
 
 
 @contextmanager

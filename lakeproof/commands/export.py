@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakeproof.anchor_settings import load_policy
-from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.exits import Done, failure, progress
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
-from lakeproof.commands.options import LogKeys, LogName, OutFile, parsed_keys
+from lakeproof.commands.options import AsJson, LogKeys, LogName, OutFile, parsed_keys
 from lakeproof.log_names import find_named_log
 from ledger.anchoring.published import signing_key
 from ledger.errors import LedgerError
@@ -44,6 +44,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         key: LogKeys = None,
         parts: Annotated[bool, typer.Option("--parts", help="Disclose the payload parts, too.")] = False,
         stamped: Annotated[bool, typer.Option("--stamped", help="Up to the newest time stamp, with it.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Write a log, up to its newest checkpoint, as a directory that can be verified without us."""
         if parts and stamped:
@@ -53,7 +54,8 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         run = export_log_and_parts if parts else export_only_stamped_log if stamped else export_only_log
         with failure(), progress("entries exported") as show_progress:
             exporting = partial(run, name=log, directory=directory, keys=parsed_keys(key), progress=show_progress)
-            typer.echo(run_with_auditor(open_installation, exporting))
+            exported = run_with_auditor(open_installation, exporting)
+        exported.show(as_json=as_json)
 
     @app.command()
     def prove(
@@ -62,20 +64,24 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         *,
         out: OutFile,
         key: LogKeys = None,
+        as_json: AsJson = False,
     ) -> None:
         """Write the proof of one entry, the entry included, as one file for `check-proof`."""
         with failure():
             proving = partial(write_proof, name=log, index=index, out=out, keys=parsed_keys(key))
-            typer.echo(run_with_auditor(open_installation, proving))
+            run_with_auditor(open_installation, proving).show(as_json=as_json)
 
     @app.command("key")
     def show_key(
-        log: LogName, *, ml_dsa: Annotated[bool, typer.Option("--ml-dsa", help="Its ML-DSA-44 keys instead.")] = False
+        log: LogName,
+        *,
+        ml_dsa: Annotated[bool, typer.Option("--ml-dsa", help="Its ML-DSA-44 keys instead.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Show the verifier key of a log, to be handed to those who verify it."""
         with failure():
             finding = partial(find_ml_dsa_keys if ml_dsa else find_key, name=log)
-            typer.echo(run_with_auditor(open_installation, finding))
+            run_with_auditor(open_installation, finding).show(as_json=as_json)
 
 
 async def export_only_log(
@@ -86,7 +92,7 @@ async def export_only_log(
     *,
     keys: list[VerifierKey],
     progress: ProgressCallback,
-) -> str:
+) -> Done:
     """
     Export a log and say what to do with the export.
 
@@ -107,7 +113,7 @@ async def export_only_stamped_log(
     *,
     keys: list[VerifierKey],
     progress: ProgressCallback,
-) -> str:
+) -> Done:
     """
     Export a log up to its newest time-stamped checkpoint, with the stamp, and say what to do with the export.
 
@@ -118,7 +124,8 @@ async def export_only_stamped_log(
     exported = await export_stamped_log(
         auditor, log, directory, keys=_trusted(installation, keys), policy=policy, progress=progress
     )
-    return f"{_how_to_verify(exported, directory)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
+    done, stamp = _how_to_verify(exported, directory), directory / STAMP_FILE
+    return Done(f"{done.text} --stamp {stamp} --tsa-root <PEM>", {**done.members, "stamp": str(stamp)})
 
 
 async def export_log_and_parts(
@@ -129,7 +136,7 @@ async def export_log_and_parts(
     *,
     keys: list[VerifierKey],
     progress: ProgressCallback,
-) -> str:
+) -> Done:
     """
     Export a log with the payload parts that still exist, and say what to do with the export.
 
@@ -146,12 +153,14 @@ async def export_log_and_parts(
     exported = await _export(installation, auditor, log, directory, keys, progress)
     async with as_reader(auditor, log):
         disclosed = await export_parts(auditor, log, directory, opener=opener, progress=progress)
-    return f"{_how_to_verify(exported, directory)}\ndisclosed: payload parts of {disclosed:,} entries"
+    done = _how_to_verify(exported, directory)
+    said = f"{done.text}\ndisclosed: payload parts of {disclosed:,} entries"
+    return Done(said, {**done.members, "disclosed_entries": disclosed})
 
 
 async def write_proof(
     installation: Installation, auditor: Connection, name: str, index: int, out: Path, *, keys: list[VerifierKey]
-) -> str:
+) -> Done:
     """
     Write the proof of one entry to the file `out`, and say what to do with it.
 
@@ -162,30 +171,40 @@ async def write_proof(
     proven = await prove_entry(auditor, log, index, keys=trusted, policy=load_policy(installation.settings))
     key = signing_key(proven.note, proven.checkpoint, keys=trusted)
     _write(out, proven.format())
-    return f"proof of entry {index} of {log.origin} in {out}\nlakeproof ledger check-proof {out} --key {key.format()}"
+    return Done(
+        f"proof of entry {index} of {log.origin} in {out}\nlakeproof ledger check-proof {out} --key {key.format()}",
+        {"log": log.origin, "index": index, "file": str(out), "verifier_key": key.format()},
+    )
 
 
-async def find_key(installation: Installation, auditor: Connection, name: str) -> str:
+async def find_key(installation: Installation, auditor: Connection, name: str) -> Done:
     """
-    Return the text of a log's verifier key.
+    Return a log's verifier key.
 
     Raises:
         LedgerError: if there is no such log, or no key.
     """
-    return installation.verifier_key((await find_named_log(installation, auditor, name)).origin).format()
+    origin = (await find_named_log(installation, auditor, name)).origin
+    return _shown_keys(origin, [installation.verifier_key(origin).format()])
 
 
-async def find_ml_dsa_keys(installation: Installation, auditor: Connection, name: str) -> str:
+async def find_ml_dsa_keys(installation: Installation, auditor: Connection, name: str) -> Done:
     """
-    Return the text of a log's ML-DSA-44 verifier keys, one a line, the newest first.
+    Return a log's ML-DSA-44 verifier keys, the newest first.
 
     Raises:
         LedgerError: if there is no such log, or no such key.
     """
-    keys = installation.open_keys().ml_dsa_verifier_keys((await find_named_log(installation, auditor, name)).origin)
+    origin = (await find_named_log(installation, auditor, name)).origin
+    keys = installation.open_keys().ml_dsa_verifier_keys(origin)
     if not keys:
         raise LedgerError("no ML-DSA-44 key signs the logs: lakeproof ledger keys add-ml-dsa makes one")
-    return "\n".join(key.format() for key in keys)
+    return _shown_keys(origin, [key.format() for key in keys])
+
+
+def _shown_keys(origin: str, keys: list[str]) -> Done:
+    """Return keys as they are shown: one a line."""
+    return Done("\n".join(keys), {"log": origin, "verifier_keys": keys})
 
 
 def _trusted(installation: Installation, keys: list[VerifierKey]) -> Trusted:
@@ -212,8 +231,16 @@ def _write(path: Path, data: bytes) -> None:
         raise LedgerError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _how_to_verify(exported: Exported, directory: Path) -> str:
-    return (
-        f"{exported.checkpoint.size:,} entries of {exported.checkpoint.origin} in {directory}\n"
-        f"lakeproof ledger verify {directory} --key {exported.key.format()}"
+def _how_to_verify(exported: Exported, directory: Path) -> Done:
+    checkpoint, key = exported.checkpoint, exported.key.format()
+    return Done(
+        f"{checkpoint.size:,} entries of {checkpoint.origin} in {directory}\n"
+        f"lakeproof ledger verify {directory} --key {key}",
+        {
+            "log": checkpoint.origin,
+            "size": checkpoint.size,
+            "root": checkpoint.root.hex(),
+            "directory": str(directory),
+            "verifier_key": key,
+        },
     )

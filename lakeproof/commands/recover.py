@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.exits import Done, failure, progress
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
-from lakeproof.commands.options import LogName, TrustedKeys, parsed_keys
+from lakeproof.commands.options import AsJson, LogName, TrustedKeys, parsed_keys
+from lakeproof.console import explain, say
 from lakeproof.log_names import find_named_log
 from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
@@ -46,16 +47,18 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         log: LogName,
         *,
         yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was looked at before.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Let the signer continue from stored checkpoints that its key directory does not know."""
 
         def agree(shown: str) -> bool:
-            typer.echo(shown)
+            (explain if as_json else say)(shown)
             return yes or typer.confirm("Let the signer continue from this?", err=True)
 
         with failure(), progress("entries verified") as show_progress:
             adopting = partial(adopt_log, name=log, agree=agree, progress=show_progress)
-            typer.echo(run_with_auditor(open_installation, adopting))
+            adopted = run_with_auditor(open_installation, adopting)
+        adopted.show(as_json=as_json)
 
     @app.command()
     def recover(
@@ -73,6 +76,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
             typer.Option("--identity", help="With --new-origin: whom its first API key is for.", show_default=False),
         ] = None,
         key: TrustedKeys = None,
+        as_json: AsJson = False,
     ) -> None:
         """Bring back what the database has lost of a log, or continue it under another origin."""
         if (directory is None) != new_origin or new_origin != (identity is not None):
@@ -84,10 +88,10 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
                 recovering = partial(
                     recover_from_export, name=log, directory=directory, keys=parsed_keys(key), progress=show_progress
                 )
-                typer.echo(run_with_auditor(open_installation, recovering))
+                run_with_auditor(open_installation, recovering).show(as_json=as_json)
             elif identity is not None:
                 continuing = partial(recover_under_new_origin, name=log, identity=identity)
-                typer.echo(run_with_auditor(open_installation, continuing))
+                run_with_auditor(open_installation, continuing).show(as_json=as_json)
 
 
 async def adopt_log(
@@ -97,7 +101,7 @@ async def adopt_log(
     agree: Callable[[str], bool],
     *,
     progress: ProgressCallback,
-) -> str:
+) -> Done:
     """
     Show what is stored of a log, and make its newest checkpoint the signer's last note if `agree` says so.
 
@@ -114,7 +118,11 @@ async def adopt_log(
         raise LedgerError("nothing was adopted")
     adopt(keys, adoptable)
     await make_signer(installation, keys).sign_once()
-    return f"adopted: the signer continues from {adoptable.checkpoint.size:,} entries of {log.origin}"
+    adopted = adoptable.checkpoint
+    return Done(
+        f"adopted: the signer continues from {adopted.size:,} entries of {log.origin}",
+        {"log": log.origin, "size": adopted.size, "root": adopted.root.hex()},
+    )
 
 
 async def recover_from_export(
@@ -125,7 +133,7 @@ async def recover_from_export(
     *,
     keys: Sequence[VerifierKey] = (),
     progress: ProgressCallback,
-) -> str:
+) -> Done:
     """
     Replay what the database has lost of a log from an exported directory, signed by one of `keys`, if there are some.
 
@@ -155,18 +163,32 @@ async def recover_from_export(
         )
     again = await erase_again(installation, subject_keys)
     await signer.sign_once()
-    return (
+    failed, standing = again.failed.get(log.log_id), _standing(signer, log.origin)
+    said = (
         f"{recovered.to_index - recovered.from_index:,} entries replayed, {recovered.from_index:,} to "
         f"{recovered.to_index - 1:,} of {log.origin}, with {recovered.parts:,} payload parts\n"
         f"{_erased(again, log)}\n"
-        f"{_standing(signer, log.origin)}\n"
+        f"{standing}\n"
         f"{'' if keys else NOT_PINNED}"
         "not in a log, and so not brought back: names behind actors, and the secrets of API keys made since (make "
         "those anew)"
     )
+    return Done(
+        said,
+        {
+            "log": log.origin,
+            "from_index": recovered.from_index,
+            "to_index": recovered.to_index,
+            "parts": recovered.parts,
+            "erasures": again.erasures,
+            "erasures_failed": None if failed is None else str(failed),
+            "signer": standing,
+            "key_pinned": bool(keys),
+        },
+    )
 
 
-async def recover_under_new_origin(installation: Installation, auditor: Connection, name: str, identity: str) -> str:
+async def recover_under_new_origin(installation: Installation, auditor: Connection, name: str, identity: str) -> Done:
     """
     Close a log that cannot be recovered and begin another; make it a tenant's of the same name.
 
@@ -190,12 +212,22 @@ async def recover_under_new_origin(installation: Installation, auditor: Connecti
     )
     await signer.sign_once()
     key = await found_successor(installation, log, successor, identity)
-    return (
+    said = (
         f"{log.origin} is closed: signed were {continuation.signed.size:,} entries, "
         f"{continuation.size:,} are in the database\n"
         f"{successor.origin} continues it, as its first entry says\n"
         f"first API key, shown once: {key}\n"
         "policies, access rules, catalogs and tables are not carried over: make them again in the new log"
+    )
+    return Done(
+        said,
+        {
+            "closed": log.origin,
+            "signed_size": continuation.signed.size,
+            "size": continuation.size,
+            "log": successor.origin,
+            "key": key,
+        },
     )
 
 

@@ -18,7 +18,7 @@ import typer
 
 from lakeproof.commands.exits import failure, progress
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
-from lakeproof.commands.options import TIMES, AsJson, LogName, utc
+from lakeproof.commands.options import TIMES, AsJson, LogName, one_of, utc
 from lakeproof.console import one_line, printable, show_json
 from lakeproof.log_names import find_named_log
 from ledger.errors import LedgerError
@@ -26,6 +26,7 @@ from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import ACTOR_FORM
+from ledger.format.events import EVENTS
 from ledger.format.merkle import leaf_hash
 from ledger.format.verification import ProgressCallback
 from ledger.proving.export import as_reader
@@ -48,7 +49,15 @@ if TYPE_CHECKING:
 
 COUNT_MAX: Final = 100_000
 
-Type = Annotated[str | None, typer.Option("--type", help="Of this type; 'commit.*' for a family.", show_default=False)]
+Type = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        help="Of this type; 'commit.*' for a family.",
+        autocompletion=one_of({type_ for type_, _ in EVENTS}),
+        show_default=False,
+    ),
+]
 Key = Annotated[
     str | None,
     typer.Option("--about", metavar="KEY", help="About this key; may end in '*', too.", show_default=False),
@@ -63,6 +72,7 @@ Before = Annotated[
     datetime | None, typer.Option("--before", formats=TIMES, help="Recorded before that, UTC.", show_default=False)
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue as the log grows, until Ctrl-C.")]
+Stored = Annotated[bool, typer.Option("--json", help="The entries as stored, a line of JSON each.")]
 Count = Annotated[int, typer.Option("--number", "-n", help="At most so many, the newest.", min=0, max=COUNT_MAX)]
 
 
@@ -83,6 +93,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         before: Before = None,
         number: Count = 20,
         follow: Follow = False,
+        as_json: Stored = False,
     ) -> None:
         """Show the newest entries of a log that match, a line each; or one entry, whole."""
         query = EntryQuery(
@@ -90,9 +101,11 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         )
         with failure(), progress("entries searched") as show_progress:
             if index is not None:
-                typer.echo(run_with_auditor(open_installation, partial(show_entry, name=log, index=index)))
+                showing = partial(show_stored_entry if as_json else show_entry, name=log, index=index)
+                typer.echo(run_with_auditor(open_installation, showing))
             else:
-                searching = partial(show_entries, name=log, query=query, show=_show_line, progress=show_progress)
+                show_found = _show_stored if as_json else _show_line
+                searching = partial(show_entries, name=log, query=query, show=show_found, progress=show_progress)
                 run_with_auditor(open_installation, searching)
 
     @app.command()
@@ -107,7 +120,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         ] = 0,
         number: Count = 10,
         follow: Follow = False,
-        as_json: Annotated[bool, typer.Option("--json", help="The entries as stored, a line each.")] = False,
+        as_json: Stored = False,
     ) -> None:
         """Write the end of a log, and with -f what comes: for people, or with --json for programs."""
         query = EntryQuery(type=kind, key=about, actor=actor, from_index=from_index, number=number, follow=follow)
@@ -205,10 +218,7 @@ async def show_entry(installation: Installation, auditor: Connection, name: str,
         LedgerError: if there is no such log or entry; a BrokenError if the log should have it.
     """
     log = await find_named_log(installation, auditor, name)
-    size = (await read_head(auditor, log.log_id)).size
-    if index >= size:
-        raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
-    entry = await read_entry(auditor, log.log_id, index)
+    entry = await _entry_at(auditor, log, index)
     held: list[str] | None = None
     if log.reader is not None:
         async with as_reader(auditor, log):
@@ -216,6 +226,20 @@ async def show_entry(installation: Installation, auditor: Connection, name: str,
             rows = await (await auditor.execute(QUERIES["parts_at"], place)).fetchall()
             held = [row[0] for row in rows]
     return entry_page(entry, parts_held=held)
+
+
+async def show_stored_entry(installation: Installation, auditor: Connection, name: str, index: int) -> bytes:
+    """
+    Return one entry as it is stored. Raises as `show_entry`.
+    """
+    return await _entry_at(auditor, await find_named_log(installation, auditor, name), index)
+
+
+async def _entry_at(auditor: Connection, log: Log, index: int) -> bytes:
+    size = (await read_head(auditor, log.log_id)).size
+    if index >= size:
+        raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
+    return await read_entry(auditor, log.log_id, index)
 
 
 async def find_statistics(installation: Installation, auditor: Connection, name: str) -> Statistics:

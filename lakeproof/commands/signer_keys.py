@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeproof.commands.exits import failure, progress, verdict
+from lakeproof.commands.exits import Done, failure, progress, verdict
 from lakeproof.commands.loading import command_group
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import AsJson, TrustedKeys, pinned_keys
-from lakeproof.console import one_line, show_json
+from lakeproof.console import one_line, show_done, show_json
 from lakeproof.log_names import SYSTEM, find_named_log
 from ledger.errors import KeyUnavailableError
 from ledger.format.cosignature import ml_dsa_verifier_key
@@ -61,12 +61,15 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
                 typer.echo(f"{key['state']:<12} {key['held_by']:<6} {key['id']}  {key['verifier_key']}")
 
     @keys.command()
-    def generate(file: Annotated[Path, typer.Argument(help="The file to make.", show_default=False)]) -> None:
+    def generate(
+        file: Annotated[Path, typer.Argument(help="The file to make.", show_default=False)], *, as_json: AsJson = False
+    ) -> None:
         """Make a key in a new file of mode 0600, here or on another machine, for `rotate --from`."""
         from ledger.signing.keys import generate_key_file
 
         with failure():
-            typer.echo(f"{generate_key_file(file).key_id} in {file}")
+            made = generate_key_file(file)
+        show_done(f"{made.key_id} in {file}", {"id": made.key_id, "file": str(file)}, as_json=as_json)
 
 
 def _add_following(keys: typer.Typer) -> None:
@@ -119,38 +122,39 @@ def _add_life(keys: typer.Typer, open_installation: OpenInstallation) -> None:
                 show_default=False,
             ),
         ] = None,
+        as_json: AsJson = False,
     ) -> None:
         """Let a new key sign together with the one in use; without an option it is made now, in a file."""
         with failure():
             if brought is not None and agent_key is not None:
                 raise typer.BadParameter("name --from or --agent-key, not both")
             if agent_key is not None:
-                said = run_with_auditor(open_installation, partial(rotate_to_agent_key, key_id=agent_key))
+                done = run_with_auditor(open_installation, partial(rotate_to_agent_key, key_id=agent_key))
             elif brought is not None:
-                said = run_with_auditor(open_installation, partial(rotate_to_file_key, file=brought))
+                done = run_with_auditor(open_installation, partial(rotate_to_file_key, file=brought))
             else:
-                said = run_with_auditor(open_installation, rotate_to_new_key)
-            typer.echo(said)
+                done = run_with_auditor(open_installation, rotate_to_new_key)
+        done.show(as_json=as_json)
 
     @keys.command()
-    def retire() -> None:
+    def retire(*, as_json: AsJson = False) -> None:
         """Let the older of two keys sign no more, and destroy its private half."""
         with failure():
-            typer.echo(run_with_auditor(open_installation, retire_key))
+            run_with_auditor(open_installation, retire_key).show(as_json=as_json)
 
 
 def _add_ml_dsa(keys: typer.Typer, open_installation: OpenInstallation) -> None:
     @keys.command("add-ml-dsa")
-    def add() -> None:
+    def add(*, as_json: AsJson = False) -> None:
         """Make an ML-DSA-44 key, in a file. It signs every checkpoint, together with the keys that do already."""
         with failure():
-            typer.echo(run_with_auditor(open_installation, add_ml_dsa_key))
+            run_with_auditor(open_installation, add_ml_dsa_key).show(as_json=as_json)
 
     @keys.command("retire-ml-dsa")
-    def retire() -> None:
+    def retire(*, as_json: AsJson = False) -> None:
         """Let the older of two ML-DSA-44 keys, or the only one, sign no more, and destroy its private half."""
         with failure():
-            typer.echo(run_with_auditor(open_installation, retire_ml_dsa_key))
+            run_with_auditor(open_installation, retire_ml_dsa_key).show(as_json=as_json)
 
 
 def _followed(history: KeyHistory, reports: Sequence[VerificationReport]) -> dict[str, object]:
@@ -181,7 +185,7 @@ async def list_keys(installation: Installation, _auditor: Connection) -> dict[st
     }
 
 
-async def rotate_to_new_key(installation: Installation, auditor: Connection) -> str:
+async def rotate_to_new_key(installation: Installation, auditor: Connection) -> Done:
     """
     Rotate to a key that is made now, and say what to do next.
 
@@ -191,14 +195,14 @@ async def rotate_to_new_key(installation: Installation, auditor: Connection) -> 
     return await _rotate(installation, auditor, lambda _: new_file_key())
 
 
-async def rotate_to_file_key(installation: Installation, auditor: Connection, file: Path) -> str:
+async def rotate_to_file_key(installation: Installation, auditor: Connection, file: Path) -> Done:
     """
     Rotate to the key in a file; raises as `rotate_to_new_key`.
     """
     return await _rotate(installation, auditor, lambda _: imported_file_key(file))
 
 
-async def rotate_to_agent_key(installation: Installation, auditor: Connection, key_id: str) -> str:
+async def rotate_to_agent_key(installation: Installation, auditor: Connection, key_id: str) -> Done:
     """
     Rotate to a key of the agent; raises as `rotate_to_new_key`.
     """
@@ -206,7 +210,7 @@ async def rotate_to_agent_key(installation: Installation, auditor: Connection, k
     return await _rotate(installation, auditor, lambda keys: _agent_key(keys, agent_key_id))
 
 
-async def retire_key(installation: Installation, auditor: Connection) -> str:
+async def retire_key(installation: Installation, auditor: Connection) -> Done:
     """
     Retire the overlapping key, and say what is left to do.
 
@@ -225,10 +229,13 @@ async def retire_key(installation: Installation, auditor: Connection) -> str:
         if retired.source is KeySource.FILE
         else "remove it from the agent, too (ssh-add -d)"
     )
-    return f"{retired.key_id} is retired: {left}\n{active.key_id} signs alone"
+    return Done(
+        f"{retired.key_id} is retired: {left}\n{active.key_id} signs alone",
+        {"retired": retired.key_id, "held_by": retired.source.value, "signing": [active.key_id]},
+    )
 
 
-async def add_ml_dsa_key(installation: Installation, _auditor: Connection) -> str:
+async def add_ml_dsa_key(installation: Installation, _auditor: Connection) -> Done:
     """
     Make an ML-DSA-44 key that signs every checkpoint from now on, and say what to do next.
 
@@ -237,15 +244,16 @@ async def add_ml_dsa_key(installation: Installation, _auditor: Connection) -> st
     """
     added = await asyncio.to_thread(rotation.add_ml_dsa_key, installation.open_keys())
     key = ml_dsa_verifier_key(installation.system_origin, added.public).format()
-    return (
+    said = (
         f"{added.key_id} signs every new checkpoint in addition to Ed25519\n"
         f"{key}\n"
         "Back up the key directory now. Hand the new verifier keys to those who verify (lakeproof ledger key <log> "
         "--ml-dsa)"
     )
+    return Done(said, {"id": added.key_id, "verifier_key": key})
 
 
-async def retire_ml_dsa_key(installation: Installation, _auditor: Connection) -> str:
+async def retire_ml_dsa_key(installation: Installation, _auditor: Connection) -> Done:
     """
     Retire the older of two ML-DSA-44 keys, or the only one, and say what is left to do.
 
@@ -256,9 +264,10 @@ async def retire_ml_dsa_key(installation: Installation, _auditor: Connection) ->
     retired = await asyncio.to_thread(rotation.retire_ml_dsa_key, keys)
     signing = keys.keys.ring.ml_dsa_signing
     left = f"{signing[0].key_id} signs on" if signing else "Ed25519 signs alone"
-    return (
+    return Done(
         f"{retired.key_id} is retired: its private half is destroyed; destroy it in backups of the key directory, too\n"
-        f"{left}"
+        f"{left}",
+        {"retired": retired.key_id, "held_by": KeySource.FILE.value, "signing": [key.key_id for key in signing]},
     )
 
 
@@ -271,7 +280,7 @@ def _listed(record: KeyRecord | MlDsaRecord, source: KeySource, verifier_key: st
     }
 
 
-async def _rotate(installation: Installation, auditor: Connection, make: Callable[[KeyDirectory], NewKey]) -> str:
+async def _rotate(installation: Installation, auditor: Connection, make: Callable[[KeyDirectory], NewKey]) -> Done:
     """Let a new key join, and sign with it at once."""
     from lakeproof.signing import make_signer, open_key_rotation
 
@@ -281,12 +290,14 @@ async def _rotate(installation: Installation, auditor: Connection, make: Callabl
         await signer.sign_once()  # stands by if `up` runs, else confirms the logs
         joined = await rotation.rotate(lambda: make(keys))
         await signer.sign_once()
-    return (
+    key = _verifier_key(system.origin, joined)
+    said = (
         f"{joined.key_id} signs together with the previous key\n"
-        f"{_verifier_key(system.origin, joined)}\n"
+        f"{key}\n"
         "Back up the key directory now. Hand the new verifier keys to those who verify (lakeproof ledger key <log>); "
         "when they have them: lakeproof ledger keys retire"
     )
+    return Done(said, {"id": joined.key_id, "verifier_key": key})
 
 
 def _agent_key(keys: KeyDirectory, key_id: str) -> NewKey:

@@ -16,7 +16,8 @@ import typer
 
 from lakeproof.commands.exits import failure
 from lakeproof.commands.loading import command_group
-from lakeproof.console import one_line
+from lakeproof.commands.options import AsJson, one_of
+from lakeproof.console import one_line, show_done, show_json
 from ledger.errors import LedgerError
 from ledger.format.note import VerifierKey
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
@@ -45,15 +46,20 @@ def add_commands(app: typer.Typer, _open_installation: OpenInstallation) -> None
         ],
         key_type: Annotated[
             list[str] | None,
-            typer.Option("--key-type", help=f"One of {', '.join(ALGORITHMS)}. May be repeated; both if not given."),
+            typer.Option(
+                "--key-type",
+                help=f"One of {', '.join(ALGORITHMS)}. May be repeated; both if not given.",
+                autocompletion=one_of(ALGORITHMS),
+            ),
         ] = None,
+        as_json: AsJson = False,
     ) -> None:
         """Make a witness: a new directory with new keys."""
         from ledger.witness.store import create_witness
 
         with failure():
             create_witness(directory, name=name, algorithms=[_algorithm(kind) for kind in key_type or ALGORITHMS])
-            _show(directory)
+            _show(directory, as_json=as_json)
 
     @witness.command("add-log")
     def add_log(
@@ -63,6 +69,7 @@ def add_commands(app: typer.Typer, _open_installation: OpenInstallation) -> None
         origin: Annotated[
             str | None, typer.Option("--origin", help="Its origin, if that is not the key's name.", show_default=False)
         ] = None,
+        as_json: AsJson = False,
     ) -> None:
         """Cosign the checkpoints of a log from now on; a witness that is served takes notice at once."""
         from ledger.files.atomic import RealDisk
@@ -71,13 +78,15 @@ def add_commands(app: typer.Typer, _open_installation: OpenInstallation) -> None
         with failure():
             parsed = VerifierKey.parse(key)
             WitnessStore(directory, RealDisk()).add_log(origin or parsed.name, [parsed])
-            typer.echo(f"log {one_line(origin or parsed.name)} is cosigned from now on")
+        added = origin or parsed.name
+        sentence = f"log {one_line(added)} is cosigned from now on"
+        show_done(sentence, {"log": added, "verifier_key": parsed.format()}, as_json=as_json)
 
     @witness.command()
-    def show(directory: WitnessDirectory) -> None:
+    def show(directory: WitnessDirectory, *, as_json: AsJson = False) -> None:
         """Show the witness's keys, as lines of a policy, and what it has cosigned last of each log."""
         with failure():
-            _show(directory)
+            _show(directory, as_json=as_json)
 
     @witness.command()
     def serve(
@@ -101,7 +110,7 @@ def _algorithm(kind: str) -> int:
     return ALGORITHMS[kind]
 
 
-def _show(directory: Path) -> None:
+def _show(directory: Path, *, as_json: bool) -> None:
     """Print keys and logs; reads only, so a witness that is served can be shown."""
     from ledger.files.atomic import RealDisk
     from ledger.witness.store import WitnessStore, open_cosigners
@@ -110,6 +119,20 @@ def _show(directory: Path) -> None:
     store = WitnessStore(directory, RealDisk())
     witness = Witness(store, open_cosigners(directory), clock=lambda: 0)
     kinds = {algorithm: kind for kind, algorithm in ALGORITHMS.items()}
+    if as_json:
+        show_json(
+            {
+                "keys": [
+                    {"name": key.name, "type": kinds[key.algorithm], "verifier_key": key.format()}
+                    for key in witness.verifier_keys
+                ],
+                "logs": [
+                    {"log": origin, "size": last and last.size, "root": last and last.root.hex()}
+                    for origin, last in ((origin, witness.last(origin)) for origin in store.origins())
+                ],
+            }
+        )
+        return
     for key in witness.verifier_keys:
         typer.echo(f"witness {key.name}:{kinds[key.algorithm]} {key.format()}")
     for origin in store.origins():

@@ -5,6 +5,7 @@ A gateway whose database was set back: log and guarded rows come back from an ex
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,9 +112,11 @@ async def test_a_log_that_is_younger_than_the_backup_is_recovered_from_nothing(
         services, "recover", acme.origin[:-1] + ("1" if acme.origin.endswith("0") else "0"), "--from", path
     )
     assert (stranger.exit_code, "expected an origin" in stranger.output) == (1, True)
-    told = await run(services, "recover", acme.origin, "--from", path)
+    told = await run(services, "recover", acme.origin, "--from", path, "--json")
     assert told.exit_code == 0, told.output
-    assert "the signer has confirmed it" in told.output
+    document = json.loads(told.stdout)
+    assert (document["log"], document["from_index"], document["key_pinned"]) == (acme.origin, 0, False)
+    assert document["signer"] == "the signer has confirmed it"
     recovered = guarded_rows(database_of)
     for table, found in recovered.items():
         assert [row[1:] for row in found] == [row[1:] for row in rows[table]], table
@@ -131,9 +134,11 @@ async def test_only_an_operator_adopts_lost_notes(gateway: Gateway, tmp_path: Pa
     assert (declined.exit_code, "newest checkpoint" in declined.output) == (1, True)
     await signer.sign_once()
     assert acme.origin in signer.refused
-    for name in ("acme", "system"):
-        told = await run(services, "adopt", name, "--yes")
+    for name, log in (("acme", acme.origin), ("system", services.system.origin)):
+        told = await run(services, "adopt", name, "--yes", "--json")
         assert told.exit_code == 0, told.output
+        assert json.loads(told.stdout)["log"] == log
+        assert "newest checkpoint" in told.stderr
     await signer.sign_once()
     assert signer.refused == {}
 

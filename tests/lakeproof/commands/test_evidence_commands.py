@@ -200,10 +200,15 @@ async def test_a_real_decision_is_proven_from_the_database_with_its_rules_and_pa
     installation = gateway.services.installation
     async with opened(gateway) as auditor:
         wanted = DecisionAt(index=index, rules=Rules.INCLUDED)
-        said = await gather_from_log(installation, auditor, "acme", wanted, out, parts=ALL_PARTS, keys=[])
+        done = await gather_from_log(installation, auditor, "acme", wanted, out, parts=ALL_PARTS, keys=[])
         log = await find_named_log(installation, auditor, "acme")
         keys = [installation.verifier_key(origin) for origin in (log.origin, installation.system_origin)]
-    assert all(key.format() in said for key in keys)
+    assert all(key.format() in done.text for key in keys)
+    assert done.members == {
+        "file": str(out),
+        "size_bytes": out.stat().st_size,
+        "verifier_keys": [key.format() for key in keys],
+    }
     found = check_evidence(out.read_bytes(), keys)
     decided = next(one for one in found.entries if one.entry.index == index)
     assert {part.name for part in decided.parts} == {"inputs", "principal", "verdicts"}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -99,6 +100,23 @@ def test_a_key_is_shown_rotated_and_retired(commands: KeyCommands) -> None:
     assert commands.done("retire").startswith(f"{first[2]} is retired: its private half is destroyed")
     assert [line.split()[0] for line in commands.done("show").splitlines()] == ["retired", "active"]
     assert "no key to retire" in commands.complaint("retire")
+
+
+def test_what_becomes_of_keys_is_told_to_programs(commands: KeyCommands, tmp_path: Path) -> None:
+    def told(*arguments: object) -> Any:
+        return json.loads(commands.done(*arguments, "--json"))
+
+    (first,) = told("show")["keys"]
+    made = told("generate", tmp_path / "made")
+    assert made["file"] == str(tmp_path / "made")
+    joined = told("rotate", "--from", made["file"])
+    assert joined["id"] == made["id"]
+    assert joined["verifier_key"] in commands.done("show")
+    assert told("retire") == {"retired": first["id"], "held_by": "file", "signing": [made["id"]]}
+    added = told("add-ml-dsa")
+    (shown,) = told("show")["ml_dsa_44"]
+    assert added == {"id": shown["id"], "verifier_key": shown["verifier_key"]}
+    assert told("retire-ml-dsa") == {"retired": added["id"], "held_by": "file", "signing": []}
 
 
 def test_a_key_is_generated_in_advance_and_brought(commands: KeyCommands, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import stat
 import subprocess
@@ -54,7 +55,19 @@ def test_init_makes_both_keys_for_nobody_else_and_shows_lines_of_a_policy(tmp_pa
     for file in (*key_files(path), path / "name"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert run("show", path).stdout == done.stdout
-    assert [file.name for file in path.parent.iterdir()] == ["witness"]
+    shown = json.loads(run("show", path, "--json").stdout)
+    assert [f"witness {key['name']}:{key['type']} {key['verifier_key']}" for key in shown["keys"]] == (
+        done.stdout.splitlines()
+    )
+    assert shown["logs"] == []
+    added = json.loads(run("add-log", path, VKEY, "--json").stdout)
+    assert added == {"log": ORIGIN, "verifier_key": VKEY}
+    assert json.loads(run("show", path, "--json").stdout)["logs"] == [{"log": ORIGIN, "size": None, "root": None}]
+    other = json.loads(
+        run("init", tmp_path / "new" / "other", "--name", NAME, "--key-type", "ed25519", "--json").stdout
+    )
+    assert [key["type"] for key in other["keys"]] == ["ed25519"]
+    assert {file.name for file in path.parent.iterdir()} == {"witness", "other"}
 
 
 def test_a_witness_may_have_one_kind_of_key(tmp_path: Path) -> None:
