@@ -34,6 +34,7 @@ NAMED: Final = {
     "lakeproof.projecting": ("PROJECTIONS",),
     "lakeproof.provision": ("PACKAGES",),
     "lakeproof.cli": ("GROUPS",),
+    "lakeproof.commands.twins": ("TWINS", "format_twins"),
     "lakeproof.explaining": ("FOR_PEOPLE",),
     "lakeproof.settings": ("Settings",),
 }
