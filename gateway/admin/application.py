@@ -21,11 +21,12 @@ from uuid import UUID
 
 from gateway.admin import limits
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
-from gateway.admin.holding import Holding
+from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
+from gateway.catalogs.upstream_files import LOCAL_FILES
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
@@ -237,7 +238,8 @@ class Admin:
         Raises as `create_policy` (`kind` must be a known adapter), and:
             LookAlikeNameError: if the alias is confusable with another one in force.
             PlaceTakenError: if its option `location` overlaps a place of another tenant.
-            ForbiddenError: if a built-in catalog is to have a location, and `by` is not the operator.
+            ForbiddenError: if a built-in catalog is to have a location, or a foreign one files of this machine, and
+                `by` is not the operator.
         """
         limits.check_id(alias, field="alias")
         if kind not in self._catalog_kinds:
@@ -249,6 +251,8 @@ class Admin:
         location = checked.get(LOCATION)
         if location is not None and kind == BUILTIN:
             self._holding.check_own(location, by)
+        if LOCAL_FILES in checked:
+            check_local_files(by)
         event = CatalogCreated(id=alias, version=1, kind=kind, options=checked)
         if location is None:
             await self._edits.create(log_id, by, event)

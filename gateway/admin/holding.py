@@ -114,6 +114,17 @@ class Holding:
         await self._edits.record(log_id, by, event, key=key, guard=claim_guards(GRANTED, place))
 
 
+def check_local_files(by: Editor) -> None:
+    """
+    Check that the gateway may be let read files of this machine.
+
+    Raises:
+        ForbiddenError: if `by` is not the operator.
+    """
+    if by != OPERATOR:
+        raise ForbiddenError("only the operator lets the gateway read files of this machine: lakeproof catalogs add")
+
+
 def _in_force(state: ControlState, place: StoragePlace) -> list[str]:
     """The aliases of catalogs that were registered for a place at or below this one."""
     located = ((catalog.id, catalog.options.get(LOCATION)) for catalog in state.catalogs.values())

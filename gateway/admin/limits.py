@@ -17,6 +17,7 @@ from gateway.catalogs.glue_options import GLUE, GLUE_ENDPOINT, GLUE_OPTIONS, che
 from gateway.catalogs.login_options import LOGIN_OPTIONS, TOKEN_URI, check_login_options
 from gateway.catalogs.places import parse_place
 from gateway.catalogs.registry import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
+from gateway.catalogs.upstream_files import LOCAL_FILES, LOCAL_FILES_ALLOWED
 from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, place_of, uris_of
 from gateway.confusables import are_alike
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
@@ -55,6 +56,7 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
             URI_OVERRIDES,
             "warehouse",
             "location",
+            LOCAL_FILES,
             "s3.endpoint",
             "s3.region",
             "s3.access-key-id",
@@ -306,6 +308,13 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
         )
     if "location" in checked:
         parse_place(checked["location"], field="options.location")
+    if LOCAL_FILES in checked and (
+        checked[LOCAL_FILES] != LOCAL_FILES_ALLOWED or not checked.get("location", "").startswith("file:///")
+    ):
+        raise BadRequestError(
+            f"expected {LOCAL_FILES_ALLOWED}, with a location file:///…, found {checked[LOCAL_FILES]!r:.80}",
+            field=f"options.{LOCAL_FILES}",
+        )
     if checked.get(LOOK_ALIKES, LOOK_ALIKES_ALLOWED) not in {LOOK_ALIKES_ALLOWED, LOOK_ALIKES_REFUSED}:
         raise BadRequestError(
             f"expected {LOOK_ALIKES_ALLOWED} or {LOOK_ALIKES_REFUSED}, found {checked[LOOK_ALIKES]!r:.80}",

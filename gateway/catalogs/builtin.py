@@ -35,7 +35,8 @@ from gateway.catalogs.page_tokens import (
     parse_namespace_token,
     rows_of_page,
 )
-from gateway.catalogs.places import StoragePlace, location_path, parse_place
+from gateway.catalogs.places import StoragePlace, is_plain, location_path, parse_place
+from gateway.catalogs.registered import REGISTERED, check_registered, check_snapshots
 from gateway.catalogs.shown_tables import ShownTables
 from gateway.catalogs.table_places import added_places, place_digests, table_places
 from gateway.confusables import are_alike, skeleton_columns
@@ -43,13 +44,11 @@ from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError, UnsupportedOperationError
 from gateway.fresh import FreshReads, Pointer, Question, TableRow
 from gateway.identifiers import Target
-from gateway.metadata import CorruptMetadataError, uuid_of
+from gateway.metadata import uuid_of
 from gateway.metadata.files import MetadataFileError, MetadataFiles, Written
 from gateway.metadata.paths import METADATA_PATH, changed_paths, metadata_folder, named_files, stored_files
-from gateway.metadata.stored import view_draft
 from gateway.metadata.versions import version_of
-from gateway.metadata.views import check_view_metadata
-from gateway.mutations import RENAMES_FROM, RENAMES_TO, SNAPSHOTS_MAX, Mutation, Operation
+from gateway.mutations import RENAMES_FROM, RENAMES_TO, Mutation, Operation
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
 from projections.errors import FileUnreadableError
@@ -61,18 +60,14 @@ GUARDS: Final = tuple(
     for name, statement in load_queries("gateway", "guards.sql").items()
 )
 
-REGISTERED: Final = "metadata-location"
 READABLE_LENGTH_MAX: Final = 100
 LOCATION_LENGTH_MAX: Final = 1_024
-SEGMENT_SIZE_BYTES_MAX: Final = 255
-"""The longest name of a file or folder on the usual file systems."""
 REMEMBERED_MAX: Final = 1_024
 """Locations that are not parsed again, about 1 MB at most."""
 PURGED_PLACES_BYTES_MAX: Final = 16_384
 """The places of a table that is purged, in one entry with its names and the location of its metadata."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
-_AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
 
 
 class BuiltinCatalog:
@@ -332,17 +327,9 @@ class BuiltinCatalog:
         Raises:
             BadRequestError, UnavailableError: as `Catalog.find_file`.
         """
-        (root, spelled), field = self._find(location, field=REGISTERED), REGISTERED
+        root, spelled = self._find(location, field=REGISTERED)
         sha256, metadata = await self._files.find(spelled, within=root)
-        kind, other = ("view", "table") if is_view else ("table", "view")
-        if metadata.get(f"{other}-uuid") is not None:  # which of its parts are in force would depend on who reads it
-            raise BadRequestError(f"expected metadata of a {kind}, found a {other}-uuid in it", field=field)
-        try:
-            (check_view_metadata if is_view else view_draft)(metadata)
-            _check_uuid(str(metadata.get(f"{kind}-uuid")))
-        except (CorruptMetadataError, ValueError) as error:
-            text = f"expected metadata of a {kind} with a {kind}-uuid: {error}"
-            raise BadRequestError(text, field=field) from error
+        check_registered(metadata, is_view=is_view)
         return FoundFile(location=spelled, sha256=sha256, metadata=metadata)
 
     def birth(self, target: Target, *, location: str | None, namespace_location: str | None, table_uuid: str) -> Birth:
@@ -384,7 +371,7 @@ class BuiltinCatalog:
         if change.metadata is not None:
             self._check_paths(mutation, loaded, change.metadata)
         if mutation.registered is not None and not mutation.target.is_view:
-            _check_snapshots(change)
+            check_snapshots(change)
         if mutation.purge:
             _check_purge(mutation.target, loaded)
         new = mutation.target if mutation.creates else mutation.destination
@@ -562,19 +549,7 @@ class _Root:
             return None
         root = f"{self.path}/"
         below = path.removeprefix(root).removesuffix("/") if path.startswith(root) else ""
-        return below if all(map(_is_plain, below.split("/"))) and len(below) <= LOCATION_LENGTH_MAX else None
-
-
-def _check_snapshots(registered: Change) -> None:
-    """Check that the decision can list the snapshots of a table that is registered."""
-    if (count := len((registered.metadata or {}).get("snapshots") or ())) > SNAPSHOTS_MAX:
-        text = f"expected at most {SNAPSHOTS_MAX} snapshots, found {count}: expire some of them first"
-        raise BadRequestError(text, field=REGISTERED)
-
-
-def _check_uuid(text: str) -> None:
-    if str(UUID(text)) != text.lower():  # Python reads more spellings than PostgreSQL does
-        raise ValueError(f"found the uuid {text!r:.80}")
+        return below if is_plain(below) and len(below) <= LOCATION_LENGTH_MAX else None
 
 
 def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
@@ -607,13 +582,6 @@ def _is_alike(old: Target, new: Target) -> bool:
 def _names(alias: str, target: Target) -> dict[str, object]:
     names: dict[str, object] = {"alias": alias, "namespace": list(target.namespace)}
     return names if target.name is None else names | {"name": target.name}
-
-
-def _is_plain(segment: str) -> bool:
-    """Return whether a segment of a location names one folder, and the same one for every reader."""
-    if segment in {"", ".", ".."} or _AMBIGUOUS.search(segment):
-        return False
-    return len(segment.encode()) <= SEGMENT_SIZE_BYTES_MAX
 
 
 def _json(properties: Mapping[str, str]) -> str:

@@ -120,11 +120,13 @@ class Configuration:
     The configuration for engines at `/v1/config`: nothing in it lets them bypass the gateway.
 
     `endpoints` are those that a foreign catalog says it has; None if it does not say, or all that its kind offers.
+    `reads_files` says whether the gateway can read files that a foreign catalog is to register.
     """
 
     defaults: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
     endpoints: Collection[str] | None = None
+    reads_files: bool = False
 
 
 class ChangedBy(Enum):

@@ -22,6 +22,7 @@ from gateway.catalogs.connection import Answer, Connection, format_request
 from gateway.catalogs.urls import is_plain_url, place_of
 from projections.egress.connecting import share_of
 from projections.egress.names import CheckedNames
+from projections.egress.rules import EgressRules
 
 CONNECTIONS_MAX: Final = 512
 IDLE_CONNECTIONS_MAX: Final = 64
@@ -111,6 +112,11 @@ class Connections:
                 return await connection.ask(request, size_bytes_max=answer_size_bytes_max)
             finally:
                 self._keep(connection, way)
+
+    @property
+    def egress(self) -> EgressRules:
+        """Return the rules by which connections are made."""
+        return self._names.rules
 
     def close(self) -> None:
         """Close every connection that is idle, and resolve no more names."""

@@ -13,13 +13,14 @@ from gateway.catalogs.catalog import Change, Loaded
 from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.catalogs.table_places import table_places
 from gateway.errors import BadRequestError
-from gateway.metadata.paths import changed_paths, named_files, path_properties
-from gateway.mutations import Mutation
+from gateway.metadata.paths import changed_paths, named_files, path_properties, stored_files
+from gateway.mutations import Mutation, Operation
 
 
 def check_foreign_places(location: str, mutation: Mutation, loaded: Loaded, change: Change) -> None:
     """
-    Check that the places a mutation adds are within `location`; the files that it names may be the table's own.
+    Check that the places a mutation adds are within `location`; the files that it names may be the table's own. Of a
+    table that is registered, it is all files.
 
     Raises:
         BadRequestError: if one is not.
@@ -35,7 +36,8 @@ def check_foreign_places(location: str, mutation: Mutation, loaded: Loaded, chan
         if text:  # else the upstream decides where the table is
             check_within(text, [root], field=field)
     own = [root, *table_places(loaded.metadata)]
-    for field, text in named_files(mutation.updates):
+    is_registered = mutation.operation is Operation.TABLE_REGISTER
+    for field, text in stored_files(change.metadata) if is_registered else named_files(mutation.updates):
         check_within(text, own, field=field)
 
 

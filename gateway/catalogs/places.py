@@ -25,6 +25,8 @@ PLACE_LENGTH_MAX: Final = 4_096
 FOLDERS_MAX: Final = 64
 """Folders in one place; each of them is a lookup in an index."""
 DIGEST_SIZE_BYTES: Final = 16
+SEGMENT_SIZE_BYTES_MAX: Final = 255
+"""The longest name of a file or folder on the usual file systems."""
 REMEMBERED_MAX: Final = 1_024
 """Places whose digests are not computed again; 5 MB at most."""
 
@@ -34,6 +36,7 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]*")
 _S3: Final = frozenset({"s3", "s3a", "s3n"})
 _LOCAL_HOSTS: Final = frozenset({"", "localhost"})
 _UNPLAIN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff?#\\]")
+_AMBIGUOUS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
 _MISLEADING: Final = re.compile(r"[\x00-\x1f\x7f/\\%]")
 """Characters that must not be percent-encoded: readers would see different folders."""
 
@@ -106,6 +109,19 @@ def location_path(text: str, *, field: str) -> str:
     Raises as `parse_place`.
     """
     return _split(text, field=field)[2]
+
+
+def is_plain(path: str) -> bool:
+    """
+    Return whether each segment of a path names one folder or file, and the same one for every reader.
+    """
+    return all(map(_is_plain_segment, path.split("/")))
+
+
+def _is_plain_segment(segment: str) -> bool:
+    if segment in {"", ".", ".."} or _AMBIGUOUS.search(segment):
+        return False
+    return len(segment.encode()) <= SEGMENT_SIZE_BYTES_MAX
 
 
 def _split(text: str, *, field: str) -> tuple[str, str, str]:

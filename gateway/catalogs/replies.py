@@ -28,9 +28,10 @@ UUID_LENGTH_MAX: Final = 64
 """Texts of an upstream that go into entries are bounded."""
 
 _WRITES: Final = frozenset(
-    {Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.VIEW_CREATE, Operation.VIEW_REPLACE}
+    {Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.TABLE_REGISTER, Operation.TABLE_UNREGISTER}
+    | {Operation.VIEW_CREATE, Operation.VIEW_REPLACE, Operation.VIEW_REGISTER}
 )
-"""Their answer has the new state of the table or view."""
+"""Their answer has the new state of the table or view, or the last one."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CAUSE_LENGTH_MAX: Final = 300
 
@@ -125,7 +126,7 @@ def _of_success(operation: Operation | None, reply: Answered) -> ForwardOutcome:
     return ForwardOutcome(
         settled=CommitOutcome.ACCEPTED,
         reply=reply,
-        metadata_location=location,
+        metadata_location=None if operation is Operation.TABLE_UNREGISTER else location,
         table_uuid=metadata[_uuid_name(is_view=operation.is_of_view)],
     )
 

@@ -43,6 +43,7 @@ from gateway.catalogs.nessie import (
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
 from gateway.catalogs.pins import MAIN, pins_of, snapshot_of, with_requirements
+from gateway.catalogs.registered import check_snapshots
 from gateway.catalogs.replies import (
     Answered,
     NeverSent,
@@ -72,11 +73,17 @@ NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
 TRANSACTIONS: Final = "POST /v1/{prefix}/transactions/commit"
 """As an upstream advertises it."""
+REGISTER_TABLE: Final = "POST /v1/{prefix}/namespaces/{namespace}/register"
+REGISTER_VIEW: Final = "POST /v1/{prefix}/namespaces/{namespace}/register-view"
+UNREGISTER_TABLE: Final = "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/unregister"
+"""What an upstream must advertise to be sent it."""
 LIST_FUNCTIONS: Final = "GET /v1/{prefix}/namespaces/{namespace}/functions"
 LOAD_FUNCTION: Final = f"{LIST_FUNCTIONS}/{{function}}"
 """What an upstream must advertise to be asked for functions: few have them, and those answer in any way."""
 _COMMITS: Final = frozenset({Operation.TABLE_COMMIT, Operation.VIEW_REPLACE})
-_WITHOUT_BODY: Final = frozenset({Operation.TABLE_DROP, Operation.VIEW_DROP, Operation.NAMESPACE_DROP})
+_WITHOUT_BODY: Final = frozenset(
+    {Operation.TABLE_DROP, Operation.TABLE_UNREGISTER, Operation.VIEW_DROP, Operation.NAMESPACE_DROP}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +192,7 @@ class RestCatalog:
         Raises:
             UnsupportedOperationError: if the upstream does not advertise it.
         """
-        await self._check_advertised(LIST_FUNCTIONS)
+        await self._check_advertised(LIST_FUNCTIONS, what="has functions")
         query = _page_query(page_token, page_size)
         answered = await self._get(f"{await self._namespace(namespace)}/functions{_query(query)}")
         if answered is None:
@@ -208,7 +215,7 @@ class RestCatalog:
         Raises:
             UnsupportedOperationError: if the upstream does not advertise it.
         """
-        await self._check_advertised(LOAD_FUNCTION)
+        await self._check_advertised(LOAD_FUNCTION, what="has functions")
         answered = await self._get(await self._named(target))
         if answered is None:
             return None
@@ -216,10 +223,10 @@ class RestCatalog:
             raise self.upstream.unavailable(answered)
         return await off_loop(self.show_answer, len(answered.body), answered)
 
-    async def _check_advertised(self, endpoint: str) -> None:
+    async def _check_advertised(self, endpoint: str, *, what: str) -> None:
         if endpoint not in ((await self.configuration()).endpoints or ()):
             raise UnsupportedOperationError(
-                f"catalog {self.upstream.alias}: its upstream does not say that it has functions ({endpoint})"
+                f"catalog {self.upstream.alias}: its upstream does not say that it {what} ({endpoint})"
             )
 
     async def list_namespaces(
@@ -238,12 +245,19 @@ class RestCatalog:
             raise self.upstream.unavailable(answered)
         return self._page(answered, names)
 
-    async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:  # noqa: ARG002 - wherever it is
-        """Raise UnsupportedOperationError: what an upstream would register cannot be judged before it has."""
-        raise UnsupportedOperationError(
-            f"catalog {self.upstream.alias}: tables and views can be registered in built-in catalogs only; register it "
-            "at the upstream"
+    async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:
+        """
+        Return the file with which the upstream is asked to register a table or view, read as its options allow.
+
+        Raises:
+            UnsupportedOperationError: if the upstream does not advertise it, or the gateway can read no such file.
+            BadRequestError, UnavailableError: as `Catalog.find_file`.
+            UpstreamCredentialsError: if a secret that opens the storage is missing.
+        """
+        await self._check_advertised(
+            REGISTER_VIEW if is_view else REGISTER_TABLE, what=f"registers {'views' if is_view else 'tables'}"
         )
+        return await self.upstream.files.find(location, is_view=is_view)
 
     def birth(
         self,
@@ -258,24 +272,26 @@ class RestCatalog:
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
-        Check that the places a mutation adds are within the option `location`, if the catalog has it.
+        Check that the places a mutation adds are within the option `location`, if the catalog has it; of a table that
+        is registered, all its files.
 
         The gateway does not know the places and names of the upstream's other tables: the upstream checks these.
 
         Raises:
-            BadRequestError: if one is not.
-            UnsupportedOperationError: if it would unregister a table, or wants of a Nessie what that does not have.
+            BadRequestError: if one is not, or a table that is registered has too many snapshots.
+            UnsupportedOperationError: if it would unregister a table and the upstream does not advertise that, or wants
+                of a Nessie what that does not have.
         """
         if mutation.operation is Operation.TABLE_UNREGISTER:
-            raise UnsupportedOperationError(
-                f"catalog {self.upstream.alias}: tables can be unregistered in built-in catalogs only; do it at the "
-                "upstream"
-            )
+            await self._check_advertised(UNREGISTER_TABLE, what="unregisters tables")
         if mutation.updates and (await self._endpoint()).branch is not None:
             check_updates(self.upstream.alias, mutation.updates, snapshot_of(loaded.metadata or {}, MAIN))
         location = self.upstream.options.get("location")
-        if location is not None:
-            check_foreign_places(location, mutation, loaded, change)
+        if location is None:
+            return
+        if mutation.operation is Operation.TABLE_REGISTER:
+            check_snapshots(change)
+        check_foreign_places(location, mutation, loaded, change)
 
     # Changes
 
@@ -348,6 +364,11 @@ class RestCatalog:
                 return "POST", f"{await self._namespace(target.namespace)}/{target.kind}s"
             case Operation.TABLE_CREATE | Operation.TABLE_COMMIT | Operation.VIEW_REPLACE:
                 return "POST", await self._named(target)
+            case Operation.TABLE_REGISTER | Operation.VIEW_REGISTER:
+                what = "register-view" if target.is_view else "register"
+                return "POST", f"{await self._namespace(target.namespace)}/{what}"
+            case Operation.TABLE_UNREGISTER:
+                return "POST", f"{await self._named(target)}/unregister"
             case Operation.TABLE_DROP | Operation.VIEW_DROP:
                 return "DELETE", f"{await self._named(target)}{'?purgeRequested=true' if mutation.purge else ''}"
             case Operation.TABLE_RENAME_FROM | Operation.VIEW_RENAME_FROM:

@@ -16,6 +16,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -33,6 +34,7 @@ from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, Unanswered, error_of, message_of
 from gateway.catalogs.rewrite import UpstreamUrl, error_answer, public_configuration
 from gateway.catalogs.upstream import exchange
+from gateway.catalogs.upstream_files import UpstreamFiles, reading_threads
 from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, is_same_server, uris_of
 from gateway.errors import (
     GatewayError,
@@ -79,7 +81,7 @@ class Endpoint:
 @dataclass(slots=True, eq=False, kw_only=True)
 class Upstream:
     """
-    One alias of one tenant: `options` are its catalog's.
+    One alias of one tenant: `options` are its catalog's, `files` those that may be registered in it.
 
     The event loop owns it. `endpoint` is None until `/v1/config` was read, and again after a failed request; `turns`
     bounds the concurrent requests.
@@ -89,6 +91,7 @@ class Upstream:
     options: Mapping[str, str]
     client: Connections
     login: Login
+    files: UpstreamFiles
     timeout_s: float
     endpoint: Endpoint | None = None
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REQUESTS_MAX))
@@ -167,6 +170,7 @@ class Upstream:
                 defaults=public_configuration(defaults, url),
                 overrides=public_configuration(overrides, url),
                 endpoints=_endpoints(parsed.get("endpoints")),
+                reads_files=self.files.are_readable,
             ),
             branch=parse_branch(configuration, servers),
         )
@@ -278,13 +282,17 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """What the upstreams of a process share: connections, secrets, the time limit for an answer, and clocks."""
+    """
+    What the upstreams of a process share: connections, secrets, the time limit for an answer, clocks, and the threads
+    that read files.
+    """
 
     client: Connections
     secrets: Secrets
     timeout_s: float
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock_s: Callable[[], float] = time.monotonic
+    reading: Executor = field(default_factory=reading_threads)
 
     def upstream(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> Upstream:
         """Return the upstream that a catalog's options describe."""
@@ -298,7 +306,18 @@ class Upstreams:
             now=self.now,
             clock_s=self.clock_s,
         )
-        return Upstream(alias=alias, options=options, client=self.client, login=login, timeout_s=self.timeout_s)
+        files = UpstreamFiles(
+            tenant=tenant,
+            alias=alias,
+            options=options,
+            secrets=self.secrets,
+            egress=self.client.egress,
+            threads=self.reading,
+            timeout_s=self.timeout_s,
+        )
+        return Upstream(
+            alias=alias, options=options, client=self.client, login=login, files=files, timeout_s=self.timeout_s
+        )
 
 
 def _endpoints(value: Any) -> frozenset[str] | None:

@@ -319,6 +319,7 @@ class Flow:
         mutation = self.requested.mutation
         is_there = loaded.metadata is not None or loaded.is_of_other_kind
         if mutation.registered is not None and loaded.namespace_exists and not is_there:
+            await self._check_may_have_files_read()
             found = await self.catalog.find_file(mutation.registered, is_view=mutation.target.is_view)
             return replace(loaded, found=found)
         if mutation.destination is not None and is_there:
@@ -329,6 +330,12 @@ class Flow:
             namespace = await self.catalog.load(Target(alias=target.alias, namespace=target.namespace))
             return replace(loaded, namespace_location=(namespace.properties or {}).get(LOCATION))
         return loaded
+
+    async def _check_may_have_files_read(self) -> None:
+        """Nobody has files read who may not register: that takes time, perhaps another host's, that others wait for."""
+        judgement = await self.gateway.judge.access(self.read.state, self.unjudged)
+        if judgement.decision is CommitDecision.REJECTED:
+            raise ForbiddenError(judgement.message)  # access is judged again below, and that is recorded
 
     async def judge(self, state: ControlState, plan: Plan) -> Sequence[Judged]:
         """Step 10, of both ends of a rename; whatever is behind one that is not approved is not judged."""

@@ -87,7 +87,7 @@ def decided(
         principal_source=requested.principal.source.value,
         reason=judgement.reason,
         request=requested.request_hash,
-        snapshots=_snapshots(mutation, change),
+        snapshots=snapshots_of(mutation, change),
         table_uuid=table_uuid(loaded, change),
     )
     payloads = {
@@ -138,7 +138,7 @@ def settled(
         metadata_location=written.location if written else None,
         metadata_sha256=written.sha256 if written else None,
         outcome=outcome,
-        snapshots=_snapshots(requested.mutation, change),
+        snapshots=snapshots_of(requested.mutation, change),
         table_uuid=table_uuid(loaded, change),
     )
     return settled_event(data, key=requested.mutation.target.key, actor=requested.principal.actor, at=at)
@@ -150,20 +150,23 @@ def settled_by_reply(
     """
     Return the outcome of an approved request that group `decision` decided, according to a foreign catalog's reply.
 
-    The digest of the metadata file is unknown: the file is the upstream's, and is not read here. The answer to a rename
-    does not name the file; it stays the same.
+    The digest of the metadata file is unknown: the file is the upstream's, and is not read here, unless a table or view
+    is registered with it. The answer to a rename does not name the file; it stays the same.
     """
-    renamed = outcome.settled is CommitOutcome.ACCEPTED and requested.mutation.operation in RENAMES_TO
+    mutation = requested.mutation
+    is_made = outcome.settled is CommitOutcome.ACCEPTED
+    renamed = is_made and mutation.operation in RENAMES_TO
+    found = change.found if is_made and mutation.registered is not None else None
     data = CommitSettled(
         decision=str(decision),
         evidence=outcome.evidence,
         metadata_location=loaded.metadata_location if renamed else outcome.metadata_location,
-        metadata_sha256=None,
+        metadata_sha256=None if found is None else found.sha256,
         outcome=outcome.settled,
-        snapshots=added_snapshot_ids(requested.mutation.updates),
+        snapshots=snapshots_of(mutation, change),
         table_uuid=outcome.table_uuid or table_uuid(loaded, change),
     )
-    return settled_event(data, key=requested.mutation.target.key, actor=requested.principal.actor, at=at)
+    return settled_event(data, key=mutation.target.key, actor=requested.principal.actor, at=at)
 
 
 def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) -> PreparedEvent:
@@ -189,8 +192,10 @@ def base_of(mutation: Mutation, loaded: Loaded) -> str | None:
     return None if mutation.operation in RENAMES_TO else loaded.metadata_location
 
 
-def _snapshots(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
-    """Return the ids of the snapshots that come into the catalog."""
+def snapshots_of(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
+    """
+    Return the ids of the snapshots that come into the catalog.
+    """
     if change is None or change.found is None or mutation.registered is None or mutation.target.is_view:
         return tuple(added_snapshot_ids(mutation.updates))
     return tuple(str(one["snapshot-id"]) for one in change.found.metadata.get("snapshots") or ())

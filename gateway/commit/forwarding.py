@@ -21,10 +21,11 @@ from uuid import UUID
 
 from gateway.catalogs.catalog import Forwards, Loaded, Outgoing, Shown
 from gateway.catalogs.json_text import off_loop
-from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of
+from gateway.catalogs.registered import is_registered, registered_digest
+from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of, parse_table
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
-from gateway.commit.events import base_of, decided, settled_by_reply, table_uuid
+from gateway.commit.events import base_of, decided, settled_by_reply, snapshots_of, table_uuid
 from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
 from gateway.errors import (
@@ -35,7 +36,7 @@ from gateway.errors import (
     UpstreamNotAllowedError,
 )
 from gateway.log_errors import append_errors
-from gateway.metadata import Metadata, Requirement, added_snapshot_ids, check_requirements, uuid_of
+from gateway.metadata import Metadata, Requirement, check_requirements, uuid_of
 from gateway.metadata.paths import files_since
 from gateway.metadata.views import check_view_requirements
 from gateway.mutations import Mutation
@@ -70,6 +71,8 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
     approved.ids.taken += 1
     approved.done(MutationStage.DECIDE)
     outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing, decision=decision))
+    if approved.mutation.registered is not None and outcome.settled is CommitOutcome.ACCEPTED:
+        outcome = await _as_judged(approved, outcome)
     approved.done(MutationStage.CHANGE)
     await _settle(decision, [(approved, outcome)])
     approved.done(MutationStage.SETTLE)
@@ -120,6 +123,21 @@ async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale 
 async def _prepare(catalog: Forwards, approved: Approved) -> Outgoing:
     body = approved.requested.body
     return await off_loop(catalog.prepare, len(body), approved.mutation, approved.loaded, approved.change, body)
+
+
+async def _as_judged(approved: Approved, outcome: ForwardOutcome) -> ForwardOutcome:
+    """
+    What is registered must be what was judged: the upstream has read the file by itself, and later.
+    """
+    target, found, answered = approved.mutation.target, approved.change.found, outcome.reply
+    table = parse_table(answered, is_view=target.is_view) if isinstance(answered, Answered) else None
+    if found is None or table is None or not isinstance(answered, Answered):
+        raise AssertionError("an accepted answer to a registration has what was registered with a file")
+    compare = partial(is_registered, found, *table, is_view=target.is_view)
+    if await off_loop(compare, len(answered.body)):
+        return outcome
+    cause = f"the upstream has registered another {target.kind} than the file described when it was judged"
+    return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=answered, cause=cause)
 
 
 def _not_made(catalog: Forwards, outcome: ForwardOutcome) -> GatewayError:
@@ -194,7 +212,7 @@ async def _open(decision: UUID, prepared: Sequence[tuple[Approved, Outgoing]]) -
             owner=gateway.ownership.owner,
             deadline=at + gateway.ownership.timeout,
             requirements=outgoing.requirements,
-            result=state_digest(change),
+            result=_digest_of(approved),
             share=len(prepared),
         )
         for end in approved.ends:
@@ -219,7 +237,7 @@ async def _open(decision: UUID, prepared: Sequence[tuple[Approved, Outgoing]]) -
                     operation=mutation.operation.value,
                     base=base_of(mutation, loaded),
                     table_uuid=table_uuid(loaded, change),
-                    snapshots=added_snapshot_ids(approved.mutation.updates),
+                    snapshots=snapshots_of(approved.mutation, change),
                 )
             )
     group = Group(id=decision, then=tuple(events), guard=tuple(guards), as_of=first.judgement.as_of)
@@ -229,6 +247,14 @@ async def _open(decision: UUID, prepared: Sequence[tuple[Approved, Outgoing]]) -
     if isinstance(opened, Appended) and opened.branch is not Branch.THEN:
         raise AssertionError("a decision of a new group is opened whatever there is")
     return opened
+
+
+def _digest_of(approved: Approved) -> str | None:
+    """What the outcome is recognised by later; a catalog keeps what it registers in its own form."""
+    mutation, change = approved.mutation, approved.change
+    if mutation.registered is not None and change.metadata is not None:
+        return registered_digest(change.metadata, is_view=mutation.target.is_view)
+    return state_digest(change)
 
 
 async def _settle(decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutcome]]) -> None:

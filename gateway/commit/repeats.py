@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from gateway.catalogs.catalog import Change, Loaded, Shown, Snapshots
+from gateway.catalogs.catalog import Change, ChangedBy, Loaded, Shown, Snapshots
 from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Changed
 from gateway.commit.changes import ALREADY_EXISTS, NOT_EMPTY, nothing_there
@@ -218,6 +218,11 @@ async def made_before(
         # Those that are removed were there: what else was named is not known any more.
         loaded = Loaded(namespace_exists=True, properties=dict.fromkeys(mutation.removals, ""))
     elif mutation.operation is Operation.TABLE_UNREGISTER and decided.base is not None:
+        if catalog.changed_by is ChangedBy.REQUEST:  # it may have had commits since the decision
+            raise CommitStateUnknownError(
+                f"the request was made before, and the last metadata of {mutation.target.path} is not known any more: "
+                "it is in the catalog no more, and its files stay"
+            )
         try:
             last = await catalog.find_file(decided.base)
         except BadRequestError as error:  # an engine has deleted it since: there is nothing to show

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from gateway.catalogs.catalog import Configuration
 from gateway.catalogs.glue import GlueCatalog
 from gateway.catalogs.glue_options import GLUE
 from gateway.catalogs.glue_upstream import GlueUpstream, glue_upstream
 from gateway.catalogs.onward import Onward, format_hop
 from gateway.catalogs.registry import REST
-from gateway.catalogs.rest import RestCatalog
+from gateway.catalogs.rest import REGISTER_TABLE, RestCatalog
 from gateway.catalogs.upstreams import Upstreams
 from gateway.catalogs.urls import URI_OVERRIDES
 from gateway.control.aggregates import Catalog
@@ -63,8 +64,8 @@ class UpstreamFound:
 
 async def check_upstream(upstreams: Upstreams, catalog: Catalog, *, tenant: UUID, installation: str) -> UpstreamFound:
     """
-    Ask the upstream of a catalog for its configuration, if its kind has one, and for one namespace; the built-in catalog
-    has no upstream, and answers.
+    Ask the upstream of a catalog for its configuration, if its kind has one, and for one namespace. What is built in has no
+    upstream, and answers.
 
     `installation` is the id that requests to foreign catalogs carry.
     """
@@ -81,7 +82,7 @@ async def check_upstream(upstreams: Upstreams, catalog: Catalog, *, tenant: UUID
         return _refused(catalog, error, answers=False)
     said = configuration.endpoints
     endpoints = None if said is None else sorted(said)
-    had = endpoints_of(REST, said)
+    had = endpoints_of(REST, said, reads_files=True)
     missing = [] if said is None else [each for each in offered_by(REST) if each not in had]
     try:
         await rest.list_namespaces((), page_token=None, page_size=NAMESPACES_ASKED)
@@ -95,7 +96,7 @@ async def check_upstream(upstreams: Upstreams, catalog: Catalog, *, tenant: UUID
             trouble=refused.trouble,
             advice=refused.advice,
         )
-    notes = await _notes(rest)
+    notes = [*_of_files(configuration), *await _notes(rest)]
     return UpstreamFound(alias=catalog.id, answers=True, endpoints=endpoints, missing=missing, notes=notes)
 
 
@@ -107,6 +108,13 @@ async def _check_glue(upstream: GlueUpstream, catalog: Catalog) -> UpstreamFound
         return _refused(catalog, error, answers=False)
     note = "it is AWS Glue; whether the store of its tables takes the keys is seen when a table is loaded"
     return UpstreamFound(alias=catalog.id, answers=True, endpoints=offered_by(GLUE), notes=[note])
+
+
+def _of_files(configuration: Configuration) -> list[str]:
+    """Say why nothing is registered in it, if the upstream would."""
+    if configuration.reads_files or REGISTER_TABLE not in (configuration.endpoints or ()):
+        return []
+    return ["the gateway reads none of its files, so nothing is registered in it: its option location is not on S3"]
 
 
 async def _notes(rest: RestCatalog) -> list[str]:

@@ -171,7 +171,10 @@ async def drop_table(request: Request, alias: str, namespace: str, table: str) -
 @serves("unregisterTable")
 async def unregister_table(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Take a table out of the catalog; its files stay, and the answer says where its last metadata is."""
-    last = (await change(_asked(request), Operation.TABLE_UNREGISTER, alias, namespace, table)).loaded
+    changed = await change(_asked(request), Operation.TABLE_UNREGISTER, alias, namespace, table)
+    if changed.shown is not None:  # what a foreign catalog says is the last: others may have committed to it meanwhile
+        return _response(table_answer(changed))
+    last = changed.loaded
     return _json({"metadata-location": last.metadata_location, "metadata": last.metadata})
 
 

@@ -84,12 +84,12 @@ OPERATIONS: Final = (
     # Tables
     _reads("listTables", "GET", f"{NAMESPACE}/tables", "namespace.list"),
     _changes("createTable", "POST", f"{NAMESPACE}/tables", "table.create"),
-    _changes("registerTable", "POST", f"{NAMESPACE}/register", "table.register", kinds=frozenset({BUILTIN})),
+    _changes("registerTable", "POST", f"{NAMESPACE}/register", "table.register", kinds=WIDE),
     _reads("loadTable", "GET", TABLE, "table.load"),
     _reads("tableExists", "HEAD", TABLE, "table.exists"),
     _changes("updateTable", "POST", TABLE, "table.commit", "table.create"),
     _changes("dropTable", "DELETE", TABLE, "table.drop"),
-    _changes("unregisterTable", "POST", f"{TABLE}/unregister", "table.unregister", kinds=frozenset({BUILTIN})),
+    _changes("unregisterTable", "POST", f"{TABLE}/unregister", "table.unregister", kinds=WIDE),
     _changes("renameTable", "POST", f"{PREFIX}/tables/rename", "table.rename_from", "table.rename_to", kinds=WIDE),
     _changes("commitTransaction", "POST", f"{PREFIX}/transactions/commit", "table.commit", "table.create", kinds=WIDE),
     _reads("reportMetrics", "POST", f"{TABLE}/metrics", "table.load"),
@@ -103,7 +103,7 @@ OPERATIONS: Final = (
     # Views
     _reads("listViews", "GET", f"{NAMESPACE}/views", "namespace.list", kinds=WIDE),
     _changes("createView", "POST", f"{NAMESPACE}/views", "view.create", kinds=WIDE, takes_key=False),
-    _changes("registerView", "POST", f"{NAMESPACE}/register-view", "view.register", kinds=frozenset({BUILTIN})),
+    _changes("registerView", "POST", f"{NAMESPACE}/register-view", "view.register", kinds=WIDE),
     _reads("loadView", "GET", VIEW, "view.load", kinds=WIDE),
     _reads("viewExists", "HEAD", VIEW, "view.exists", kinds=WIDE),
     _changes("replaceView", "POST", VIEW, "view.replace", kinds=WIDE),
@@ -139,8 +139,10 @@ _NEEDS: Final = {
 """What a foreign catalog is asked instead, to find out whether something exists."""
 _OWN: Final = frozenset({BY_ID["getEvents"].endpoint})
 """What a foreign catalog is not asked for: it is answered from the log."""
-_NOT_PRESUMED: Final = ("/views", "/register-view", "/functions")
+_NOT_PRESUMED: Final = ("/views", "/register", "/unregister", "/functions")
 """What is in the paths of operations that a foreign catalog has only if it says so."""
+_READING: Final = frozenset({BY_ID["registerTable"].endpoint, BY_ID["registerView"].endpoint})
+"""For these, the gateway has to read a file of the foreign catalog's."""
 
 
 @cache
@@ -153,16 +155,18 @@ def endpoints(kind: str) -> tuple[str, ...]:
     )
 
 
-def endpoints_of(kind: str, upstream: Collection[str] | None) -> Sequence[str]:
+def endpoints_of(kind: str, upstream: Collection[str] | None, *, reads_files: bool) -> Sequence[str]:
     """
     Return what `/v1/config` advertises for a catalog, sorted: what its kind offers, if `upstream`, the endpoints that a
-    foreign catalog advertises, has it.
+    foreign catalog advertises, has it. Nothing is registered in one of which the gateway reads no files.
 
-    One that does not say what it has is taken for one without views and functions, as clients take it.
+    One that does not say what it has is taken for one without views and functions, as clients take it, and for one that
+    registers nothing.
     """
     offered = endpoints(kind)
     if kind == BUILTIN:
         return offered
     if upstream is None:
         return [each for each in offered if not any(part in each for part in _NOT_PRESUMED)]
-    return [each for each in offered if each in _OWN or _NEEDS.get(each, each) in upstream]
+    lacking = frozenset[str]() if reads_files else _READING
+    return [each for each in offered if each in _OWN or (_NEEDS.get(each, each) in upstream and each not in lacking)]

@@ -248,3 +248,13 @@ def write_draft(draft: Draft) -> TableMetadata:
 def _unknown(stored: Metadata, members: JsonObject) -> JsonObject:
     known = {*members, *_ONLY_IN_V1, "table-uuid", "encryption-keys"}
     return {name: value for name, value in stored.items() if name not in known}
+
+
+def without_empty(value: Any) -> Any:
+    """
+    Return a part of metadata without null and empty members, to be compared: some write them, and some do not.
+    """
+    if isinstance(value, Mapping):
+        kept = {name: member for name, member in value.items() if member is not None and member not in ([], {})}
+        return {name: without_empty(member) for name, member in kept.items()}
+    return [without_empty(item) for item in value] if isinstance(value, list) else value

@@ -7,28 +7,37 @@ was not made and can no longer be made; everything else stays `unknown`. That a 
 itself: the request may still be in flight, and its result may have been changed again.
 
 There are four kinds of proof. A state that cannot exist by chance: a snapshot id, a new table's uuid, the digest of a
-table's whole state. The log: another decision's accepted outcome with the same result (`Claim`) shows that this
-decision did not produce it. A complete history that does not contain the change, while a requirement of the request
-no longer holds. And the catalog's own log of commits, where it has one (`History`): one of them names this decision, or
-each of those since then names another. Where the catalog makes a commit only on the state that was judged, another
-commit on that state is proof, too.
+table's whole state, a metadata file that was registered. The log: another decision's accepted outcome with the same
+result (`Claim`) shows that this decision did not produce it. A complete history that does not contain the change, while
+a requirement of the request no longer holds. And the catalog's own log of commits, where it has one (`History`): one of
+them names this decision, or each of those since then names another. Where the catalog makes a commit only on the state
+that was judged, another commit on that state is proof, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from gateway.catalogs.catalog import Change, History, Loaded, LoggedCommit
+from gateway.catalogs.registered import REGISTERED, is_same_file, registered_digest
 from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.errors import GatewayError, RequirementFailedError
 from gateway.metadata import apply_updates, check_requirements, create_updates, uuid_of
 from gateway.metadata.paths import files_since
+from gateway.metadata.stored import without_empty
 from gateway.metadata.views import apply_view_updates, check_view_metadata, create_view_updates
-from gateway.mutations import RENAMES_TO, Operation
+from gateway.mutations import RENAMES_FROM, RENAMES_TO, Operation
 from ledger.format.events import CommitOutcome, OutcomeEvidence
+
+_REGISTERS: Final = frozenset({Operation.TABLE_REGISTER, Operation.VIEW_REGISTER})
+_DROPS: Final = frozenset({Operation.TABLE_DROP, Operation.TABLE_UNREGISTER, Operation.VIEW_DROP})
+_OF_NEW_NAMES: Final = frozenset({Operation.TABLE_CREATE, Operation.VIEW_CREATE}) | _REGISTERS
+"""These are refused if something has the name."""
+_ARRIVES: Final = _OF_NEW_NAMES | RENAMES_TO
+_LEAVES: Final = _DROPS | RENAMES_FROM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +114,8 @@ def _logged(
     A state that is as this decision would have made it proves nothing then: whoever made it, it was not this request.
     Snapshots do: gateways named no decision once, and a snapshot is added by one.
     """
-    if {commit.snapshot for commit in commits if commit.decision is None} & set(decision.snapshots):
+    adds = Operation(decision.operation) is Operation.TABLE_COMMIT  # those that are registered were there before
+    if adds and {commit.snapshot for commit in commits if commit.decision is None} & set(decision.snapshots):
         return CommitOutcome.ACCEPTED
     if not _has_what_was_found(commits, found):
         return CommitOutcome.UNKNOWN
@@ -157,7 +167,7 @@ def _adds_others(decision: OpenDecision, commit: LoggedCommit, parent: LoggedCom
 def _can_not_be_made(decision: OpenDecision, found: Loaded) -> bool:
     """Return whether the catalog would refuse the request if it arrived now; nothing refuses a drop or a rename."""
     match Operation(decision.operation), found:
-        case Operation.TABLE_CREATE | Operation.VIEW_CREATE, Loaded(metadata=Mapping()):
+        case operation, Loaded(metadata=Mapping()) if operation in _OF_NEW_NAMES:
             return True
         case Operation.NAMESPACE_CREATE, Loaded(properties=Mapping()):
             return True
@@ -182,7 +192,9 @@ def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
             return _changed(decision, found, known)
         case Operation.TABLE_CREATE | Operation.VIEW_CREATE:
             return _created(decision, found, known)
-        case Operation.TABLE_DROP | Operation.VIEW_DROP:
+        case Operation.TABLE_REGISTER | Operation.VIEW_REGISTER:
+            return _registered(decision, found, known)
+        case Operation.TABLE_DROP | Operation.TABLE_UNREGISTER | Operation.VIEW_DROP:
             return _dropped(decision, found, known)
         case (
             Operation.TABLE_RENAME_FROM
@@ -193,13 +205,13 @@ def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
             return _renamed(operation, decision, found, known)
         case Operation.NAMESPACE_CREATE | Operation.NAMESPACE_UPDATE | Operation.NAMESPACE_DROP:
             return _of_namespace(operation, decision, found, known)
-        case _:
-            return CommitOutcome.UNKNOWN  # no foreign catalog is sent others
 
 
 def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """A snapshot id is drawn from 2^63 and added once: if the table has it, this very commit was accepted."""
-    if any(set(claim.snapshots) & set(decision.snapshots) for claim in known.claims):
+    # What is registered has its snapshots already.
+    adding = (claim for claim in known.claims if claim.operation not in _REGISTERS)
+    if any(set(claim.snapshots) & set(decision.snapshots) for claim in adding):
         return CommitOutcome.FAILED  # another decision's commit added it, and adding it twice is refused
     metadata = found.metadata
     if metadata is None:
@@ -211,7 +223,7 @@ def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> Com
     # The current metadata lacks the snapshot, so it is not this commit's; earlier metadata may be.
     between = files_since(decision.base, metadata)
     was_not_made = _has_all_snapshots_since(decision, metadata) or _are_others(between, known)
-    return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
+    return _failed_if(was_not_made, decision, metadata, known)
 
 
 def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
@@ -229,7 +241,19 @@ def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
     # Another state proves nothing: the catalog may write a change in its own form.
     between = files_since(decision.base, metadata)
     was_not_made = between is not None and _are_others([*between, found.metadata_location], known)
-    return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
+    return _failed_if(was_not_made, decision, metadata, known)
+
+
+def _failed_if(
+    was_not_made: bool,  # noqa: FBT001 - the one thing that is asked
+    decision: OpenDecision,
+    metadata: Mapping[str, Any],
+    known: Known,
+) -> CommitOutcome:
+    """Failed if a commit is not in the table's history and is refused now, unless that history was replaced since."""
+    later = any(claim.index > known.index and claim.operation in _REGISTERS for claim in known.claims)
+    has_failed = was_not_made and not later and _is_refused_now(decision, metadata)
+    return CommitOutcome.FAILED if has_failed else CommitOutcome.UNKNOWN
 
 
 def _created(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
@@ -243,17 +267,64 @@ def _created(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
     for claim in known.claims:
         if claim.operation == decision.operation and _same(claim.table_uuid, table_uuid):
             return CommitOutcome.FAILED  # there was none when that one was made, and there is one now
+    if not decision.table_uuid and _is_registered(known, table_uuid):
+        return CommitOutcome.UNKNOWN  # it may be this decision's table, which was dropped before that, or another
     if decision.table_uuid:
         return CommitOutcome.ACCEPTED if _same(decision.table_uuid, table_uuid) else CommitOutcome.FAILED
     is_as_requested = _is_view_as_requested if decision.target.is_view else _is_as_requested
     return CommitOutcome.ACCEPTED if is_as_requested(known.requested, metadata) else CommitOutcome.UNKNOWN
 
 
+def _registered(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
+    """
+    What is registered is recognised by its uuid and its metadata file: the current one, as it was judged, or one that
+    the current one follows. A table may come and go with the same file, so another decision may explain it.
+    """
+    metadata = found.metadata
+    if metadata is None:
+        return CommitOutcome.UNKNOWN
+    if _is_another_table(decision, metadata):
+        return CommitOutcome.FAILED  # the name is taken now
+    location = None if known.requested is None else known.requested.get(REGISTERED)
+    if not isinstance(location, str) or _is_explained(decision, known):
+        return CommitOutcome.UNKNOWN
+    if is_same_file(location, found.metadata_location):
+        is_made = registered_digest(metadata, is_view=decision.target.is_view) == decision.result
+    else:
+        files = [str(each["metadata-file"]) for each in metadata.get("metadata-log") or []]
+        is_made = any(is_same_file(location, file) for file in files)
+    return CommitOutcome.ACCEPTED if is_made else CommitOutcome.UNKNOWN
+
+
+def _is_explained(decision: OpenDecision, known: Known) -> bool:
+    """
+    Return whether another decision has brought the table here: later, or just before, after this one had found nothing.
+
+    Whoever created it has not: the file that is registered is younger.
+    """
+    before, later = _moves(decision, known)
+    is_just_before = {claim.operation for claim in before[-1:]} & (_REGISTERS | RENAMES_TO)
+    return bool(is_just_before) or any(claim.operation in _ARRIVES for claim in later)
+
+
+def _moves(decision: OpenDecision, known: Known) -> tuple[Sequence[Claim], Sequence[Claim]]:
+    """Return what has brought the table under this name, or taken it away, before the decision and later, in order."""
+    moves = [
+        claim
+        for claim in known.claims
+        if claim.operation in _ARRIVES | _LEAVES and _same(claim.table_uuid, decision.table_uuid)
+    ]
+    before = [claim for claim in moves if claim.index < known.index]
+    return before, moves[len(before) :]
+
+
 def _dropped(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """A drop is recognised by the absence of the table or view. While it exists, the drop may still arrive."""
-    for claim in known.claims:
-        if claim.operation == decision.operation and _same(claim.table_uuid, decision.table_uuid):
-            return CommitOutcome.FAILED  # that decision found it: this one had not dropped it, and cannot now
+    before, later = _moves(decision, known)
+    if {claim.operation for claim in before[-1:]} & _DROPS or {claim.operation for claim in later[:1]} & _LEAVES:
+        return CommitOutcome.FAILED  # that decision found it: this one had not dropped it, and cannot now
+    if later:
+        return CommitOutcome.UNKNOWN  # it was gone before it came again, and nothing tells by which request
     # Without its namespace, this may be another catalog than before.
     is_gone = found.metadata is None and found.namespace_exists
     is_replaced = found.metadata is not None and _is_another_table(decision, found.metadata)
@@ -320,7 +391,7 @@ def _is_as_requested(requested: Mapping[str, Any] | None, metadata: Mapping[str,
         return False
     compared = ("format-version", "last-column-id", "schemas", "partition-specs", "sort-orders", "snapshots")
     return (
-        all(_plain(made.get(name)) == _plain(metadata.get(name)) for name in compared)
+        all(without_empty(made.get(name)) == without_empty(metadata.get(name)) for name in compared)
         and str(made["location"]).rstrip("/") == str(metadata["location"]).rstrip("/")
         and made.get("properties", {}).items() <= (metadata.get("properties") or {}).items()
     )
@@ -349,14 +420,7 @@ def _of_view(metadata: Mapping[str, Any]) -> Any:
         {name: value for name, value in version.items() if name not in {"timestamp-ms", "summary"}}
         for version in metadata.get("versions") or []
     ]
-    return _plain([metadata.get("schemas"), versions])
-
-
-def _plain(value: Any) -> Any:
-    """A part of metadata without null and empty members."""
-    if isinstance(value, Mapping):
-        return {name: _plain(member) for name, member in value.items() if member is not None and member != []}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+    return without_empty([metadata.get("schemas"), versions])
 
 
 def _is_refused_now(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool:
@@ -394,6 +458,11 @@ def _are_others(files: Sequence[str | None] | None, known: Known) -> bool:
 
 def _snapshot_ids(metadata: Mapping[str, Any]) -> set[str]:
     return {str(each["snapshot-id"]) for each in metadata.get("snapshots") or []}
+
+
+def _is_registered(known: Known, table_uuid: str) -> bool:
+    """Return whether a table or view of this uuid was registered under this name by another decision."""
+    return any(claim.operation in _REGISTERS and _same(claim.table_uuid, table_uuid) for claim in known.claims)
 
 
 def _same(one: str | None, other: str | None) -> bool:

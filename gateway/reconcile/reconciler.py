@@ -29,7 +29,7 @@ from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard
 from gateway.errors import GatewayError, UnavailableError
 from gateway.log_errors import append_errors
 from gateway.metadata import uuid_of
-from gateway.mutations import RENAMES_FROM, Operation
+from gateway.mutations import CREATES, RENAMES_FROM
 from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_claims, read_decided, read_requested
 from gateway.reconcile.outcome_proof import Claim, Known, prove
 from gateway.reconcile.schedule import HeldKey, Schedule
@@ -55,8 +55,6 @@ KEYS_AT_ONCE_MAX: Final = 8
 """Keys that one process checks at a time."""
 KEYS_MAX: Final = 1_000
 """Keys that `settle_now` checks at most."""
-CREATES: Final = frozenset({Operation.TABLE_CREATE, Operation.VIEW_CREATE, Operation.NAMESPACE_CREATE})
-"""Operations whose result is recognised by the request's body; only for these it is read."""
 
 _log = logging.getLogger(__name__)
 
@@ -287,7 +285,7 @@ class Reconciler:
         return results
 
     async def _requested(self, log: Log, decision: OpenDecision, index: int) -> Mapping[str, Any] | None:
-        if decision.operation not in CREATES:
+        if decision.operation not in CREATES:  # only what these made is recognised by the request's body
             return None
         async with self._schedule.logs.reading(log) as connection:
             return await read_requested(connection, log.log_id, index, opener=self._gateway.opener)

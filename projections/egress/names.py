@@ -34,6 +34,11 @@ class CheckedNames:
         self._threads = ThreadPoolExecutor(RESOLVING_MAX, thread_name_prefix="resolving")
         self._resolving: dict[tuple[str, int], asyncio.Future[Sequence[str]]] = {}
 
+    @property
+    def rules(self) -> EgressRules:
+        """Return the rules by which addresses are checked."""
+        return self._rules
+
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         """
         Return the addresses of `host`, all of which may be connected to now. Nothing is remembered.

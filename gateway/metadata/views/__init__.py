@@ -7,7 +7,7 @@ are those of the Java reference implementation.
 """
 
 from gateway.metadata.views.apply import apply_view_updates, create_view_updates
-from gateway.metadata.views.draft import check_view_metadata
+from gateway.metadata.views.draft import check_view_metadata, version_in_force
 from gateway.metadata.views.parse import check_view_requirements, parse_view_requirements, parse_view_updates
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "create_view_updates",
     "parse_view_requirements",
     "parse_view_updates",
+    "version_in_force",
 ]

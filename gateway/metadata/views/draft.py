@@ -64,6 +64,15 @@ def check_view_metadata(metadata: Metadata) -> None:
     open_view(metadata)
 
 
+def version_in_force(metadata: Metadata) -> tuple[JsonObject, JsonObject]:
+    """
+    Return the current version of a view, and its schema. Raises as `open_view`.
+    """
+    view = open_view(metadata)
+    version = view.versions[view.current_version_id or 0]
+    return version, view.schemas.by_id[version["schema-id"]]
+
+
 def _open(metadata: Metadata) -> ViewDraft:
     read_int(metadata, "format-version", _AT, least=FORMAT_VERSION, most=FORMAT_VERSION)
     view_uuid, location = (read_text(metadata, name, _AT) for name in ("view-uuid", "location"))

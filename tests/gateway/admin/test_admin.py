@@ -25,6 +25,7 @@ from gateway.errors import (
     BadRequestError,
     CommitStateUnknownError,
     ConflictError,
+    ForbiddenError,
     NotFoundError,
     UnavailableError,
     UnprocessableError,
@@ -450,7 +451,7 @@ async def test_the_largest_catalog_that_is_accepted_fits_an_event(acme: Founded,
             "secret:" + "z" * 63,
         ),
     }
-    assert set(options) == limits.KNOWN_OPTIONS["rest"]
+    assert set(options) == limits.KNOWN_OPTIONS["rest"] - {"local-files"}, "that is for locations that are none on S3"
     others = set().union(*LOGINS.values()) - LOGINS[login]
     options = {name: value for name, value in options.items() if name not in others}
     alias = login[0] * 63
@@ -616,6 +617,28 @@ def test_each_kind_of_catalog_takes_its_own_options() -> None:
     ):
         limits.check_catalog_options("builtin", UPSTREAM, LOOPBACK)
     assert limits.KNOWN_OPTIONS.keys() == KINDS.keys()
+
+
+def test_files_of_this_machine_are_allowed_below_a_location_on_it_and_nowhere_else() -> None:
+    local = UPSTREAM | {"location": "file:///data/lake", "local-files": "allowed"}
+    assert limits.check_catalog_options("rest", local, LOOPBACK) == local
+    for change in ({"local-files": "yes"}, {"location": "s3://bucket/lake"}):
+        with pytest.raises(BadRequestError, match=r"^options.local-files: expected allowed, with a location file:///…"):
+            limits.check_catalog_options("rest", local | change, LOOPBACK)
+    with pytest.raises(BadRequestError, match=r"^options.local-files: "):
+        limits.check_catalog_options("rest", UPSTREAM | {"local-files": "allowed"}, LOOPBACK)
+    with pytest.raises(BadRequestError, match="a catalog of kind builtin takes one of"):
+        limits.check_catalog_options("builtin", {"local-files": "allowed"}, LOOPBACK)
+
+
+@on_module_loop
+async def test_only_the_operator_lets_the_gateway_read_files_of_this_machine(acme: Founded, admin: Admin) -> None:
+    local = UPSTREAM | {"location": "file:///data/of-acme", "local-files": "allowed"}
+    by = Editor(actor=EDITOR, as_of=None)
+    with pytest.raises(ForbiddenError, match="only the operator lets the gateway read files of this machine"):
+        await admin.create_catalog(acme.log_id, by, alias="mine", kind="rest", options=local)
+    made = await admin.create_catalog(acme.log_id, OPERATOR, alias="theirs", kind="rest", options=local)
+    assert made.options == local
 
 
 def test_there_is_room_for_a_thousand_of_a_kind() -> None:

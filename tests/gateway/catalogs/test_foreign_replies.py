@@ -16,9 +16,9 @@ from ledger.format.events import CommitOutcome
 
 TABLE = orjson.dumps({"metadata-location": "s3://b/m.json", "metadata": {"table-uuid": "u"}, "config": {}})
 ERROR = orjson.dumps({"error": {"message": "no", "type": "CommitFailedException", "code": 409}})
-TABLE_WRITES = (Operation.TABLE_CREATE, Operation.TABLE_COMMIT)
-VIEW_WRITES = (Operation.VIEW_CREATE, Operation.VIEW_REPLACE)
-OTHERS = tuple(set(Operation) - {*TABLE_WRITES, *VIEW_WRITES})
+TABLE_WRITES = (Operation.TABLE_CREATE, Operation.TABLE_COMMIT, Operation.TABLE_REGISTER)
+VIEW_WRITES = (Operation.VIEW_CREATE, Operation.VIEW_REPLACE, Operation.VIEW_REGISTER)
+OTHERS = tuple(set(Operation) - {*TABLE_WRITES, *VIEW_WRITES, Operation.TABLE_UNREGISTER})
 
 
 def test_a_table_in_a_success_is_accepted_with_where_it_is() -> None:
@@ -60,6 +60,12 @@ def test_a_success_says_what_it_has_made_a_table_or_a_view() -> None:
             assert (outcome.settled, outcome.table_uuid) == (CommitOutcome.ACCEPTED, "u")
         for operation in others:
             assert outcome_of(operation, Answered(status=200, body=body)).settled is CommitOutcome.UNKNOWN
+
+
+def test_a_success_of_an_unregistration_says_which_table_it_was_and_has_no_metadata_any_more() -> None:
+    outcome = outcome_of(Operation.TABLE_UNREGISTER, Answered(status=200, body=TABLE))
+    assert (outcome.settled, outcome.table_uuid, outcome.metadata_location) == (CommitOutcome.ACCEPTED, "u", None)
+    assert outcome_of(Operation.TABLE_UNREGISTER, Answered(status=204)).settled is CommitOutcome.UNKNOWN
 
 
 def test_what_goes_into_the_log_of_a_view_is_its_own_uuid() -> None:

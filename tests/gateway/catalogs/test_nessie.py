@@ -12,15 +12,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import StringType
 
+from gateway.admin.application import OPERATOR
 from gateway.control.aggregates import Catalog
 from gateway.http.operations import endpoints as offered_by
 from lakeproof.inspecting.upstreams import check_upstream
@@ -47,7 +50,7 @@ from testkit.gateway.sales import SCHEMA, error_of, properties
 from testkit.gateway.shop_rows import SCHEMA as SHOP_SCHEMA
 from testkit.gateway.shop_rows import rows
 from testkit.gateway.view_requests import view_created
-from testkit.servers.chained import register
+from testkit.servers.chained import register, secrets_of
 from testkit.servers.cloud import fresh_cloud
 from testkit.servers.faulty_wire import Fault, Loss
 from testkit.servers.loopback import serve_gateway
@@ -59,8 +62,15 @@ DELEGATION = "X-Iceberg-Access-Delegation"
 LEADS_ROUND = ("signer", "signing", "nessie.", "uri")
 OPENS = ("access-key", "token")
 """Parts of the names of members that say where Nessie is, and of those that open its storage."""
-FUNCTIONS = {f"GET /v1/{{prefix}}/namespaces/{{namespace}}/functions{one}" for one in ("", "/{function}")}
+NAMESPACE = "/v1/{prefix}/namespaces/{namespace}"
+REGISTER = f"POST {NAMESPACE}/register"
+NOT_THERE = {
+    *(f"GET {NAMESPACE}/functions{one}" for one in ("", "/{function}")),
+    f"POST {NAMESPACE}/register-view",
+    f"POST {NAMESPACE}/tables/{{table}}/unregister",
+}
 """What the specification got after this Nessie was made."""
+UNREAD = "the gateway reads none of its files, so nothing is registered in it: its option location is not on S3"
 TRANSACTION = f"/v1/iceberg/{ALIAS}/transactions/commit"
 
 
@@ -157,7 +167,7 @@ async def test_it_has_all_of_its_kind_but_functions_and_names_no_other_way_in(
     shop: NessieTenant,
 ) -> None:
     config = (await shop.gateway.http.get("/v1/config", params={"warehouse": ALIAS})).json()
-    assert set(config["endpoints"]) == set(offered_by("rest")) - FUNCTIONS
+    assert set(config["endpoints"]) == set(offered_by("rest")) - NOT_THERE - {REGISTER}
     assert parts_in(config["defaults"] | config["overrides"], LEADS_ROUND) == set()
 
 
@@ -256,7 +266,7 @@ async def test_what_it_cannot_do_with_snapshots_is_refused_before_it_is_sent(
         (f"{ROOT}/sales/register-view", {"name": "x", "metadata-location": "s3://b/m.json"}),
     ],
 )
-async def test_what_catalogs_of_its_kind_do_not_offer_is_refused_before_it_is_sent(
+async def test_without_its_storage_nothing_is_registered_in_it(
     shop: NessieTenant, path: str, body: Mapping[str, Any]
 ) -> None:
     sent = len(shop.wire.seen)
@@ -308,7 +318,7 @@ async def test_a_branch_that_is_not_there_is_said_to_be_missing(shop: NessieTena
 async def test_what_is_behind_an_alias_is_told_by_the_check(shop: NessieTenant) -> None:
     owner, installation = shop.gateway.acme.tenant, shop.services.installation
     for uri, options, trouble, notes in (
-        (shop.nessie.iceberg, {}, "", ["it is branch main of a Nessie, whose log of commits is used"]),
+        (shop.nessie.iceberg, {}, "", [UNREAD, "it is branch main of a Nessie, whose log of commits is used"]),
         (shop.nessie.iceberg, {"warehouse": "nosuch"}, "Warehouse 'nosuch' is not known", []),
         (shop.nessie.catalog("nosuch"), {}, "Named reference 'nosuch' not found", []),
     ):
@@ -316,11 +326,34 @@ async def test_what_is_behind_an_alias_is_told_by_the_check(shop: NessieTenant) 
         found = await check_upstream(installation, owner, catalog)
         assert (list(found.notes), trouble in found.trouble, bool(found.trouble)) == (notes, True, bool(trouble))
         if not trouble:
-            assert set(found.missing) == FUNCTIONS
+            assert set(found.missing) == NOT_THERE
             assert "POST /v1/{prefix}/transactions/commit" in (found.endpoints or ())
 
 
 # What becomes of a change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registering:
+    """A tenant whose catalog `alias` is to register the table of `shop`, whose last metadata is at `location`."""
+
+    shop: NessieTenant
+    alias: str
+    location: str
+
+    @property
+    def key(self) -> str:
+        """The table's key in the log, under the alias."""
+        return f"table:{self.alias}/sales/{self.shop.name}"
+
+    async def register(self, location: str | None = None) -> httpx.Response:
+        """Register it through the gateway."""
+        body = {"name": self.shop.name, "metadata-location": location or self.location}
+        return await self.shop.gateway.http.post(f"/v1/iceberg/{self.alias}/namespaces/sales/register", json=body)
+
+    async def words(self) -> list[str]:
+        """What the log says of the table under the alias."""
+        return await words(self.shop.services, self.shop.log_id, key=self.key)
 
 
 async def lose(shop: NessieTenant, loss: Loss, body: Mapping[str, Any]) -> None:
@@ -371,6 +404,63 @@ async def test_a_transaction_is_one_commit_of_the_branch_and_found_there(
         outcomes = [one.settled for one in await stored(each, each.key) if one.words == "accepted"]
         files = [outcome.metadata_location for outcome in outcomes]
         assert files == ([(await each.states())[0]["metadataLocation"]] if lands else [])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stocked(user: NessieTenant) -> AsyncIterator[Registering]:
+    """The tenant, with a table that is in the catalog no more, and an alias whose files the gateway reads on S3."""
+    shop, cloud = await user.with_new_table(), user.nessie.cloud
+    await shop.commit_behind(await shop.next_append())
+    location = (await shop.table())["metadata-location"]
+    (await shop.direct.delete(shop.upstream_path)).raise_for_status()
+    shop = replace(shop, name=f"{shop.name}-again")
+    secrets_of(shop.services).write(shop.gateway.acme.tenant, "store", cloud.secret_access_key)
+    alias = f"stocked-{shop.name}"
+    options = {
+        **cloud.engine_properties(),
+        "uri": f"{shop.wire.url}/iceberg",
+        "location": cloud.warehouse,
+        "s3.secret-access-key": "secret:store",
+    }
+    await shop.services.gateway.admin.create_catalog(shop.log_id, OPERATOR, alias=alias, kind="rest", options=options)
+    yield Registering(shop=shop, alias=alias, location=location)
+
+
+@pytest.mark.parametrize("loss", [None, Loss.ANSWER])
+async def test_a_table_is_registered_with_a_file_on_s3_that_was_judged(stocked: Registering, loss: Loss | None) -> None:
+    shop = stocked.shop
+    shop.wire.fault = None if loss is None else Fault(happens=loss, path="/register")
+    answer = await stocked.register()
+    assert (answer.status_code in UNKNOWN_STATUSES) if loss else answer.status_code == 200, answer.text
+    await shop.reconcile()
+    assert await stocked.words() == ["approved", *(["unknown"] if loss else []), "accepted"]
+    (newest, *_) = await shop.states()
+    assert newest["metadataLocation"] == stocked.location
+    decided, *_, settled = await stored(shop, stocked.key)
+    assert settled.settled.metadata_location == stocked.location
+    assert decided.decided.snapshots == settled.settled.snapshots == (str(newest["snapshotId"]),)
+    offered = (await shop.gateway.http.get("/v1/config", params={"warehouse": stocked.alias})).json()["endpoints"]
+    assert REGISTER in offered
+
+
+async def test_a_registration_that_was_not_made_is_open_and_has_failed_once_another_table_is_there(
+    stocked: Registering,
+) -> None:
+    shop = stocked.shop
+    shop.wire.fault = Fault(happens=Loss.REQUEST, path="/register")
+    assert (await stocked.register()).status_code in UNKNOWN_STATUSES
+    assert await reconciled(shop, stocked.key) == [CommitOutcome.UNKNOWN], "it may still arrive"
+    path = f"/v1/iceberg/{stocked.alias}/namespaces/sales/tables"
+    assert (await shop.gateway.http.post(path, json={"name": shop.name, "schema": SCHEMA})).status_code == 200
+    assert await reconciled(shop, stocked.key) == [CommitOutcome.FAILED]
+
+
+async def test_nothing_is_registered_with_a_file_that_is_not_there_or_elsewhere_on_s3(stocked: Registering) -> None:
+    sent = len(stocked.shop.wire.seen)
+    for location in (f"{stocked.location}.gone", stocked.location.replace("/warehouse/", "/elsewhere/")):
+        no = await stocked.register(location)
+        assert (no.status_code, error_of(no)["type"]) == (400, "BadRequestException")
+    assert not any(seen.is_mutation for seen in stocked.shop.wire.seen[sent:])
 
 
 async def test_a_commit_that_others_have_followed_is_found_in_the_log_of_commits(far: NessieTenant) -> None:

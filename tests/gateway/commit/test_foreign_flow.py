@@ -323,10 +323,10 @@ async def test_a_rename_to_a_name_that_is_taken_is_not_forwarded(chained: Chaine
     ("path", "body"),
     [
         (f"{NAMESPACES}/sales/register", {"name": "more", "metadata-location": "s3://b/1.metadata.json"}),
-        (f"{ORDERS}/unregister", {}),
+        (f"{NAMESPACES}/sales/register-view", {"name": "more", "metadata-location": "s3://b/1.metadata.json"}),
     ],
 )
-async def test_what_the_gateway_does_not_offer_for_a_foreign_catalog_is_refused(
+async def test_nothing_is_registered_in_a_foreign_catalog_whose_files_cannot_be_read(
     chained: Chained, path: str, body: object
 ) -> None:
     answer = await chained.http.post(path, json=body)

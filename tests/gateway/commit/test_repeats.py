@@ -242,7 +242,7 @@ async def test_an_unregistered_table_is_answered_again_whatever_its_size_and_whi
 ) -> None:
     headers = new_key()
     first = await sales.http.post(f"{ORDERS}/unregister", headers=headers)
-    monkeypatch.setattr("gateway.catalogs.builtin.SNAPSHOTS_MAX", -1)  # more than may be registered at once
+    monkeypatch.setattr("gateway.catalogs.registered.SNAPSHOTS_MAX", -1)  # more than may be registered at once
     again = await sales.http.post(f"{ORDERS}/unregister", headers=headers)
     assert (again.status_code, again.content) == (200, first.content)
     path_of(first.json()["metadata-location"]).unlink()

@@ -13,7 +13,7 @@ from schemathesis.openapi import from_path
 
 from gateway.catalogs.glue_options import GLUE
 from gateway.catalogs.registry import BUILTIN, KINDS, REST
-from gateway.catalogs.rest import LIST_FUNCTIONS, LOAD_FUNCTION
+from gateway.catalogs.rest import LIST_FUNCTIONS, LOAD_FUNCTION, REGISTER_TABLE, REGISTER_VIEW, UNREGISTER_TABLE
 from gateway.http.iceberg_routes import router
 from gateway.http.operations import BY_ID, OPERATIONS, PROPOSED, RestOperation, endpoints, endpoints_of
 from gateway.mutations import Operation
@@ -69,12 +69,10 @@ def test_what_some_kind_offers_has_a_route_and_nothing_else_has() -> None:
 
 
 def test_each_kind_is_advertised_what_it_offers() -> None:
-    assert set(endpoints(BUILTIN)) - set(endpoints(REST)) == {
+    assert set(endpoints(BUILTIN)) == set(endpoints(REST))
+    assert set(endpoints(REST)) - set(endpoints(GLUE)) == VIEWS | FUNCTIONS | {
         BY_ID["registerTable"].endpoint,
         BY_ID["unregisterTable"].endpoint,
-        BY_ID["registerView"].endpoint,
-    }
-    assert set(endpoints(REST)) - set(endpoints(GLUE)) == VIEWS | FUNCTIONS | {
         BY_ID["renameTable"].endpoint,
         BY_ID["commitTransaction"].endpoint,
     }
@@ -86,13 +84,14 @@ VIEWS = {BY_ID[each].endpoint for each in ("listViews", "createView", "loadView"
     BY_ID["renameView"].endpoint,
     BY_ID["viewExists"].endpoint,
 }
+REGISTERS = {BY_ID["registerTable"].endpoint, BY_ID["registerView"].endpoint}
 FUNCTIONS = {BY_ID["listFunctions"].endpoint, BY_ID["loadFunction"].endpoint}
 
 
 @pytest.mark.parametrize(
     ("upstream", "missing_here"),
     [
-        (None, VIEWS | FUNCTIONS),
+        (None, VIEWS | FUNCTIONS | REGISTERS | {BY_ID["unregisterTable"].endpoint}),
         (set(endpoints(REST)) - {BY_ID["loadFunction"].endpoint}, {BY_ID["loadFunction"].endpoint}),
         (endpoints(REST), set()),
         (set(endpoints(REST)) - {BY_ID["renameTable"].endpoint}, {BY_ID["renameTable"].endpoint}),
@@ -107,17 +106,21 @@ FUNCTIONS = {BY_ID["listFunctions"].endpoint, BY_ID["loadFunction"].endpoint}
 def test_a_foreign_catalog_is_advertised_with_what_its_upstream_has(
     upstream: Collection[str] | None, missing_here: set[str]
 ) -> None:
-    assert set(endpoints(REST)) - set(endpoints_of(REST, upstream)) == missing_here
-    assert set(endpoints_of(REST, upstream)) <= set(endpoints(REST))
+    found = set(endpoints_of(REST, upstream, reads_files=True))
+    assert set(endpoints(REST)) - found == missing_here
+    assert found <= set(endpoints(REST))
+    assert set(endpoints_of(REST, upstream, reads_files=False)) == found - REGISTERS
 
 
-def test_an_upstream_is_asked_for_functions_by_what_the_specification_calls_them() -> None:
+def test_an_upstream_is_asked_for_what_the_specification_calls_so() -> None:
     assert {LIST_FUNCTIONS, LOAD_FUNCTION} == FUNCTIONS
+    assert {REGISTER_TABLE, REGISTER_VIEW} == REGISTERS
+    assert BY_ID["unregisterTable"].endpoint == UNREGISTER_TABLE
 
 
 @pytest.mark.parametrize("kind", [BUILTIN, GLUE])
 def test_a_catalog_without_a_configuration_of_its_own_is_advertised_with_all_that_its_kind_has(kind: str) -> None:
-    assert tuple(endpoints_of(kind, None)) == endpoints(kind)
+    assert tuple(endpoints_of(kind, None, reads_files=False)) == endpoints(kind)
 
 
 @pytest.mark.parametrize("operation", [each for each in BY_ID.values() if each.judged_as], ids=lambda each: each.id)

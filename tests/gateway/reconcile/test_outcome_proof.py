@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from gateway.catalogs.catalog import Change, History, Loaded, LoggedCommit
+from gateway.catalogs.registered import registered_digest
 from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.identifiers import Target
 from gateway.metadata import apply_updates, create_updates, parse_updates
@@ -282,7 +283,97 @@ def test_a_table_that_another_decision_created_proves_that_this_one_did_not() ->
     assert prove(create, NEW, committed) is ACCEPTED, "whoever committed to it did not make it"
 
 
+# Registrations
+
+FILE = file(1)
+
+
+def register(result: Loaded = ONE, **parts: Any) -> OpenDecision:
+    """A decision to register `ONE` again, with its file."""
+    assert result.metadata is not None
+    digest = registered_digest(result.metadata, is_view=False)
+    return replace(decision("table.register", snapshots=[101], **parts), result=digest)
+
+
+def asked(**parts: Any) -> Known:
+    return replace(KNOWN, requested={"name": "orders", "metadata-location": FILE}, **parts)
+
+
+def test_a_registration_is_proven_by_its_file_as_it_was_judged_or_by_what_follows_it() -> None:
+    assert prove(register(), ONE, asked()) is ACCEPTED
+    assert prove(register(), after(ONE, *snapshot(102, ONE)), asked()) is ACCEPTED
+    assert prove(register(), GONE, asked()) is UNKNOWN
+    assert prove(register(), created(ANOTHER_UUID), asked()) is FAILED, "the name is taken"
+    assert prove(register(), ONE, KNOWN) is UNKNOWN, "what was asked is not kept"
+
+
+def test_a_registration_is_not_proven_by_another_file_or_by_other_content() -> None:
+    elsewhere = replace(KNOWN, requested={"metadata-location": file(7)})
+    assert prove(register(), ONE, elsewhere) is UNKNOWN
+    for change in (
+        properties(color="red"),
+        *snapshot(102, ONE)[:1],
+        {"action": "set-location", "location": "s3://x/y"},
+    ):
+        other = after(ONE, change)
+        changed = replace(other, metadata_location=FILE)
+        is_seen = change["action"] != "add-snapshot"
+        assert prove(register(), changed, asked()) is (UNKNOWN if is_seen else ACCEPTED), change
+
+
+def test_a_table_that_another_decision_has_brought_here_does_not_prove_a_registration() -> None:
+    for brought in ("table.register", "table.rename_to"):
+        for index in (5, 20):
+            known = asked(claims=(claim(brought, index=index),))
+            assert prove(register(), ONE, known) is UNKNOWN, (brought, index)
+        left = asked(claims=(claim(brought, index=5), claim("table.unregister", index=7)))
+        assert prove(register(), ONE, left) is ACCEPTED
+    assert prove(register(), ONE, asked(claims=(claim("table.create", index=5),))) is ACCEPTED
+    under_way = asked(in_flight=(replace(register(), decision=THEIRS),))
+    assert prove(register(), ONE, under_way) is UNKNOWN
+
+
+def test_a_snapshot_that_was_registered_was_not_added_then() -> None:
+    ours = after(ONE, *snapshot(777, ONE))
+    registered = replace(KNOWN, claims=(claim("table.register", made=ours, snapshots=[101, 777]),))
+    assert prove(append_on(ONE, 101), ours, registered) is ACCEPTED
+    added = replace(KNOWN, claims=(claim(made=ours, snapshots=[777]),))
+    assert prove(append_on(ONE, 101), ours, added) is FAILED
+
+
+def test_a_history_that_was_registered_since_does_not_prove_a_failure() -> None:
+    moved = after(ONE, *snapshot(102, ONE))
+    assert prove(append_on(ONE, 101), moved, KNOWN) is FAILED
+    put_back = replace(KNOWN, claims=(claim("table.register", made=ONE, snapshots=[101]),))
+    assert prove(append_on(ONE, 101), moved, put_back) is UNKNOWN, "it may have been made before that"
+
+
+def test_a_table_of_a_create_that_was_registered_since_proves_nothing() -> None:
+    create = decision("table.create", requirements=[{"type": "assert-create"}], table_uuid=None)
+    known = replace(KNOWN, requested=CREATE, claims=(claim("table.register", made=NEW),))
+    assert prove(create, NEW, known) is UNKNOWN
+    assert prove(replace(create, table_uuid=TABLE_UUID), NEW, known) is ACCEPTED, "nobody else draws that uuid"
+
+
 # Drops
+
+
+def test_an_unregistration_is_proven_as_a_drop_is() -> None:
+    for operation, other in (("table.unregister", "table.drop"), ("table.drop", "table.unregister")):
+        gone = decision(operation, base=ONE)
+        assert prove(gone, GONE, KNOWN) is ACCEPTED
+        assert prove(gone, ONE, KNOWN) is UNKNOWN
+        assert prove(gone, GONE, replace(KNOWN, claims=(claim(other),))) is FAILED
+        assert prove(gone, GONE, replace(KNOWN, claims=(claim("table.rename_from"),))) is FAILED
+
+
+def test_a_table_that_came_back_proves_nothing_of_a_drop_before_that() -> None:
+    gone = decision("table.drop", base=ONE)
+    again = replace(KNOWN, claims=(claim("table.register", index=20), claim("table.drop", index=30)))
+    assert prove(gone, GONE, again) is UNKNOWN
+    before = replace(KNOWN, claims=(claim("table.drop", index=3), claim("table.register", index=5)))
+    assert prove(gone, GONE, before) is ACCEPTED
+    assert prove(gone, ONE, before) is UNKNOWN
 
 
 def test_a_drop_is_proven_by_the_table_being_gone() -> None:
