@@ -182,3 +182,9 @@ class CommitStateUnknownError(GatewayError):
 
     status = 504
     kind = "CommitStateUnknownException"
+
+
+class PartlyMadeError(CommitStateUnknownError):
+    """Of commits that are forwarded one after another some were made, and the others certainly not."""
+
+    status = 502

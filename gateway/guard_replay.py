@@ -13,7 +13,7 @@ is rebuilt with the hash of a random secret that is thrown away, so the key gran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -22,7 +22,7 @@ import orjson
 from gateway.admin.edits import PRINCIPAL
 from gateway.catalogs.catalog_places import GRANTED, LOCATION, replayed_claim, replayed_release
 from gateway.catalogs.table_places import PLACES, expected_places, parse_places, place_digests
-from gateway.commit.open_decisions import FORWARD, close_guard, doubt_guard
+from gateway.commit.open_decisions import AFTER, FORWARD, close_guard, doubt_guard
 from gateway.commit.purges import close_purge_guard, open_purge_guard
 from gateway.confusables import skeleton_columns
 from gateway.identity.api_keys import KeyHasher, mint_key
@@ -139,7 +139,7 @@ def _created_key(entry: Entry) -> KeyCreatedV1 | KeyCreated:
 
 
 def _opened(replayed: EntryWithParts, decided: CommitDecided) -> GuardCall:
-    forward = _members(replayed.part(FORWARD), {"deadline", "owner", "requirements", "result"})
+    forward = _members(replayed.part(FORWARD), {"deadline", "owner", "requirements", "result"}, perhaps={AFTER})
     identifier = decided.identifier
     return GuardCall(
         "decision.open",
@@ -207,9 +207,9 @@ def _body(replayed: EntryWithParts) -> Mapping[str, Any]:
         raise FormatError("part inputs", expected="a request with its body", found=error) from error
 
 
-def _members(payload: bytes, names: set[str]) -> Mapping[str, Any]:
+def _members(payload: bytes, names: set[str], *, perhaps: Collection[str] = ()) -> Mapping[str, Any]:
     members = parse_object(payload, what="payload part")
-    if members.keys() != names:
+    if members.keys() - perhaps != names:
         raise FormatError("payload part", expected=f"an object of {sorted(names)}", found=payload)
     return members
 

@@ -18,6 +18,7 @@ from gateway.catalogs.login_options import LOGIN_OPTIONS, TOKEN_URI, check_login
 from gateway.catalogs.places import parse_place
 from gateway.catalogs.registry import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
 from gateway.catalogs.upstream_files import LOCAL_FILES, LOCAL_FILES_ALLOWED
+from gateway.catalogs.upstreams import SEQUENTIAL, TRANSACTIONS
 from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, place_of, uris_of
 from gateway.confusables import are_alike
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
@@ -57,6 +58,7 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
             "warehouse",
             "location",
             LOCAL_FILES,
+            TRANSACTIONS,
             "s3.endpoint",
             "s3.region",
             "s3.access-key-id",
@@ -308,6 +310,10 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
         )
     if "location" in checked:
         parse_place(checked["location"], field="options.location")
+    if checked.get(TRANSACTIONS, SEQUENTIAL) != SEQUENTIAL:
+        raise BadRequestError(
+            f"expected {SEQUENTIAL}, found {checked[TRANSACTIONS]!r:.80}", field=f"options.{TRANSACTIONS}"
+        )
     if LOCAL_FILES in checked and (
         checked[LOCAL_FILES] != LOCAL_FILES_ALLOWED or not checked.get("location", "").startswith("file:///")
     ):

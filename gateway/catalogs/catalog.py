@@ -120,13 +120,23 @@ class Configuration:
     The configuration for engines at `/v1/config`: nothing in it lets them bypass the gateway.
 
     `endpoints` are those that a foreign catalog says it has; None if it does not say, or all that its kind offers.
-    `reads_files` says whether the gateway can read files that a foreign catalog is to register.
+    `reads_files` says whether the gateway can read files that a foreign catalog is to register, `commits_in_turn`
+    whether it is sent commits to several tables one after another if it offers no transactions.
     """
 
     defaults: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
     endpoints: Collection[str] | None = None
     reads_files: bool = False
+    commits_in_turn: bool = False
+
+
+class Transactions(Enum):
+    """What a foreign catalog makes of commits to several tables: nothing, all of them or none, or one after another."""
+
+    NONE = "none"
+    ATOMIC = "atomic"
+    SEQUENTIAL = "sequential"
 
 
 class ChangedBy(Enum):
@@ -419,9 +429,9 @@ class Forwards(Catalog, Protocol):
             UnavailableError: if it cannot be read now.
         """
 
-    async def takes_transactions(self) -> bool:
+    async def transactions(self) -> Transactions:
         """
-        Return whether it makes commits to several tables at once.
+        Return how it makes commits to several tables.
 
         Raises:
             UnavailableError: if it cannot be asked.

@@ -29,6 +29,7 @@ from gateway.catalogs.catalog import (
     Page,
     Shown,
     Snapshots,
+    Transactions,
 )
 from gateway.catalogs.foreign_places import check_foreign_places
 from gateway.catalogs.json_text import check_unambiguous, off_loop
@@ -327,15 +328,17 @@ class RestCatalog:
         """Send it and return the reply; it is sent again only if its credentials were refused."""
         return await self._change(self._route(outgoing.mutation), outgoing.body, decision)
 
-    async def takes_transactions(self) -> bool:
+    async def transactions(self) -> Transactions:
         """
         Return whether the upstream offers transactions: one that does not say what it has does (REST specification,
-        `endpoints` of CatalogConfig).
+        `endpoints` of CatalogConfig). One that has none gets the commits one after another if the options say so.
 
         Raises as `load`.
         """
-        endpoints = (await self.configuration()).endpoints
-        return endpoints is None or TRANSACTIONS in endpoints
+        configuration = await self.configuration()
+        if configuration.endpoints is None or TRANSACTIONS in configuration.endpoints:
+            return Transactions.ATOMIC
+        return Transactions.SEQUENTIAL if configuration.commits_in_turn else Transactions.NONE
 
     async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID) -> Reply:
         """Send commits to several tables as one transaction and return the reply, as `forward`."""

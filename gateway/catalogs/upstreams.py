@@ -51,6 +51,9 @@ ENDPOINTS_MAX: Final = 1_000
 REQUESTS_MAX: Final = 16
 """Concurrent requests to one upstream."""
 SEPARATOR_DEFAULT: Final = "%1F"
+TRANSACTIONS: Final = "transactions"
+"""The option that says what becomes of commits to several tables if the upstream offers no transactions."""
+SEQUENTIAL: Final = "sequential"
 UNAUTHENTICATED: Final = frozenset({401, 419})
 """419 is the REST specification's AuthenticationTimeout."""
 
@@ -171,6 +174,7 @@ class Upstream:
                 overrides=public_configuration(overrides, url),
                 endpoints=_endpoints(parsed.get("endpoints")),
                 reads_files=self.files.are_readable,
+                commits_in_turn=self.options.get(TRANSACTIONS) == SEQUENTIAL,
             ),
             branch=parse_branch(configuration, servers),
         )

@@ -7,7 +7,7 @@ process dies, or the outcome stays unknown, that row remains, and the reconciler
 the engine follows from the upstream's reply alone (`catalogs/replies.py`), whether or not the outcome was recorded.
 
 A transaction is one request, too: one group opens a decision for each of its tables, and what became of it is recorded,
-or found out, for each table.
+or found out, for each table. `one_after_another.py` has those that are several requests.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from uuid import UUID
 
@@ -27,7 +28,14 @@ from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import base_of, decided, settled_by_reply, snapshots_of, table_uuid
 from gateway.commit.metrics import MutationStage
-from gateway.commit.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
+from gateway.commit.open_decisions import (
+    Forwarding,
+    close_guard,
+    doubt_guard,
+    open_guard,
+    open_still_guard,
+    state_digest,
+)
 from gateway.errors import (
     CommitStateUnknownError,
     GatewayError,
@@ -50,6 +58,13 @@ from ledger.format.sequence import Appended, Group, Stale
 _log = logging.getLogger(__name__)
 
 
+class Order(Enum):
+    """How the commits of a transaction are forwarded."""
+
+    AT_ONCE = "at once"
+    IN_TURN = "in turn"
+
+
 async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | None:
     """
     Make the change; None if the target had changed meanwhile and the request has to be judged again.
@@ -60,12 +75,12 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
         UpstreamAnswerError, UpstreamCredentialsError: if the upstream certainly did nothing.
         CommitStateUnknownError: if the change may or may not have been made.
     """
-    outgoing = await _prepare(catalog, approved)
+    outgoing = await prepare(catalog, approved)
     if approved.mutation.staged:
         # The upstream writes nothing either: the change is decided when the staged create is committed.
         return await _stage(catalog, approved, outgoing)
     decision = approved.ids.next()
-    opened = await _open(decision, [(approved, outgoing)])
+    opened = await open_all(decision, [(approved, outgoing)])
     if isinstance(opened, Stale):
         return opened
     approved.ids.taken += 1
@@ -74,15 +89,14 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
     if approved.mutation.registered is not None and outcome.settled is CommitOutcome.ACCEPTED:
         outcome = await _as_judged(approved, outcome)
     approved.done(MutationStage.CHANGE)
-    await _settle(decision, [(approved, outcome)])
+    await settle(decision, [(approved, outcome)])
     approved.done(MutationStage.SETTLE)
     match outcome.settled, outcome.reply:
         case CommitOutcome.ACCEPTED, Answered() as answered:
             return approved.answer(Shown(await off_loop(catalog.show_answer, len(answered.body), answered)))
-        case CommitOutcome.CONFLICTED, Answered() if not approved.is_last and await _lost_by_a_pin(catalog, [outgoing]):
-            approved.ids.lost = approved.ids.taken
+        case CommitOutcome.CONFLICTED, Answered() if await is_tried_again(catalog, approved, [outgoing]):
             return None
-    raise _not_made(catalog, outcome)
+    raise not_made(catalog, outcome)
 
 
 async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale | bool:
@@ -93,9 +107,9 @@ async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale 
     Raises as `forward`.
     """
     first = approved[0]
-    prepared = [(each, await _prepare(catalog, each)) for each in approved]
+    prepared = [(each, await prepare(catalog, each)) for each in approved]
     decision = first.ids.next()
-    opened = await _open(decision, prepared)
+    opened = await open_all(decision, prepared)
     if isinstance(opened, Stale):
         return opened
     first.ids.taken += 1
@@ -109,18 +123,23 @@ async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale 
         outcomes = list(zip(approved, map(partial(_outcome_on, outcome), approved, found), strict=True))
         if any(map(_is_as_before, approved, found)):
             outcome = replace(outcome, settled=CommitOutcome.UNKNOWN, cause="it was accepted, but a table is as before")
-    await _settle(decision, outcomes)
+    await settle(decision, outcomes)
     first.done(MutationStage.SETTLE)
     match outcome.settled:
         case CommitOutcome.ACCEPTED:
             return True
-        case CommitOutcome.CONFLICTED if not first.is_last and await _lost_by_a_pin(catalog, outgoing):
-            first.ids.lost = first.ids.taken
+        case CommitOutcome.CONFLICTED if await is_tried_again(catalog, first, outgoing):
             return False
-    raise _not_made(catalog, outcome)
+    raise not_made(catalog, outcome)
 
 
-async def _prepare(catalog: Forwards, approved: Approved) -> Outgoing:
+async def prepare(catalog: Forwards, approved: Approved) -> Outgoing:
+    """
+    Return what the upstream is to be sent.
+
+    Raises:
+        BadRequestError: if parsers could read it differently.
+    """
     body = approved.requested.body
     return await off_loop(catalog.prepare, len(body), approved.mutation, approved.loaded, approved.change, body)
 
@@ -140,8 +159,10 @@ async def _as_judged(approved: Approved, outcome: ForwardOutcome) -> ForwardOutc
     return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=answered, cause=cause)
 
 
-def _not_made(catalog: Forwards, outcome: ForwardOutcome) -> GatewayError:
-    """Return what the engine is answered if the change was not made, or that is not known."""
+def not_made(catalog: Forwards, outcome: ForwardOutcome) -> GatewayError:
+    """
+    Return what the engine is answered if the change was not made, or that is not known.
+    """
     match outcome.settled, outcome.reply:
         case CommitOutcome.CONFLICTED | CommitOutcome.REFUSED, Answered() as answered:
             return catalog.refusal(answered)
@@ -201,20 +222,31 @@ async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> C
     raise UnavailableError(f"the upstream did not answer as it should, nothing was changed: {outcome.cause}")
 
 
-async def _open(decision: UUID, prepared: Sequence[tuple[Approved, Outgoing]]) -> Appended | Stale:
-    """Step 11: the decision is durable, and open, before the upstream sees anything."""
+async def open_all(
+    decision: UUID, prepared: Sequence[tuple[Approved, Outgoing]], *, order: Order = Order.AT_ONCE
+) -> Appended | Stale:
+    """
+    Step 11: the decision is durable, and open, before the upstream sees anything.
+
+    Raises:
+        UnavailableError: if it could not be recorded.
+    """
     first = prepared[0][0]
     gateway, at = first.gateway, first.gateway.clock()
     events, guards = list[PreparedEvent](), list[GuardCall]()
-    for approved, outgoing in prepared:
+    after: str | None = None
+    for turn, (approved, outgoing) in enumerate(prepared, start=1):
         loaded, change = approved.loaded, approved.change
         forwarding = Forwarding(
             owner=gateway.ownership.owner,
-            deadline=at + gateway.ownership.timeout,
+            deadline=at + gateway.ownership.timeout * (turn if order is Order.IN_TURN else 1),
             requirements=outgoing.requirements,
             result=_digest_of(approved),
             share=len(prepared),
+            after=after,
         )
+        if order is Order.IN_TURN:
+            after = approved.mutation.target.key
         for end in approved.ends:
             mutation = end.requested.mutation
             events.append(
@@ -257,8 +289,14 @@ def _digest_of(approved: Approved) -> str | None:
     return state_digest(change)
 
 
-async def _settle(decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutcome]]) -> None:
-    """Step 13. If the outcome cannot be recorded, the decision stays open for the reconciler."""
+async def settle(
+    decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutcome]], *, while_open: str | None = None
+) -> bool:
+    """
+    Step 13: record outcomes, if the decision on the key `while_open` is open, too; return whether they are recorded.
+
+    If an outcome cannot be recorded, its decision stays open for the reconciler.
+    """
     first = outcomes[0][0]
     gateway, at = first.gateway, first.gateway.clock()
     events, guards = list[PreparedEvent](), list[GuardCall]()
@@ -267,14 +305,29 @@ async def _settle(decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutc
         for end in approved.ends:
             events.append(settled_by_reply(end.requested, decision, approved.loaded, approved.change, outcome, at=at))
             guards.append(settle(decision, end.requested.mutation.target.key))
+    if while_open is not None:
+        guards.append(open_still_guard(decision, while_open))
     group = Group(id=gateway.new_group_id(), then=tuple(events), guard=tuple(guards))
     try:
-        await gateway.append(first.log_id, group)
+        appended = await gateway.append(first.log_id, group)
     except LedgerError as error:
         _log.warning("decision %s is %s and stays open: %s", decision, outcomes[0][1].settled, error)
+        return False
+    return isinstance(appended, Appended) and appended.branch is Branch.THEN
 
 
-async def _lost_by_a_pin(catalog: Forwards, sent: Sequence[Outgoing]) -> bool:
+async def is_tried_again(catalog: Forwards, approved: Approved, sent: Sequence[Outgoing]) -> bool:
+    """
+    Return whether a request that conflicted is to be judged again: a pin of the gateway failed, while all of the
+    engine's own requirements still hold, and it is not the last attempt.
+    """
+    if approved.is_last or not await _is_lost_by_a_pin(catalog, sent):
+        return False
+    approved.ids.lost = approved.ids.taken
+    return True
+
+
+async def _is_lost_by_a_pin(catalog: Forwards, sent: Sequence[Outgoing]) -> bool:
     """
     Return whether a pin of the gateway failed while all of the engine's own requirements still hold.
 

@@ -25,11 +25,15 @@ from gateway.metadata import Requirement
 from gateway.mutations import Operation
 from ledger.format import canonical
 from ledger.format.guards import GuardCall
+from ledger.format.json_object import parse_object
+from ledger.format.sealing import Opener, StoredPart
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 
 FORWARD: Final = "forward"
 """The name of the payload part of an approved decision that is forwarded."""
+AFTER: Final = "after"
+"""The member of that part that only decisions have which are forwarded after another one."""
 REQUIREMENTS_SIZE_BYTES_MAX: Final = 128 * 1024
 
 _QUERIES = load_queries("gateway", "open_decisions.sql")
@@ -44,7 +48,8 @@ class Forwarding:
 
     `owner` is the forwarding process (32 hex digits), `deadline` when it gives up. `requirements` are those sent to the
     upstream, `result` is the digest of the target after the change (`state_digest`), None if it would be gone. The
-    group has `share` decisions.
+    group has `share` decisions. If they are forwarded one after another, `after` is the key of the one before: this one
+    is not sent until that one was accepted and the log has it (`one_after_another.py`).
     """
 
     owner: str
@@ -52,6 +57,7 @@ class Forwarding:
     requirements: tuple[Requirement, ...]
     result: str | None
     share: int = 1
+    after: str | None = None
 
     def __post_init__(self) -> None:
         size_bytes_max = REQUIREMENTS_SIZE_BYTES_MAX // self.share
@@ -64,15 +70,15 @@ class Forwarding:
 
     def payload(self) -> bytes:
         """Return the payload of the part `forward`."""
-        return orjson.dumps(
-            {
-                "deadline": canonical.format_time(self.deadline),
-                "owner": self.owner,
-                "requirements": self.requirements_json(),
-                "result": self.result,
-            },
-            option=orjson.OPT_SORT_KEYS,
-        )
+        members = {
+            "deadline": canonical.format_time(self.deadline),
+            "owner": self.owner,
+            "requirements": self.requirements_json(),
+            "result": self.result,
+        }
+        if self.after is not None:
+            members[AFTER] = self.after
+        return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +147,13 @@ def doubt_guard(decision: UUID, key: str) -> GuardCall:
     return GuardCall("decision.doubt", {"decision": decision, "key": key})
 
 
+def open_still_guard(decision: UUID, key: str) -> GuardCall:
+    """
+    Return the guard that holds while a decision is open, and changes nothing.
+    """
+    return GuardCall("decision.is_open", {"decision": decision, "key": key})
+
+
 def state_digest(change: Change) -> str | None:
     """
     Return the SHA-256 (hex) of the state of a target after a change, to compare with the state found later.
@@ -167,6 +180,16 @@ async def read_open(connection: Connection, log_id: int, key: str) -> list[OpenD
     where = {"log_id": log_id, "key": key}
     rows = await (await connection.execute(_QUERIES["open_decisions_of_key"], where)).fetchall()
     return [parse_open_decision(row) for row in rows]
+
+
+async def read_after(connection: Connection, log_id: int, index: int, *, opener: Opener) -> str | None:
+    """
+    Return the key of the decision after which the one at `index` is forwarded (`Forwarding`); None if after none.
+    """
+    row = await (await connection.execute(_QUERIES["forward"], {"log_id": log_id, "index": index})).fetchone()
+    part = None if row is None else opener.open(StoredPart(index, FORWARD, row[0], row[1], bytes(row[2])))
+    after = None if part is None else parse_object(part.payload, what=f"part {FORWARD}").get(AFTER)
+    return after if isinstance(after, str) else None
 
 
 def parse_open_decision(row: tuple[Any, ...]) -> OpenDecision:

@@ -9,13 +9,15 @@ only then it is answered from the log: whichever process asks, and also if the f
 
 What is answered again: success, the refusal of a policy or rule, and a conflict. What is tried again: whatever changed
 nothing and recorded no decision, and what a foreign catalog has certainly not done. While a foreign catalog's outcome
-is not known, the answer is 503; the reconciler finds out.
+is not known, the answer is 503; the reconciler finds out. A transaction that was made in part is answered so, and not
+tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, TypeVar
 
 from gateway.catalogs.catalog import Change, ChangedBy, Loaded, Shown, Snapshots
@@ -24,19 +26,22 @@ from gateway.commit.approved import Changed
 from gateway.commit.changes import ALREADY_EXISTS, NOT_EMPTY, nothing_there
 from gateway.commit.decision_ids import DecisionIds
 from gateway.commit.gateway import Gateway
+from gateway.commit.one_after_another import named, partly
+from gateway.commit.open_decisions import read_after
 from gateway.errors import (
     BadRequestError,
     CommitStateUnknownError,
     ConflictError,
     ForbiddenError,
     GatewayError,
+    PartlyMadeError,
     RequirementFailedError,
     UnavailableError,
     UnprocessableError,
 )
 from gateway.identity import Principal
 from gateway.metadata import uuid_of
-from gateway.mutations import RENAMES_TO, Mutation, Operation
+from gateway.mutations import RENAMES_TO, TRANSACTION_TABLES_MAX, Mutation, Operation
 from ledger.errors import GroupMismatchError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled, from_data
@@ -62,13 +67,23 @@ class Recorded:
     """
     What the log has of a request: its last decision, the message with it, and its outcome (None: none yet).
 
-    `is_at_once` says whether the outcome is of the decision's own group, as the built-in catalog's is.
+    `is_at_once` says whether the outcome is of the decision's own group, as the built-in catalog's is. `behind` are the
+    commits that are forwarded after it, each with its outcome (`one_after_another.py`).
     """
 
     decided: CommitDecided
     message: str
     settled: CommitSettled | None
     is_at_once: bool
+    behind: Sequence[tuple[CommitDecided, CommitSettled | None]] = ()
+
+    @property
+    def outcomes(self) -> Sequence[tuple[str, CommitOutcome]]:
+        """Return the outcome of each of its commits, with the name of the table; unknown while there is none."""
+        each = ((self.decided, self.settled), *self.behind)
+        return [
+            (_path(decided), CommitOutcome.UNKNOWN if settled is None else settled.outcome) for decided, settled in each
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +132,7 @@ class Repeats:
             raise ForbiddenError(recorded.message)
         if decided.decision is CommitDecision.CONFLICTED:
             raise _conflict(decided, recorded.message)
+        _check_whole(recorded.outcomes)
         match None if settled is None else settled.outcome:
             case CommitOutcome.ACCEPTED:
                 return settled
@@ -128,9 +144,7 @@ class Repeats:
                 # current.
                 return None
             case _:
-                raise UnavailableError(
-                    "what became of the request with this Idempotency-Key is not known yet: try again"
-                )
+                raise _not_known_yet()
 
     async def _read(self) -> Recorded | None:
         """Return the last decision under the key; the next one will come behind it."""
@@ -145,12 +159,28 @@ class Repeats:
             entry = found[ids[self.ids.taken - 1]]
             message = await self._message(connection, entry)
             outcome = await _outcome(connection, log_id, entry)
+            behind = await self._behind(connection, entry)
+            outcomes = [await _outcome(connection, log_id, each) for each in behind]
         return Recorded(
             decided=from_data(CommitDecided, entry.data),
             message=message,
-            settled=None if outcome is None else from_data(CommitSettled, outcome.data),
+            settled=_settled(outcome),
             is_at_once=outcome is not None and outcome.group_id == entry.group_id,
+            behind=[
+                (from_data(CommitDecided, each.data), _settled(its)) for each, its in zip(behind, outcomes, strict=True)
+            ],
         )
+
+    async def _behind(self, connection: Connection, first: Entry) -> Sequence[Entry]:
+        """Return the decisions of a group that are forwarded after its first one."""
+        log_id, opener = self.principal.log_id, self.gateway.opener
+        where = {"log_id": log_id, "index": first.index, "limit": TRANSACTION_TABLES_MAX}
+        rows = await (await connection.execute(_QUERIES["entries_behind"], where)).fetchall()
+        entries = (parse_entry(bytes(data)) for (data,) in rows)
+        behind = list(takewhile(lambda entry: entry.group_id == first.group_id, entries))
+        if not behind or await read_after(connection, log_id, behind[0].index, opener=opener) is None:
+            return ()
+        return behind
 
     async def _message(self, connection: Connection, entry: Entry) -> str:
         where = {"log_id": self.principal.log_id, "index": entry.index}
@@ -159,6 +189,35 @@ class Repeats:
             return "the request was refused before"
         part = self.gateway.opener.open(StoredPart(entry.index, "message", row[0], row[1], bytes(row[2])))
         return "the request was refused before" if part is None else part.payload.decode("utf-8", "replace")
+
+
+def _check_whole(outcomes: Sequence[tuple[str, CommitOutcome]]) -> None:
+    """
+    Check that of commits that are forwarded one after another all were made, or none.
+
+    Raises:
+        UnavailableError: if some were, and of another it is not known yet.
+        PartlyMadeError: if some were, and the others certainly not: it is not made again, since it cannot be made once.
+    """
+    made = [path for path, outcome in outcomes if outcome is CommitOutcome.ACCEPTED]
+    if not made or len(made) == len(outcomes):
+        return
+    if CommitOutcome.UNKNOWN in {outcome for _, outcome in outcomes}:
+        raise _not_known_yet()
+    others = named([path for path, outcome in outcomes if outcome is not CommitOutcome.ACCEPTED])
+    raise PartlyMadeError(f"{partly(made)}; not committed: {others}")
+
+
+def _not_known_yet() -> UnavailableError:
+    return UnavailableError("what became of the request with this Idempotency-Key is not known yet: try again")
+
+
+def _settled(outcome: Entry | None) -> CommitSettled | None:
+    return None if outcome is None else from_data(CommitSettled, outcome.data)
+
+
+def _path(decided: CommitDecided) -> str:
+    return ".".join((*decided.identifier.namespace, *([decided.identifier.name] if decided.identifier.name else [])))
 
 
 async def _outcome(connection: Connection, log_id: int, entry: Entry) -> Entry | None:

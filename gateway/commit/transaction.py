@@ -5,7 +5,8 @@ A transaction: commits to several tables of one catalog at once, all of them mad
 It takes the steps of `commit_flow.py`, each for all of its commits: every one is loaded and judged, and the first that
 is refused, or cannot be made, is why none is made. In the built-in catalog, decisions, outcomes and swaps of all
 pointers are one group. A foreign catalog is sent all of them in one request, once all decisions are recorded; that
-either all are made or none is its part then.
+either all are made or none is its part then. One that offers no transactions is sent nothing, or the commits one after
+another, if its options say so (`one_after_another.py`): then some may be made, and others not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Final
 
-from gateway.catalogs.catalog import ChangedBy, Forwards
+from gateway.catalogs.catalog import ChangedBy, Forwards, Transactions
 from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Approved
 from gateway.commit.commit_flow import (
@@ -37,6 +38,7 @@ from gateway.commit.forwarding import forward_all
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import Judgement
 from gateway.commit.metrics import Done, MutationStage
+from gateway.commit.one_after_another import forward_in_turn
 from gateway.commit.requests import Request
 from gateway.commit.swapping import swap_all
 from gateway.commit.target_queues import Turn
@@ -61,14 +63,14 @@ async def commit_transaction(request: Request, gateway: Gateway, done: Done) -> 
     mutations = await gateway.intake.large_requests.parse(read.log_id, read.body, parse)
     done(MutationStage.PARSE)
     parts = [read.requested(request, mutation, body) for mutation, body in mutations]
-    catalog = await find_catalog(gateway, read, parts[0])
+    catalog, offered = await find_catalog(gateway, read, parts[0]), Transactions.ATOMIC
     if catalog.changed_by is ChangedBy.REQUEST:
         await check_permitted(gateway, read.state, parts[0])
-        await _check_offered(catalog, parts)
+        offered = await _offered(catalog, parts)
     done(MutationStage.CATALOG)
     ids = read.decision_ids(request, gateway)
     flows = [Flow(gateway=gateway, read=read, requested=part, catalog=catalog, ids=ids, done=done) for part in parts]
-    transaction = _Transaction(gateway, catalog, flows)
+    transaction = _Transaction(gateway, catalog, flows, offered)
     if ids.is_repeatable:
         await read.repeats(gateway, ids).make_once(transaction.run, _made_before)
     else:
@@ -76,16 +78,17 @@ async def commit_transaction(request: Request, gateway: Gateway, done: Done) -> 
     done(MutationStage.ANSWER)
 
 
-async def _check_offered(catalog: Forwards, parts: Sequence[Requested]) -> None:
+async def _offered(catalog: Forwards, parts: Sequence[Requested]) -> Transactions:
     """
-    Check that a foreign catalog takes what it would be sent.
+    Return how a foreign catalog takes what it would be sent.
 
     Raises:
         UnsupportedOperationError: if it has no transactions, or a table is to be created in this one: what became of
             that could not be told from its state.
     """
     alias = parts[0].mutation.target.alias
-    if not await catalog.takes_transactions():
+    offered = await catalog.transactions()
+    if offered is Transactions.NONE:
         raise UnsupportedOperationError(
             f"catalog {alias}: its upstream offers no transactions, nothing was sent; commit to each table"
         )
@@ -93,6 +96,7 @@ async def _check_offered(catalog: Forwards, parts: Sequence[Requested]) -> None:
         raise UnsupportedOperationError(
             f"catalog {alias}: expected commits to tables that exist, found one that creates a table: create it before"
         )
+    return offered
 
 
 async def _made_before(_decided: CommitDecided, _settled: CommitSettled) -> None:
@@ -102,9 +106,11 @@ async def _made_before(_decided: CommitDecided, _settled: CommitSettled) -> None
 class _Transaction:
     """Steps 8 to 13 of a transaction: the steps of its commits together, one after the other."""
 
-    def __init__(self, gateway: Gateway, catalog: Adapter, flows: Sequence[Flow]) -> None:
+    def __init__(self, gateway: Gateway, catalog: Adapter, flows: Sequence[Flow], offered: Transactions) -> None:
         self._gateway = gateway
         self._catalog = catalog
+        self._offered = offered
+        self._order = [flow.requested.mutation.target for flow in flows]
         # In one order for all transactions, so that no two of them wait for each other's tables.
         self._flows = sorted(flows, key=lambda flow: flow.requested.mutation.target.key)
 
@@ -161,4 +167,9 @@ class _Transaction:
         with ExitStack() as ending:
             for turn in turns:
                 ending.enter_context(turn.ending_after(FORWARD_TURN_S))
+            if self._offered is Transactions.SEQUENTIAL:
+                return await forward_in_turn(catalog, sorted(approved, key=self._place_in_request))
             return await forward_all(catalog, approved)
+
+    def _place_in_request(self, approved: Approved) -> int:
+        return self._order.index(approved.mutation.target)

@@ -57,8 +57,7 @@ async def config(asked: Asked) -> Answer:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
     found = await reads.configuration(asked.gateway, arrived, alias, onward(asked))
-    kind = arrived.state.catalogs[alias].kind
-    endpoints = endpoints_of(kind, found.endpoints, reads_files=found.reads_files)
+    endpoints = endpoints_of(arrived.state.catalogs[alias].kind, found)
     overrides = {**found.overrides, "prefix": f"iceberg/{alias}"}
     body = {
         "defaults": dict(found.defaults),

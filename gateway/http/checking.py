@@ -10,7 +10,7 @@ no configuration, and is asked for the page alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from gateway.catalogs.glue_options import GLUE
 from gateway.catalogs.glue_upstream import GlueUpstream, glue_upstream
 from gateway.catalogs.onward import Onward, format_hop
 from gateway.catalogs.registry import REST
-from gateway.catalogs.rest import REGISTER_TABLE, RestCatalog
+from gateway.catalogs.rest import REGISTER_TABLE, TRANSACTIONS, RestCatalog
 from gateway.catalogs.upstreams import Upstreams
 from gateway.catalogs.urls import URI_OVERRIDES
 from gateway.control.aggregates import Catalog
@@ -64,8 +64,9 @@ class UpstreamFound:
 
 async def check_upstream(upstreams: Upstreams, catalog: Catalog, *, tenant: UUID, installation: str) -> UpstreamFound:
     """
-    Ask the upstream of a catalog for its configuration, if its kind has one, and for one namespace. What is built in has no
-    upstream, and answers.
+    Ask the upstream of a catalog for its configuration, if its kind has one, and for one namespace.
+
+    What is built in has no upstream, and answers.
 
     `installation` is the id that requests to foreign catalogs carry.
     """
@@ -82,7 +83,7 @@ async def check_upstream(upstreams: Upstreams, catalog: Catalog, *, tenant: UUID
         return _refused(catalog, error, answers=False)
     said = configuration.endpoints
     endpoints = None if said is None else sorted(said)
-    had = endpoints_of(REST, said, reads_files=True)
+    had = endpoints_of(REST, replace(configuration, reads_files=True))
     missing = [] if said is None else [each for each in offered_by(REST) if each not in had]
     try:
         await rest.list_namespaces((), page_token=None, page_size=NAMESPACES_ASKED)
@@ -96,7 +97,7 @@ async def check_upstream(upstreams: Upstreams, catalog: Catalog, *, tenant: UUID
             trouble=refused.trouble,
             advice=refused.advice,
         )
-    notes = [*_of_files(configuration), *await _notes(rest)]
+    notes = [*_of_options(configuration), *await _notes(rest)]
     return UpstreamFound(alias=catalog.id, answers=True, endpoints=endpoints, missing=missing, notes=notes)
 
 
@@ -110,11 +111,16 @@ async def _check_glue(upstream: GlueUpstream, catalog: Catalog) -> UpstreamFound
     return UpstreamFound(alias=catalog.id, answers=True, endpoints=offered_by(GLUE), notes=[note])
 
 
-def _of_files(configuration: Configuration) -> list[str]:
-    """Say why nothing is registered in it, if the upstream would."""
-    if configuration.reads_files or REGISTER_TABLE not in (configuration.endpoints or ()):
-        return []
-    return ["the gateway reads none of its files, so nothing is registered in it: its option location is not on S3"]
+def _of_options(configuration: Configuration) -> list[str]:
+    """Say why nothing is registered in it, if the upstream would, and what becomes of transactions, if it has none."""
+    notes, said = list[str](), configuration.endpoints or ()
+    if not configuration.reads_files and REGISTER_TABLE in said:
+        notes.append(
+            "the gateway reads none of its files, so nothing is registered in it: its option location is not on S3"
+        )
+    if configuration.commits_in_turn and said and TRANSACTIONS not in said:
+        notes.append("it has no transactions: commits to several tables are sent one after another")
+    return notes
 
 
 async def _notes(rest: RestCatalog) -> list[str]:

@@ -9,11 +9,12 @@ its kind offers. One that no kind offers has no route.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from gateway.catalogs.catalog import Configuration
 from gateway.catalogs.registry import BUILTIN, KINDS, REST
 
 PREFIX: Final = "/v1/{prefix}"
@@ -143,6 +144,8 @@ _NOT_PRESUMED: Final = ("/views", "/register", "/unregister", "/functions")
 """What is in the paths of operations that a foreign catalog has only if it says so."""
 _READING: Final = frozenset({BY_ID["registerTable"].endpoint, BY_ID["registerView"].endpoint})
 """For these, the gateway has to read a file of the foreign catalog's."""
+_COMMIT: Final = BY_ID["updateTable"].endpoint
+"""What a foreign catalog is sent for each table of a transaction, if it has none."""
 
 
 @cache
@@ -155,10 +158,10 @@ def endpoints(kind: str) -> tuple[str, ...]:
     )
 
 
-def endpoints_of(kind: str, upstream: Collection[str] | None, *, reads_files: bool) -> Sequence[str]:
+def endpoints_of(kind: str, found: Configuration) -> Sequence[str]:
     """
-    Return what `/v1/config` advertises for a catalog, sorted: what its kind offers, if `upstream`, the endpoints that a
-    foreign catalog advertises, has it. Nothing is registered in one of which the gateway reads no files.
+    Return what `/v1/config` advertises for a catalog, sorted: what its kind offers, if a foreign catalog, with the
+    configuration `found`, has it. Nothing is registered in one of which the gateway reads no files.
 
     One that does not say what it has is taken for one without views and functions, as clients take it, and for one that
     registers nothing.
@@ -166,7 +169,11 @@ def endpoints_of(kind: str, upstream: Collection[str] | None, *, reads_files: bo
     offered = endpoints(kind)
     if kind == BUILTIN:
         return offered
-    if upstream is None:
+    if found.endpoints is None:
         return [each for each in offered if not any(part in each for part in _NOT_PRESUMED)]
-    lacking = frozenset[str]() if reads_files else _READING
-    return [each for each in offered if each in _OWN or (_NEEDS.get(each, each) in upstream and each not in lacking)]
+    upstream = set(found.endpoints)
+    if not found.reads_files:
+        upstream -= _READING
+    if found.commits_in_turn and _COMMIT in upstream:
+        upstream.add(BY_ID["commitTransaction"].endpoint)
+    return [each for each in offered if each in _OWN or _NEEDS.get(each, each) in upstream]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.commit.open_decisions import OpenDecision
-from gateway.reconcile.outcome_proof import Claim
+from gateway.commit.open_decisions import OpenDecision, read_after, read_open
+from gateway.reconcile.outcome_proof import Before, Claim
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, from_data
@@ -92,6 +92,26 @@ async def read_requested(
         return parse_object(parse_object(part.payload, what="part inputs")["body"], what="body of part inputs")
     except (FormatError, KeyError, TypeError):
         return None
+
+
+async def read_before(
+    connection: Connection, decision: OpenDecision, index: int, *, opener: Opener = PLAIN
+) -> Before | None:
+    """
+    Return the decision after which this one, of a group that begins at `index`, is forwarded; None if after none.
+    """
+    log_id, own = decision.log_id, {"log_id": decision.log_id, "key": decision.key, "index": index}
+    row = await (await connection.execute(_QUERIES["decided_on_key"], own)).fetchone()
+    key = None if row is None else await read_after(connection, log_id, row[0], opener=opener)
+    if key is None:
+        return None
+    # The row first: a decision that is closed has an outcome.
+    is_open = any(each.decision == decision.decision for each in await read_open(connection, log_id, key))
+    where = {"log_id": log_id, "key": key, "from_index": index}
+    rows = await (await connection.execute(_QUERIES["outcomes_of_key"], where)).fetchall()
+    outcomes = [from_data(CommitSettled, parse_entry(bytes(entry)).data) for (entry,) in rows]
+    its = [settled for settled in outcomes if settled.decision == str(decision.decision)]
+    return Before(key=key, is_open=is_open, settled=its[-1] if its else None)
 
 
 async def _first_entries(connection: Connection, log_id: int, groups: Sequence[UUID]) -> dict[UUID, Entry]:

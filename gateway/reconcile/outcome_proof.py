@@ -30,7 +30,7 @@ from gateway.metadata.paths import files_since
 from gateway.metadata.stored import without_empty
 from gateway.metadata.views import apply_view_updates, check_view_metadata, create_view_updates
 from gateway.mutations import RENAMES_FROM, RENAMES_TO, Operation
-from ledger.format.events import CommitOutcome, OutcomeEvidence
+from ledger.format.events import CommitOutcome, CommitSettled, OutcomeEvidence
 
 _REGISTERS: Final = frozenset({Operation.TABLE_REGISTER, Operation.VIEW_REGISTER})
 _DROPS: Final = frozenset({Operation.TABLE_DROP, Operation.TABLE_UNREGISTER, Operation.VIEW_DROP})
@@ -51,6 +51,33 @@ class Claim:
     table_uuid: str | None
     metadata_location: str | None
     snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """
+    The decision on the key `key` that had to be accepted, and recorded so, before another of its group was sent
+    (`gateway/commit/one_after_another.py`): whether it is still open, and its last outcome.
+    """
+
+    key: str
+    is_open: bool
+    settled: CommitSettled | None
+
+
+def was_never_sent(before: Before | None) -> bool:
+    """
+    Return whether a decision was certainly not sent, if the one `before` it stays as it is (None: there is none).
+
+    Its process has recorded the answer to that one before; what the reconciler found out, it can record no more.
+    """
+    if before is None:
+        return False
+    if before.is_open:
+        return True
+    settled = before.settled
+    is_answered = settled is None or settled.evidence is OutcomeEvidence.ANSWER
+    return not (is_answered and (settled is None or settled.outcome is CommitOutcome.ACCEPTED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,13 +25,20 @@ from uuid import UUID
 from gateway.catalogs.catalog import ChangedBy, History, Loaded, LoggedCommit
 from gateway.commit.events import settled_event
 from gateway.commit.gateway import Gateway
-from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard, read_open
+from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard, open_still_guard, read_open
 from gateway.errors import GatewayError, UnavailableError
 from gateway.log_errors import append_errors
 from gateway.metadata import uuid_of
-from gateway.mutations import CREATES, RENAMES_FROM
-from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_claims, read_decided, read_requested
-from gateway.reconcile.outcome_proof import Claim, Known, prove
+from gateway.mutations import CREATES, RENAMES_FROM, Operation
+from gateway.reconcile.evidence import (
+    MARGIN_ENTRIES,
+    claim_of,
+    read_before,
+    read_claims,
+    read_decided,
+    read_requested,
+)
+from gateway.reconcile.outcome_proof import Before, Claim, Known, prove, was_never_sent
 from gateway.reconcile.schedule import HeldKey, Schedule
 from gateway.reconcile.silence import NamedCatalog, SilentCatalogs
 from ledger.format.entry import Branch
@@ -261,9 +268,11 @@ class Reconciler:
         for decision in state.decisions:
             if decision.deadline >= now:
                 continue
-            outcome = CommitOutcome.UNKNOWN
-            if state.found is not None:
-                index = state.indices[decision.decision]
+            outcome, index = CommitOutcome.UNKNOWN, state.indices[decision.decision]
+            before = await self._before(held.log, decision, index)
+            if was_never_sent(before):
+                outcome = CommitOutcome.FAILED
+            elif state.found is not None:
                 known = Known(
                     index=index,
                     requested=await self._requested(held.log, decision, index),
@@ -274,7 +283,7 @@ class Reconciler:
                 )
                 outcome = prove(decision, state.found, known)
             settled = _settled(decision, outcome, state.found, state.history)
-            appended = await self._append(decision, settled)
+            appended = await self._append(decision, settled, before)
             if appended is None and outcome is not CommitOutcome.UNKNOWN:
                 break  # its own process has settled it after all: the next check reads how, and what that explains
             if outcome is CommitOutcome.ACCEPTED and appended is not None:
@@ -290,16 +299,27 @@ class Reconciler:
         async with self._schedule.logs.reading(log) as connection:
             return await read_requested(connection, log.log_id, index, opener=self._gateway.opener)
 
-    async def _append(self, decision: OpenDecision, settled: CommitSettled) -> int | None:
-        """Append an outcome; return its index, or None if it was known already, or the decision is settled by now."""
+    async def _before(self, log: Log, decision: OpenDecision, index: int) -> Before | None:
+        if decision.operation != Operation.TABLE_COMMIT:
+            return None
+        async with self._schedule.logs.reading(log) as connection:
+            return await read_before(connection, decision, index, opener=self._gateway.opener)
+
+    async def _append(self, decision: OpenDecision, settled: CommitSettled, before: Before | None) -> int | None:
+        """
+        Append an outcome; return its index, or None if it was known already, or the decision is settled by now, or the
+        one `before` it, so that it may be sent.
+        """
         is_unknown = settled.outcome is CommitOutcome.UNKNOWN
         if is_unknown and decision.is_unknown:
             return None
-        guard = (doubt_guard if is_unknown else close_guard)(decision.decision, decision.key)
+        guards = [(doubt_guard if is_unknown else close_guard)(decision.decision, decision.key)]
+        if before is not None and before.is_open:
+            guards.append(open_still_guard(decision.decision, before.key))
         group = Group(
             id=derived_group_id("commit.reconciled", {"key": decision.key, "settled": to_data(settled)}),
             then=(settled_event(settled, key=decision.key, actor=SYSTEM_ACTOR, at=self._gateway.clock()),),
-            guard=(guard,),
+            guard=tuple(guards),
         )
         with append_errors(not_appended="an outcome could not be recorded: the decision is checked again"):
             appended = await self._gateway.append(decision.log_id, group)

@@ -129,6 +129,10 @@ DELETE FROM gateway.open_decisions WHERE log_id = %(log_id)s AND decision = %(de
 UPDATE gateway.open_decisions SET is_unknown = true
 WHERE log_id = %(log_id)s AND decision = %(decision)s AND key = %(key)s
 
+-- name: decision_is_open
+-- Holds if the decision is still open; changes nothing.
+SELECT FROM gateway.open_decisions WHERE log_id = %(log_id)s AND decision = %(decision)s AND key = %(key)s
+
 -- name: purge_open
 -- Holds always: the group of a drop is appended once. Used after table_drop, so the places were the table's until then.
 INSERT INTO gateway.purges (

@@ -1,4 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
+-- name: forward
+-- What was recorded before a decision was forwarded: its part `forward`.
+SELECT subject, key_id, sealed FROM ledger.parts
+WHERE log_id = %(log_id)s AND index = %(index)s AND name = 'forward'
+
 -- name: open_decisions_of_key
 -- The decisions that are open on a key, those whose process is at work included.
 SELECT

@@ -49,6 +49,13 @@ WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
 -- The first entries of groups.
 SELECT group_id, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)s)
 
+-- name: decided_on_key
+-- Where the decision on a key is in its group, which begins at an index.
+SELECT index FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(index)s AND type = 'commit.decided' AND key = %(key)s
+ORDER BY index
+LIMIT 1
+
 -- name: outcomes_of_key
 -- The outcomes on a key from an index on.
 SELECT entry FROM ledger.entries

@@ -3,6 +3,13 @@
 -- The first entries of those of some groups that are in the log.
 SELECT group_id, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)s)
 
+-- name: entries_behind
+-- The entries right behind an index: the others of its group, and what follows.
+SELECT entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND index > %(index)s
+ORDER BY index
+LIMIT %(limit)s
+
 -- name: outcomes
 -- The outcomes on a key behind an index, the nearest first: that of a decision comes soon after it.
 SELECT entry FROM ledger.entries

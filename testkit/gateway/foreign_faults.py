@@ -503,7 +503,7 @@ KILLS: Final = (
 async def check_kill(far: ForeignTenant, kill: Kill) -> None:
     """Kill a real process in the middle of a commit."""
     headers = dict(far.gateway.http.headers)
-    with _dying_gateway(far, kill.point) as (url, process):
+    with dying_gateway(far, kill.point) as (url, process):
         async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=DEATH_TIMEOUT_S) as client:
             lit = await client.post(f"{ROOT}/sales/properties", json={"updates": {"next": str(kill.point)}})
             assert lit.status_code == httpx.codes.OK
@@ -528,8 +528,10 @@ async def check_kill(far: ForeignTenant, kill: Kill) -> None:
 
 
 @contextmanager
-def _dying_gateway(far: ForeignTenant, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
-    """Start a gateway on the same database that dies at `point` (None: not by itself)."""
+def dying_gateway(far: ForeignTenant, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
+    """
+    Start a gateway on the same database that dies at `point` (None: not by itself); yield its URL and its process.
+    """
     installation = far.services.installation
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["testkit.system.crashing_gateway"])

@@ -108,6 +108,8 @@ class FaultyWire:
         self._server: asyncio.Server | None = None
         self._wires: set[asyncio.Task[None]] = set()
         self.fault: Fault | None = None
+        self.always: dict[str, bytes] = {}
+        """Answers that are given for good in place of the server's, by the path."""
         self.seen: list[Request] = []
         """The requests that reached the server, in order."""
 
@@ -145,6 +147,8 @@ class FaultyWire:
     async def _handle(self, request: Request, writer: asyncio.StreamWriter) -> bytes:
         """Return what is answered; nothing closes the connection without a word."""
         fault = self.fault
+        if (said := self.always.get(request.target.partition("?")[0])) is not None:
+            return said
         if fault is None or not fault.meets(request):
             return await self._forward(request)
         self.fault = None

@@ -439,6 +439,7 @@ async def test_the_largest_catalog_that_is_accepted_fits_an_event(acme: Founded,
         "scope": "s" * 400,
         "audience": "a" * 400,
         "resource": "https://" + "r" * 392,
+        "transactions": "sequential",
         "rest.sigv4-enabled": "true",
         "rest.signing-name": "n" * 63,
         "rest.signing-region": "r" * 63,
@@ -617,6 +618,12 @@ def test_each_kind_of_catalog_takes_its_own_options() -> None:
     ):
         limits.check_catalog_options("builtin", UPSTREAM, LOOPBACK)
     assert limits.KNOWN_OPTIONS.keys() == KINDS.keys()
+
+
+def test_transactions_that_an_upstream_has_not_are_refused_or_sequential() -> None:
+    assert limits.check_catalog_options("rest", UPSTREAM | {"transactions": "sequential"}, LOOPBACK)
+    with pytest.raises(BadRequestError, match=r"^options.transactions: expected sequential, found 'atomic'"):
+        limits.check_catalog_options("rest", UPSTREAM | {"transactions": "atomic"}, LOOPBACK)
 
 
 def test_files_of_this_machine_are_allowed_below_a_location_on_it_and_nowhere_else() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gateway import errors
 from gateway.admin.application import OPERATOR
 from gateway.commit.metrics import BUCKETS_S, LoadStage, Measures, Rejection, rejection_of
-from gateway.errors import CommitStateUnknownError, GatewayError
+from gateway.errors import CommitStateUnknownError, GatewayError, PartlyMadeError
 from gateway.mutations import Operation
 from testkit.gateway.sales import ORDERS, TABLES, another_key, properties
 from testkit.servers.gateways import Gateway, app_of, open_gateway
@@ -36,7 +36,7 @@ async def test_every_refusal_has_a_reason_and_what_may_have_happened_has_none() 
     for kind in vars(errors).values():
         if inspect.isclass(kind) and issubclass(kind, GatewayError):
             reason = rejection_of(made(kind))
-            assert (reason is None) == (kind in {GatewayError, CommitStateUnknownError}), kind
+            assert (reason is None) == (kind in {GatewayError, CommitStateUnknownError, PartlyMadeError}), kind
 
 
 def counts(text: str, name: str, label: str) -> dict[str, float]:

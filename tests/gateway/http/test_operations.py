@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 from schemathesis.openapi import from_path
 
+from gateway.catalogs.catalog import Configuration
 from gateway.catalogs.glue_options import GLUE
 from gateway.catalogs.registry import BUILTIN, KINDS, REST
-from gateway.catalogs.rest import LIST_FUNCTIONS, LOAD_FUNCTION, REGISTER_TABLE, REGISTER_VIEW, UNREGISTER_TABLE
+from gateway.catalogs.rest import (
+    LIST_FUNCTIONS,
+    LOAD_FUNCTION,
+    REGISTER_TABLE,
+    REGISTER_VIEW,
+    TRANSACTIONS,
+    UNREGISTER_TABLE,
+)
 from gateway.http.iceberg_routes import router
 from gateway.http.operations import BY_ID, OPERATIONS, PROPOSED, RestOperation, endpoints, endpoints_of
 from gateway.mutations import Operation
@@ -84,6 +92,7 @@ VIEWS = {BY_ID[each].endpoint for each in ("listViews", "createView", "loadView"
     BY_ID["renameView"].endpoint,
     BY_ID["viewExists"].endpoint,
 }
+TRANSACTION = BY_ID["commitTransaction"].endpoint
 REGISTERS = {BY_ID["registerTable"].endpoint, BY_ID["registerView"].endpoint}
 FUNCTIONS = {BY_ID["listFunctions"].endpoint, BY_ID["loadFunction"].endpoint}
 
@@ -106,21 +115,30 @@ FUNCTIONS = {BY_ID["listFunctions"].endpoint, BY_ID["loadFunction"].endpoint}
 def test_a_foreign_catalog_is_advertised_with_what_its_upstream_has(
     upstream: Collection[str] | None, missing_here: set[str]
 ) -> None:
-    found = set(endpoints_of(REST, upstream, reads_files=True))
+    found = set(endpoints_of(REST, Configuration(endpoints=upstream, reads_files=True)))
     assert set(endpoints(REST)) - found == missing_here
     assert found <= set(endpoints(REST))
-    assert set(endpoints_of(REST, upstream, reads_files=False)) == found - REGISTERS
+    assert set(endpoints_of(REST, Configuration(endpoints=upstream))) == found - REGISTERS
+
+
+def test_transactions_are_advertised_where_the_upstream_has_them_or_is_sent_the_commits_in_turn() -> None:
+    without = set(endpoints(REST)) - {TRANSACTION}
+    assert TRANSACTION not in endpoints_of(REST, Configuration(endpoints=without))
+    assert TRANSACTION in endpoints_of(REST, Configuration(endpoints=without, commits_in_turn=True))
+    neither = without - {BY_ID["updateTable"].endpoint}
+    assert TRANSACTION not in endpoints_of(REST, Configuration(endpoints=neither, commits_in_turn=True))
 
 
 def test_an_upstream_is_asked_for_what_the_specification_calls_so() -> None:
     assert {LIST_FUNCTIONS, LOAD_FUNCTION} == FUNCTIONS
     assert {REGISTER_TABLE, REGISTER_VIEW} == REGISTERS
+    assert TRANSACTION == TRANSACTIONS
     assert BY_ID["unregisterTable"].endpoint == UNREGISTER_TABLE
 
 
 @pytest.mark.parametrize("kind", [BUILTIN, GLUE])
 def test_a_catalog_without_a_configuration_of_its_own_is_advertised_with_all_that_its_kind_has(kind: str) -> None:
-    assert tuple(endpoints_of(kind, None, reads_files=False)) == endpoints(kind)
+    assert tuple(endpoints_of(kind, Configuration())) == endpoints(kind)
 
 
 @pytest.mark.parametrize("operation", [each for each in BY_ID.values() if each.judged_as], ids=lambda each: each.id)

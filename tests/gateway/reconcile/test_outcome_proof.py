@@ -19,8 +19,8 @@ from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.identifiers import Target
 from gateway.metadata import apply_updates, create_updates, parse_updates
 from gateway.metadata.views import apply_view_updates, create_view_updates
-from gateway.reconcile.outcome_proof import Claim, Known, prove
-from ledger.format.events import CommitOutcome, OutcomeEvidence
+from gateway.reconcile.outcome_proof import Before, Claim, Known, prove, was_never_sent
+from ledger.format.events import CommitOutcome, CommitSettled, OutcomeEvidence
 from testkit.gateway.view_requests import view_created
 
 OURS, THEIRS = UUID(int=1), UUID(int=2)
@@ -281,6 +281,35 @@ def test_a_table_that_another_decision_created_proves_that_this_one_did_not() ->
     assert prove(create, NEW, known) is FAILED
     committed = replace(KNOWN, requested=CREATE, claims=(claim("table.commit", made=NEW),))
     assert prove(create, NEW, committed) is ACCEPTED, "whoever committed to it did not make it"
+
+
+# Commits that are sent one after another
+
+
+def outcome(word: CommitOutcome, evidence: OutcomeEvidence = OutcomeEvidence.ANSWER) -> CommitSettled:
+    return CommitSettled(
+        decision=str(OURS),
+        evidence=evidence,
+        metadata_location=None,
+        metadata_sha256=None,
+        outcome=word,
+        snapshots=(),
+        table_uuid=None,
+    )
+
+
+def test_a_commit_was_sent_only_if_the_answer_to_the_one_before_is_recorded_as_accepted() -> None:
+    def never(*, is_open: bool, settled: CommitSettled | None) -> bool:
+        return was_never_sent(Before(key="table:lake/sales/first", is_open=is_open, settled=settled))
+
+    assert not was_never_sent(None), "it is not sent after another"
+    assert not never(is_open=False, settled=outcome(ACCEPTED))
+    assert never(is_open=False, settled=outcome(ACCEPTED, OutcomeEvidence.RECONCILED))
+    assert never(is_open=True, settled=None)
+    assert never(is_open=True, settled=outcome(UNKNOWN))
+    for word in (CommitOutcome.CONFLICTED, CommitOutcome.REFUSED, FAILED):
+        assert never(is_open=False, settled=outcome(word))
+    assert not never(is_open=False, settled=None), "that is in no log"
 
 
 # Registrations
