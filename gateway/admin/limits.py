@@ -310,6 +310,15 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
         )
     if "location" in checked:
         parse_place(checked["location"], field="options.location")
+    _check_choices(checked)
+    if ("s3.access-key-id" in checked) != ("s3.secret-access-key" in checked):
+        raise BadRequestError(
+            "expected s3.access-key-id and s3.secret-access-key together", field="options.s3.access-key-id"
+        )
+    return checked
+
+
+def _check_choices(checked: Mapping[str, str]) -> None:
     if checked.get(TRANSACTIONS, SEQUENTIAL) != SEQUENTIAL:
         raise BadRequestError(
             f"expected {SEQUENTIAL}, found {checked[TRANSACTIONS]!r:.80}", field=f"options.{TRANSACTIONS}"
@@ -326,11 +335,6 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
             f"expected {LOOK_ALIKES_ALLOWED} or {LOOK_ALIKES_REFUSED}, found {checked[LOOK_ALIKES]!r:.80}",
             field=f"options.{LOOK_ALIKES}",
         )
-    if ("s3.access-key-id" in checked) != ("s3.secret-access-key" in checked):
-        raise BadRequestError(
-            "expected s3.access-key-id and s3.secret-access-key together", field="options.s3.access-key-id"
-        )
-    return checked
 
 
 def _check_urls(options: Mapping[str, str], egress: EgressRules) -> None:

@@ -36,6 +36,7 @@ from gateway.catalogs.catalog import (
     Page,
     Shown,
     Snapshots,
+    Transactions,
 )
 from gateway.catalogs.foreign_places import check_foreign_places, check_within
 from gateway.catalogs.glue_api import (
@@ -420,9 +421,9 @@ class GlueCatalog:
             return NO_HISTORY
         return history_of(found)
 
-    async def takes_transactions(self) -> bool:
-        """Return False: Glue changes one table at a time."""
-        return False
+    async def transactions(self) -> Transactions:
+        """Return that there are none: Glue changes one table at a time."""
+        return Transactions.NONE
 
     async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID) -> Reply:  # noqa: ARG002 - as above
         """Return NeverSent: there are no transactions."""
