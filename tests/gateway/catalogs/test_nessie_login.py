@@ -93,7 +93,7 @@ async def far(tenant: NessieTenant) -> NessieTenant:
     return await tenant.with_new_table()
 
 
-async def test_it_answers_nobody_without_a_token(nessie: Nessie, provider: OidcProvider) -> None:
+async def test_it_answers_nobody_without_a_token(nessie: Nessie) -> None:
     async with httpx.AsyncClient(base_url=nessie.url, trust_env=False) as http:
         for path in ("/iceberg/v1/config", "/api/v2/trees/main/history"):
             for headers in ({}, {"Authorization": "Bearer nonsense"}):
