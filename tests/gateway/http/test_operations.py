@@ -78,8 +78,7 @@ def test_what_some_kind_offers_has_a_route_and_nothing_else_has() -> None:
 
 def test_each_kind_is_advertised_what_it_offers() -> None:
     assert set(endpoints(BUILTIN)) == set(endpoints(REST))
-    assert set(endpoints(REST)) - set(endpoints(GLUE)) == VIEWS | FUNCTIONS | {
-        BY_ID["registerTable"].endpoint,
+    assert set(endpoints(REST)) - set(endpoints(GLUE)) == VIEWS | FUNCTIONS | REGISTERS | {
         BY_ID["unregisterTable"].endpoint,
         BY_ID["renameTable"].endpoint,
         BY_ID["commitTransaction"].endpoint,
