@@ -84,6 +84,7 @@ _LOCATION: Final = "location"
 _COMMENT_SIZE_BYTES_MAX: Final = 255
 _TYPE_LENGTH_MAX: Final = 32 * 1024
 """A quarter of what Glue takes, in bytes."""
+_TYPE_DEPTH_MAX: Final = 100
 _OTHER_TYPE: Final = "string"
 _TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -269,10 +270,7 @@ def _is_field(field: Any) -> bool:
 
 
 def _column(field: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        kind = hive_type(field.get("type"))
-    except RecursionError:
-        kind = _OTHER_TYPE
+    kind = hive_type(field.get("type"))
     column = {
         "Name": field["name"],
         "Type": kind if len(kind) <= _TYPE_LENGTH_MAX else _OTHER_TYPE,
@@ -288,18 +286,24 @@ def _column(field: Mapping[str, Any]) -> dict[str, Any]:
     return column
 
 
-def hive_type(kind: Any) -> str:
+def hive_type(kind: Any, *, depth: int = 0) -> str:
     """
-    Return a type of Iceberg (JSON) as Hive writes it.
+    Return a type of Iceberg (JSON) as Hive writes it; what is nested deeper than 100 levels as a string.
     """
+    if depth > _TYPE_DEPTH_MAX:
+        return _OTHER_TYPE
+
+    def inner(each: Any) -> str:
+        return hive_type(each, depth=depth + 1)
+
     match kind:
         case {"type": "struct", "fields": [*fields]}:
-            inside = ",".join(f"{field['name']}:{hive_type(field.get('type'))}" for field in fields if _is_field(field))
+            inside = ",".join(f"{field['name']}:{inner(field.get('type'))}" for field in fields if _is_field(field))
             return f"struct<{inside}>"
         case {"type": "list", "element": element}:
-            return f"array<{hive_type(element)}>"
+            return f"array<{inner(element)}>"
         case {"type": "map", "key": key, "value": value}:
-            return f"map<{hive_type(key)},{hive_type(value)}>"
+            return f"map<{inner(key)},{inner(value)}>"
         case str() if kind.startswith("decimal"):
             return kind.replace(" ", "")
         case str() if kind.startswith("fixed"):

@@ -269,9 +269,10 @@ def test_a_schema_that_another_client_has_written_in_any_way_stops_no_commit() -
         *({"name": f"c{n}", "type": each} for n, each in enumerate((nested, wide, odd))),
     ]
     schema = {"schema-id": 0, "fields": fields}
+    deep = f"{'array<' * 101}string{'>' * 101}"
     assert [(each["Name"], each["Type"]) for each in columns({"current-schema-id": 0, "schemas": [schema]})] == [
         ("bare", "string"),
-        ("c0", "string"),
+        ("c0", deep),
         ("c1", "string"),
         ("c2", "struct<a:string>"),
     ]
