@@ -72,6 +72,8 @@ from ledger.format.json_object import parse_object
 
 NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
+NO_FILE: Final = "NotFoundException"
+"""What Iceberg's servers call a 404 where the file of a table's metadata is missing."""
 TRANSACTIONS: Final = "POST /v1/{prefix}/transactions/commit"
 """As an upstream advertises it."""
 REGISTER_TABLE: Final = "POST /v1/{prefix}/namespaces/{namespace}/register"
@@ -471,12 +473,18 @@ class RestCatalog:
         return f"{await self._namespace(target.namespace)}/{target.kind}s/{quote(target.name or '', safe='')}"
 
     async def _get(self, url: str) -> Answered | None:
-        """Get an object; None if the upstream says, in an error of the protocol, that it does not exist."""
+        """
+        Get an object; None if the upstream says, in an error of the protocol, that it does not exist.
+
+        That its file does not exist is no such error: the object is there, and cannot be read.
+        """
         reply = await self.upstream.ask("GET", url, self.onward)
         match reply:
             case Answered(status=200):
                 return reply
-            case Answered(status=404) if error_of(reply) is not None:
+            case Answered(status=404) if (error := error_of(reply)) is not None:
+                if error.get("type") == NO_FILE:
+                    raise self.refusal(reply)
                 return None
             case Answered(status=status) if 400 <= status <= 499 and status != 404:
                 raise self.refusal(reply)

@@ -220,6 +220,15 @@ async def test_what_is_no_answer_of_the_protocol_is_unavailable(answer: tuple[in
     assert script.paths() == ["/v1/config", TABLE_PATH] * 2, "it is found out anew how to ask"
 
 
+async def test_a_table_whose_metadata_file_is_missing_is_not_taken_for_one_that_is_not_there() -> None:
+    status, body = error("NotFoundException", 404)
+    async with scripted(Script(answers={TABLE_PATH: (status, body)})) as catalog:
+        for ask in (catalog.load(ORDERS), catalog.show(ORDERS, Snapshots.ALL)):
+            with pytest.raises(UpstreamAnswerError) as refused:
+                await ask
+            assert (refused.value.status, refused.value.body) == (404, body)
+
+
 async def test_a_certain_no_is_passed_on_in_the_upstreams_words() -> None:
     status, body = error("ForbiddenException", 403)
     script = Script(answers={TABLE_PATH: (status, body)}, headers={"retry-after": "7"})
