@@ -39,7 +39,7 @@ def play(directory: Path, *, kills: int, seed: int, until_s: float) -> dict[str,
         on = circumstances_on(installation.server.admin_dsn)
         campaign = Campaign(installation, seed=seed, say=lambda text: print(text, flush=True))
         dealt = deal(kills, random.Random(seed))  # noqa: S311 - to be repeatable
-        campaign.run(dealt, phase_size=len(DECK), until_s=until_s)
+        campaign.run(dealt, phase_size=2 * len(DECK), until_s=until_s)
         campaign.found.violations += installation.end_up()
         figures = campaign.figures()
     figures["violations"] += [f"a process was left behind: {each}" for each in processes_of(directory)]

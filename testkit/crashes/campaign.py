@@ -8,7 +8,7 @@ shuffled deck, so that each kind comes equally often. After a kill, the campaign
 (PostgreSQL, a foreign catalog, `lakeproof up` itself if it was the victim), waits until commits through all aliases are
 acknowledged again, and kills the next.
 
-After every tenth phase and after the last one, all tables so far are compared with the log, so that nothing is lost
+After every fifth phase and after the last one, all tables so far are compared with the log, so that nothing is lost
 later, and the log is verified.
 """
 
@@ -38,7 +38,7 @@ TABLES: Final = ("shared", "own-2", "own-3")
 TABLE_OF: Final = ("shared", "shared", "own-2", "own-3")
 """The table of each of the clients of one alias."""
 CLIENT_PAUSE_S: Final = 0.15
-ALL_CHECKED_EVERY: Final = 10
+ALL_CHECKED_EVERY: Final = 5
 """After how many phases everything is checked."""
 MOMENT_TIMEOUT_S: Final = 10.0
 ENTRY_TIMEOUT_S: Final = 2.0
@@ -47,11 +47,11 @@ SETTLED_TIMEOUT_S: Final = 60.0
 SETTLED_POLL_S: Final = 0.1
 SETTLED_S: Final = 5.0
 """How soon after the restart, and after its deadline, a decision whose commit is in the table must be settled."""
-BEFORE_S_MAX: Final = 0.4
+BEFORE_S_MAX: Final = 0.2
 """Before a kill at a random moment, and between kills."""
 LATE_S_MAX: Final = 0.004
 """After a request was sent: the kill may come this much later."""
-DOWN_S_MAX: Final = 1.0
+DOWN_S_MAX: Final = 0.5
 """How long PostgreSQL or a foreign catalog stay away before they are started again."""
 OK: Final = 200
 SCHEMA: Final = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
