@@ -1,6 +1,6 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
 # `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
-# The engines (Spark, Trino and others, two minutes and a large download) are tested by `make test PACKAGE=engines` alone.
+# Engines (Spark, Trino and others) and kills, three minutes and a large download, are tested by `make test PACKAGE=engines`.
 # Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it
 # is missing and apt-get is there to be used by root: a Java 17, for Spark.
 
