@@ -47,11 +47,11 @@ SETTLED_TIMEOUT_S: Final = 60.0
 SETTLED_POLL_S: Final = 0.1
 SETTLED_S: Final = 5.0
 """How soon after the restart, and after its deadline, a decision whose commit is in the table must be settled."""
-BEFORE_S_MAX: Final = 0.2
+BEFORE_S_MAX: Final = 0.1
 """Before a kill at a random moment, and between kills."""
 LATE_S_MAX: Final = 0.004
 """After a request was sent: the kill may come this much later."""
-DOWN_S_MAX: Final = 0.5
+DOWN_S_MAX: Final = 0.2
 """How long PostgreSQL or a foreign catalog stay away before they are started again."""
 OK: Final = 200
 SCHEMA: Final = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
