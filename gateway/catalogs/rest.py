@@ -113,7 +113,7 @@ class RestCatalog:
         """
         if target.name is None:
             return await self._load_namespace(target)
-        answered = await self._get(await self._named(target))
+        answered = await self._get_named(target)
         if answered is not None:
             table = parse_table(answered, is_view=target.is_view)
             if table is None:
@@ -147,7 +147,7 @@ class RestCatalog:
         Raises as `load`.
         """
         query = "" if snapshots is Snapshots.ALL or target.is_view else f"?snapshots={snapshots}"
-        answered = await self._get(f"{await self._named(target)}{query}")
+        answered = await self._get_named(target, query)
         if answered is None:
             return None
         if parse_table(answered, is_view=target.is_view) is None:
@@ -219,7 +219,7 @@ class RestCatalog:
             UnsupportedOperationError: if the upstream does not advertise it.
         """
         await self._check_advertised(LOAD_FUNCTION, what="has functions")
-        answered = await self._get(await self._named(target))
+        answered = await self._get_named(target)
         if answered is None:
             return None
         if not is_function(answered):
@@ -472,19 +472,24 @@ class RestCatalog:
         """Return the URL of a table, a view or a function."""
         return f"{await self._namespace(target.namespace)}/{target.kind}s/{quote(target.name or '', safe='')}"
 
-    async def _get(self, url: str) -> Answered | None:
+    async def _get_named(self, target: Target, query: str = "") -> Answered | None:
         """
-        Get an object; None if the upstream says, in an error of the protocol, that it does not exist.
+        Get a table, a view or a function, as `_get`. One whose file is missing is there, and cannot be read.
+        """
+        reply = await self.upstream.ask("GET", f"{await self._named(target)}{query}", self.onward)
+        if isinstance(reply, Answered) and reply.status == 404 and (error_of(reply) or {}).get("type") == NO_FILE:
+            raise self.refusal(reply)
+        return self._existing(reply)
 
-        That its file does not exist is no such error: the object is there, and cannot be read.
-        """
-        reply = await self.upstream.ask("GET", url, self.onward)
+    async def _get(self, url: str) -> Answered | None:
+        """Get an object; None if the upstream says, in an error of the protocol, that it does not exist."""
+        return self._existing(await self.upstream.ask("GET", url, self.onward))
+
+    def _existing(self, reply: Reply) -> Answered | None:
         match reply:
             case Answered(status=200):
                 return reply
-            case Answered(status=404) if (error := error_of(reply)) is not None:
-                if error.get("type") == NO_FILE:
-                    raise self.refusal(reply)
+            case Answered(status=404) if error_of(reply) is not None:
                 return None
             case Answered(status=status) if 400 <= status <= 499 and status != 404:
                 raise self.refusal(reply)
