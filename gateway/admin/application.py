@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from gateway.admin import limits
@@ -54,7 +54,10 @@ from projections.egress.rules import EgressRules
 
 __all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "RotatedKey", "StaleEditError"]
 
+T = TypeVar("T")
+
 COMPILE_TIMEOUT_S: Final = 5.0
+UNREVOKED: Final = "one that was not revoked"
 FIRST_RULE: Final = "first-key"
 
 
@@ -152,10 +155,7 @@ class Admin:
         Raises:
             NotFoundError: if there is none of that id.
         """
-        policy = (await self._control.current(log_id)).policies.get(policy_id)
-        if policy is None:
-            raise NotFoundError(f"policy {policy_id!r:.80}: expected one in force, found none", kind=NOT_FOUND)
-        return policy
+        return _one((await self._control.current(log_id)).policies, policy_id, what="policy")
 
     # Access rules
 
@@ -198,10 +198,7 @@ class Admin:
         Raises:
             NotFoundError: if there is none of that id.
         """
-        rule = (await self._control.current(log_id)).access_rules.get(rule_id)
-        if rule is None:
-            raise NotFoundError(f"access rule {rule_id!r:.80}: expected one in force, found none", kind=NOT_FOUND)
-        return rule
+        return _one((await self._control.current(log_id)).access_rules, rule_id, what="access rule")
 
     async def warnings(self, log_id: int, kind: str, expression: str, *, effect: str | None = None) -> tuple[str, ...]:
         """
@@ -282,10 +279,7 @@ class Admin:
         Raises:
             NotFoundError: if there is none of that alias.
         """
-        catalog = (await self._control.current(log_id)).catalogs.get(alias)
-        if catalog is None:
-            raise NotFoundError(f"catalog {alias!r:.80}: expected an alias in force, found none", kind=NOT_FOUND)
-        return catalog
+        return _one((await self._control.current(log_id)).catalogs, alias, what="catalog", expected="an alias in force")
 
     async def transfer_place(self, *, giver: int, taker: int, by: Editor, place: str) -> None:
         """
@@ -417,7 +411,8 @@ class Admin:
         """
         limits.check_id(key_id)
         limits.check_overlap(overlap)
-        state, key = await self._control.current(log_id), await self.get_key(log_id, key_id=key_id)
+        state = await self._control.current(log_id)
+        key = _one(state.keys, key_id, what="key", expected=UNREVOKED)
         limits.check_room(state.keys, "keys")
         if expires_at is None and key.is_expired(self._clock()):
             raise BadRequestError(f"key {key_id} has expired: name when the new one shall", field="expires_at")
@@ -458,10 +453,7 @@ class Admin:
         Raises:
             NotFoundError: if there is none of that id.
         """
-        key = (await self._control.current(log_id)).keys.get(key_id)
-        if key is None:
-            raise NotFoundError(f"key {key_id!r:.80}: expected one that was not revoked, found none", kind=NOT_FOUND)
-        return key
+        return _one((await self._control.current(log_id)).keys, key_id, what="key", expected=UNREVOKED)
 
     async def list_keys(self, log_id: int) -> tuple[ApiKey, ...]:
         """Return the keys in force, oldest first."""
@@ -516,6 +508,14 @@ class Admin:
     async def _check_expression(self, log_id: int, expression: str, *, kind: str) -> None:
         limits.check_text(expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
         await self._engine.check(expression, log_id=log_id, timeout_s=COMPILE_TIMEOUT_S, kind=kind)
+
+
+def _one(things: Mapping[str, T], id_: str, *, what: str, expected: str = "one in force") -> T:
+    """Return one of those in force. Raises NotFoundError if there is none of that id."""
+    found = things.get(id_)
+    if found is None:
+        raise NotFoundError(f"{what} {id_!r:.80}: expected {expected}, found none", kind=NOT_FOUND)
+    return found
 
 
 def _keeps_actor(key: ApiKey, by: Editor) -> bool:
