@@ -34,7 +34,7 @@ from testkit.gateway.sales import new_key
 from testkit.lakeproof.running_up import Up, children_of, command_of, holds_connection, running_up
 from testkit.servers.iceberg_rest import IcebergRest, serve_iceberg_rest
 from testkit.servers.java import free_ports
-from testkit.servers.nessie import MAIN, Nessie, serve_nessie
+from testkit.servers.nessie import MAIN, Nessie, serve_nessie, snapshots_in
 
 BUILT_IN: Final = "lake"
 FOREIGN: Final = "far"
@@ -228,9 +228,8 @@ class Installation:
         Return where a table's current metadata is, and the ids of all snapshots it ever had, from the catalog itself.
         """
         if alias == BRANCH:
-            nessie = self.nessie.server
-            location = str(nessie.states(namespace, table)[0]["metadataLocation"])
-            return location, nessie.snapshots(namespace, table)
+            states = self.nessie.server.states(namespace, table)
+            return str(states[0]["metadataLocation"]), snapshots_in(states)
         if alias == FOREIGN:
             path = f"/v1/namespaces/{namespace}/tables/{table}"
             loaded = self.ask("GET", path, url=self.upstream.server.url)

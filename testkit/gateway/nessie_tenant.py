@@ -14,7 +14,7 @@ from typing import Any
 
 from lakeproof.services import Services
 from testkit.gateway.foreign_tenant import ForeignTenant, open_far
-from testkit.servers.nessie import Nessie
+from testkit.servers.nessie import Nessie, snapshots_in
 
 
 @dataclass(kw_only=True)
@@ -25,7 +25,7 @@ class NessieTenant(ForeignTenant):
 
     async def snapshots(self) -> set[str]:
         """Return the ids of the snapshots that the table ever had on the branch."""
-        return await asyncio.to_thread(self.nessie.snapshots, "sales", self.name)
+        return snapshots_in(await self.states())
 
     async def states(self) -> list[dict[str, Any]]:
         """Return what Nessie's log has of the table, newest first; of what was dropped, nothing."""

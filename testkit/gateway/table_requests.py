@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of requests about tables: to create one, also one that was staged, to move it and to add a snapshot."""
+"""
+Bodies of requests about tables: to create one, also one that was staged, to move it, to add a snapshot, and to commit
+to several at once.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +55,13 @@ def commit_of_staged(metadata: dict[str, Any]) -> dict[str, Any]:
             {"action": "set-properties", "updates": metadata["properties"]},
         ],
     }
+
+
+def commit_to(name: str, body: dict[str, Any], *, namespace: str = "sales") -> dict[str, Any]:
+    """One commit of a transaction: the body of a commit, and the table that it is to."""
+    return {"identifier": {"namespace": [namespace], "name": name}, **body}
+
+
+def transaction(*commits: Any) -> dict[str, Any]:
+    """The body of a commitTransaction."""
+    return {"table-changes": list(commits)}

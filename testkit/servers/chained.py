@@ -21,10 +21,13 @@ from gateway.admin.application import OPERATOR
 from gateway.commit.metrics import Measures
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
+from ledger.format.events import CatalogCreated
 from projections.lake.secrets import SecretDirectory
+from testkit.gateway.sales import CREATE
 from testkit.servers.gateways import Gateway, open_gateway
 
 BEYOND = "beyond"
+LOCATED = "located"
 TOKEN = "upstream"  # the name of a secret
 
 
@@ -85,3 +88,21 @@ async def open_chain(services: Services, app: FastAPI, url: str) -> AsyncIterato
     async with open_gateway(services, founded, app) as far, open_gateway(services, app=app) as near:
         await register(near, BEYOND, url, token=far.acme.key.secret, warehouse="lake")
         yield Chained(near=near, far=far, near_url=url, far_url=url, measures=app.state.measures)
+
+
+async def register_located(chained: Chained, **more: str) -> None:
+    """
+    Make the far catalog reachable as `located`, with the place of its files and `more` options.
+
+    The catalog has the namespace `sales` and the table `orders`. Both gateways are of one installation, whose warehouse
+    is nobody's place, so no operator could register it so.
+    """
+    services, log_id = chained.near.services, chained.near.acme.log_id
+    lake = f"{chained.far.services.gateway.catalogs.warehouse}/{chained.far.acme.tenant.hex}/lake"
+    secrets_of(services).write(chained.near.acme.tenant, LOCATED, chained.far.acme.key.secret)
+    options = {"uri": chained.far_url, "token": f"secret:{LOCATED}", "warehouse": "lake", "location": lake, **more}
+    event = CatalogCreated(id=LOCATED, version=1, kind="rest", options=options)
+    await services.gateway.admin._edits.create(log_id, OPERATOR, event)
+    namespaces = f"/v1/iceberg/{LOCATED}/namespaces"
+    (await chained.http.post(namespaces, json={"namespace": ["sales"]})).raise_for_status()
+    (await chained.http.post(f"{namespaces}/sales/tables", json=CREATE)).raise_for_status()

@@ -10,7 +10,7 @@ it is given an OpenID provider, it answers nobody without a token of that one.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,16 +85,17 @@ class Nessie:
         about = [operation for operation in operations if operation["key"]["elements"] == [namespace, table]]
         return [operation.get("content", {}) for operation in about]
 
-    def snapshots(self, namespace: str, table: str) -> set[str]:
-        """Return the ids of the snapshots that a table ever had on `main`."""
-        states = [content.get("snapshotId", NO_SNAPSHOT) for content in self.states(namespace, table)]
-        return {str(snapshot) for snapshot in states} - {str(NO_SNAPSHOT)}
-
     def _ask(self, method: str, path: str, **parts: Any) -> dict[str, Any]:
         answer = httpx.request(method, f"{self.url}/api/v2/{path}", headers=self.headers, trust_env=False, **parts)
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found
+
+
+def snapshots_in(states: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the ids of the snapshots that a table ever had, of its `states`."""
+    found = (content.get("snapshotId", NO_SNAPSHOT) for content in states)
+    return {str(snapshot) for snapshot in found} - {str(NO_SNAPSHOT)}
 
 
 @contextmanager

@@ -12,14 +12,12 @@ import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 
-from gateway.admin.application import OPERATOR
 from gateway.metadata.paths import PATH_PROPERTIES
 from lakeproof.services import Services
-from ledger.format.events import CatalogCreated
 from testkit.gateway.log_contents import words
-from testkit.gateway.sales import CREATE, error_of, properties
+from testkit.gateway.sales import error_of, properties
 from testkit.gateway.table_requests import PATHS, created, moved, snapshot
-from testkit.servers.chained import Chained, open_chain, secrets_of
+from testkit.servers.chained import Chained, open_chain, register_located
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,14 +30,7 @@ ORDERS = f"{TABLES}/orders"
 async def chained(module_services: Services, module_app: FastAPI, module_url: str) -> AsyncIterator[Chained]:
     """Two gateways in a row; the near one knows where the far one's files are."""
     async with open_chain(module_services, module_app, module_url) as chained:
-        lake = f"{chained.far.services.gateway.catalogs.warehouse}/{chained.far.acme.tenant.hex}/lake"
-        # As an older version has registered it: both are of one installation here, whose warehouse is nobody's place.
-        secrets_of(module_services).write(chained.near.acme.tenant, "located", chained.far.acme.key.secret)
-        options = {"uri": chained.far_url, "token": "secret:located", "warehouse": "lake", "location": lake}
-        event = CatalogCreated(id="located", version=1, kind="rest", options=options)
-        await module_services.gateway.admin._edits.create(chained.near.acme.log_id, OPERATOR, event)
-        (await chained.http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
-        (await chained.http.post(TABLES, json=CREATE)).raise_for_status()
+        await register_located(chained)  # as an older version has registered it
         yield chained
 
 

@@ -29,12 +29,12 @@ from gateway.catalogs.upstream_files import LOCAL_FILES, LOCAL_FILES_ALLOWED
 from gateway.mutations import SNAPSHOTS_MAX
 from lakeproof.services import Services
 from ledger.errors import LogUnavailableError
-from ledger.format.events import CatalogCreated, OutcomeEvidence
+from ledger.format.events import OutcomeEvidence
 from testkit.gateway.foreign_tenant import ALIAS, ROOT, UNKNOWN_STATUSES, VIEWS, ForeignTenant, open_far
 from testkit.gateway.log_contents import check_deeply, path_of, read_stored, words
-from testkit.gateway.sales import CREATE, another_key, before_each_append, error_of, new_key
+from testkit.gateway.sales import another_key, before_each_append, error_of, new_key
 from testkit.gateway.view_requests import view_created
-from testkit.servers.chained import Chained, open_chain, register, secrets_of
+from testkit.servers.chained import Chained, open_chain, register, register_located
 from testkit.servers.faulty_wire import Fault, Loss, Replaced, answer
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
@@ -489,14 +489,7 @@ async def test_a_tables_file_is_no_views_and_a_views_is_no_tables(left: Left) ->
 async def chained(module_services: Services, module_app: FastAPI, module_url: str) -> AsyncIterator[Chained]:
     """Two gateways in a row; the near one reads the far one's files."""
     async with open_chain(module_services, module_app, module_url) as chained:
-        lake = f"{chained.far.services.gateway.catalogs.warehouse}/{chained.far.acme.tenant.hex}/lake"
-        secrets_of(module_services).write(chained.near.acme.tenant, "located", chained.far.acme.key.secret)
-        options = {"uri": chained.far_url, "token": "secret:located", "warehouse": "lake", "location": lake}
-        # Both are of one installation here, whose warehouse is nobody's place: no operator could register it so.
-        event = CatalogCreated(id="located", version=1, kind="rest", options={**options, LOCAL_FILES: "allowed"})
-        await module_services.gateway.admin._edits.create(chained.near.acme.log_id, OPERATOR, event)
-        (await chained.http.post(LOCATED, json={"namespace": ["sales"]})).raise_for_status()
-        (await chained.http.post(f"{LOCATED}/sales/tables", json=CREATE)).raise_for_status()
+        await register_located(chained, **{LOCAL_FILES: LOCAL_FILES_ALLOWED})
         yield chained
 
 

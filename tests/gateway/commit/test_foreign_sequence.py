@@ -30,6 +30,7 @@ from testkit.gateway.foreign_faults import DEATH_TIMEOUT_S, dying_gateway
 from testkit.gateway.foreign_tenant import ALIAS, ROOT, UNKNOWN_STATUSES, ForeignTenant, open_far
 from testkit.gateway.log_contents import StoredEntry, check_deeply, read_stored, words
 from testkit.gateway.sales import before_each_append, error_of, new_key, properties
+from testkit.gateway.table_requests import commit_to, transaction
 from testkit.servers.chained import register
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
@@ -73,7 +74,7 @@ class Tables:
         """The body of a transaction that adds a snapshot to each; the second one has more requirements."""
         bodies = [await table.next_append() for table in self.each]
         bodies[1]["requirements"] += requirements
-        return changes(*(named(table, body) for table, body in zip(self.each, bodies, strict=True)))
+        return transaction(*(commit_to(table.name, body) for table, body in zip(self.each, bodies, strict=True)))
 
     async def words(self) -> list[list[str]]:
         """What the log says of each table."""
@@ -94,16 +95,6 @@ class Tables:
         """Settle what can be: of two decisions, one may wait for what becomes of the other."""
         for _ in range(2):
             await self.far.reconcile()
-
-
-def named(table: ForeignTenant, body: dict[str, Any]) -> dict[str, Any]:
-    """One commit of a transaction."""
-    return {"identifier": {"namespace": ["sales"], "name": table.name}, **body}
-
-
-def changes(*each: dict[str, Any]) -> dict[str, Any]:
-    """The body of a commitTransaction."""
-    return {"table-changes": list(each)}
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +295,7 @@ async def test_a_first_commit_that_only_a_pin_stands_against_is_judged_again_wit
         if count == 0:
             await three.far.commit_behind(other)
 
-    body = changes(*(named(table, properties(a="1")) for table in three.each))
+    body = transaction(*(commit_to(table.name, properties(a="1")) for table in three.each))
     async with three.far.gateway.through(append=before_each_append(three.far.gateway, behind)) as http:
         made = await http.post(COMMIT, json=body)
     assert made.status_code == 204, made.text
@@ -485,13 +476,13 @@ async def test_a_transaction_that_was_made_in_part_is_answered_so_again_and_not_
     assert (again.status_code, error_of(again)["type"]) == (PARTLY, "CommitStateUnknownException")
     assert f"committed: {names[0]}; not committed: {names[1]}, {names[2]}" in error_of(again)["message"]
     assert three.sent == sent
-    other = await three.http.post(COMMIT, json=changes(*body["table-changes"][:1]), headers=headers)
+    other = await three.http.post(COMMIT, json=transaction(*body["table-changes"][:1]), headers=headers)
     assert other.status_code == 422
     await three.check(True, False, False)
 
 
 async def test_a_transaction_whose_outcome_is_not_known_is_answered_once_it_is(three: Tables) -> None:
-    headers, body = new_key(), changes(*(named(table, properties(color="red")) for table in three.each))
+    headers, body = new_key(), transaction(*(commit_to(table.name, properties(color="red")) for table in three.each))
     three.far.wire.fault = Fault(happens=Loss.ANSWER, path=three.each[2].path)
     assert (await three.http.post(COMMIT, json=body, headers=headers)).status_code in UNKNOWN_STATUSES
     sent = three.sent

@@ -23,7 +23,7 @@ from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.foreign_tenant import ALIAS, TABLES, UNKNOWN_STATUSES, ForeignTenant, open_far
 from testkit.gateway.log_contents import check_deeply, read_stored
 from testkit.gateway.sales import CREATE, another_key, before_each_append, error_of, new_key, properties
-from testkit.gateway.table_requests import commit_of_staged
+from testkit.gateway.table_requests import commit_of_staged, commit_to, transaction
 from testkit.servers.chained import register
 from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, Request, answer
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
@@ -56,7 +56,7 @@ class TwoTables:
         """The body of a transaction that adds a snapshot to each table; the second one has more requirements."""
         bodies = [await each.next_append() for each in (self.a, self.b)]
         bodies[1]["requirements"] += requirements
-        return changes(*(named(each.name, body) for each, body in zip((self.a, self.b), bodies, strict=True)))
+        return transaction(*(commit_to(each.name, body) for each, body in zip((self.a, self.b), bodies, strict=True)))
 
     async def words(self) -> list[list[str]]:
         """What the log says of each table."""
@@ -67,16 +67,6 @@ class TwoTables:
         for each in (self.a, self.b):
             await each.check()
         assert [len(await each.snapshots()) for each in (self.a, self.b)] == [int(lands)] * 2
-
-
-def named(name: str, body: dict[str, Any]) -> dict[str, Any]:
-    """One commit of a transaction."""
-    return {"identifier": {"namespace": ["sales"], "name": name}, **body}
-
-
-def changes(*each: dict[str, Any]) -> dict[str, Any]:
-    """The body of a commitTransaction."""
-    return {"table-changes": list(each)}
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +153,7 @@ async def test_if_one_commit_cannot_be_made_none_is_sent(two: TwoTables) -> None
     sent, another = two.sent, {"type": "assert-table-uuid", "uuid": NO_TABLE}
     conflict = await two.http.post(COMMIT, json=await two.appends(another))
     assert (conflict.status_code, error_of(conflict)["type"]) == (409, "CommitFailedException")
-    missing = changes(named(two.a.name, await two.a.next_append()), named("nothing", properties(a="b")))
+    missing = transaction(commit_to(two.a.name, await two.a.next_append()), commit_to("nothing", properties(a="b")))
     assert (await two.http.post(COMMIT, json=missing)).status_code == 404
     assert two.sent == sent
     assert await two.words() == [[], ["conflicted"]]
@@ -172,9 +162,9 @@ async def test_if_one_commit_cannot_be_made_none_is_sent(two: TwoTables) -> None
 
 async def test_a_transaction_that_creates_a_table_is_refused_before_anything_is_sent(two: TwoTables) -> None:
     staged = await two.http.post(TABLES, json={**CREATE, "name": f"{two.a.name}-new", "stage-create": True})
-    creation = named(f"{two.a.name}-new", commit_of_staged(staged.json()["metadata"]))
+    creation = commit_to(f"{two.a.name}-new", commit_of_staged(staged.json()["metadata"]))
     sent = two.sent
-    no = await two.http.post(COMMIT, json=changes(named(two.a.name, await two.a.next_append()), creation))
+    no = await two.http.post(COMMIT, json=transaction(commit_to(two.a.name, await two.a.next_append()), creation))
     assert (no.status_code, error_of(no)["type"]) == (406, "UnsupportedOperationException")
     assert "create it before" in error_of(no)["message"]
     assert two.sent == sent
@@ -210,7 +200,7 @@ async def test_a_commit_that_only_a_pin_stands_against_is_judged_again_with_the_
             {"action": "set-current-schema", "schema-id": -1},
         ],
     }
-    body = changes(named(two.a.name, properties(a="1")), named(two.b.name, properties(b="1")))
+    body = transaction(commit_to(two.a.name, properties(a="1")), commit_to(two.b.name, properties(b="1")))
     async with two.a.gateway.through(append=before_each_append(two.a.gateway, await behind(two, other))) as http:
         made = await http.post(COMMIT, json=body)
     assert made.status_code == 204, made.text
@@ -258,7 +248,7 @@ async def test_a_success_that_left_the_tables_as_they_were_is_not_believed(two: 
 
 async def test_a_commit_that_changes_nothing_is_accepted_with_the_file_as_it_is(two: TwoTables) -> None:
     same = properties(**(await two.b.table())["metadata"]["properties"])
-    body = changes(named(two.a.name, await two.a.next_append()), named(two.b.name, same))
+    body = transaction(commit_to(two.a.name, await two.a.next_append()), commit_to(two.b.name, same))
     assert (await two.http.post(COMMIT, json=body)).status_code == 204
     assert await two.words() == [["approved", "accepted"]] * 2
 
@@ -356,7 +346,7 @@ async def test_a_transaction_with_a_key_is_made_once(two: TwoTables) -> None:
     await two.a.reconcile()
     again = await two.http.post(COMMIT, json=body, headers=headers)
     assert (again.status_code, two.sent) == (204, sent)
-    other = changes(*body["table-changes"][:1])
+    other = transaction(*body["table-changes"][:1])
     assert (await two.http.post(COMMIT, json=other, headers=headers)).status_code == 422
     await two.check(lands=True)
 

@@ -31,7 +31,7 @@ from testkit.gateway.sales import (
     location_of_orders,
     properties,
 )
-from testkit.gateway.table_requests import commit_of_staged
+from testkit.gateway.table_requests import commit_of_staged, commit_to, transaction
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -50,15 +50,10 @@ async def two(sales: Gateway) -> Gateway:
 
 def change(name: str, *requirements: Any, namespace: str = "sales", **texts: str) -> dict[str, Any]:
     """One commit of a transaction."""
-    return {"identifier": {"namespace": [namespace], "name": name}, **properties(requirements, **texts)}
+    return commit_to(name, properties(requirements, **texts), namespace=namespace)
 
 
-def changes(*each: Any) -> dict[str, Any]:
-    """The body of a commitTransaction."""
-    return {"table-changes": list(each)}
-
-
-BOTH = changes(change("orders", a="1"), change("more", a="1"))
+BOTH = transaction(change("orders", a="1"), change("more", a="1"))
 
 
 async def set_properties(http: httpx.AsyncClient, path: str) -> dict[str, str]:
@@ -102,9 +97,9 @@ async def test_a_transaction_creates_and_changes_tables(two: Gateway) -> None:
         "identifier": {"namespace": ["sales"], "name": "fresh"},
         **commit_of_staged(staged.json()["metadata"]),
     }
-    assert (await two.http.post(COMMIT, json=changes(change("orders", made="fresh"), creation))).status_code == 204
+    assert (await two.http.post(COMMIT, json=transaction(change("orders", made="fresh"), creation))).status_code == 204
     assert (await two.http.head(f"{TABLES}/fresh")).status_code == 204
-    again = await is_unchanged(two, lambda: two.http.post(COMMIT, json=changes(change("orders", b="2"), creation)))
+    again = await is_unchanged(two, lambda: two.http.post(COMMIT, json=transaction(change("orders", b="2"), creation)))
     assert again.status_code == 409
     await check_agreement(two.services, two.acme.log_id)
 
@@ -120,7 +115,7 @@ async def test_a_transaction_creates_and_changes_tables(two: Gateway) -> None:
     ],
 )
 async def test_if_one_commit_cannot_be_made_none_is(two: Gateway, second: Any, status: int, kind: str) -> None:
-    for body in (changes(change("orders", a="1"), second), changes(second, change("orders", a="1"))):
+    for body in (transaction(change("orders", a="1"), second), transaction(second, change("orders", a="1"))):
         answer = await is_unchanged(two, lambda body=body: two.http.post(COMMIT, json=body))  # type: ignore[misc]
         assert (answer.status_code, error_of(answer)["type"]) == (status, kind), answer.text
 
@@ -131,11 +126,11 @@ async def test_if_one_commit_cannot_be_made_none_is(two: Gateway, second: Any, s
         ({}, "table-changes"),
         ({"table-changes": []}, "table-changes"),
         ({"table-changes": {}}, "table-changes"),
-        (changes(1), "table-changes[0]"),
-        (changes({"requirements": [], "updates": []}), "table-changes[0].identifier"),
-        (changes(change("orders"), {**change("more"), "updates": [1]}), "table-changes[1].updates[0]"),
-        (changes(change("orders"), change("orders")), "table-changes[1].identifier"),
-        (changes(*(change(f"t{number}") for number in range(TRANSACTION_TABLES_MAX + 1))), "table-changes"),
+        (transaction(1), "table-changes[0]"),
+        (transaction({"requirements": [], "updates": []}), "table-changes[0].identifier"),
+        (transaction(change("orders"), {**change("more"), "updates": [1]}), "table-changes[1].updates[0]"),
+        (transaction(change("orders"), change("orders")), "table-changes[1].identifier"),
+        (transaction(*(change(f"t{number}") for number in range(TRANSACTION_TABLES_MAX + 1))), "table-changes"),
         ([], "body"),
     ],
 )
@@ -169,16 +164,16 @@ async def test_who_may_not_change_one_of_the_tables_changes_none(two: Gateway) -
         for second in (change("more", a="1"), change("nothing", a="1")):
             answer = await is_unchanged(
                 two,
-                lambda second=second: eve.post(COMMIT, json=changes(change("orders", a="1"), second)),  # type: ignore[misc]
+                lambda second=second: eve.post(COMMIT, json=transaction(change("orders", a="1"), second)),  # type: ignore[misc]
             )
             assert answer.status_code == 403
 
 
 async def test_a_transaction_that_changes_nothing_is_not_recorded(two: Gateway) -> None:
     told = len(await read_stored(two.services, two.acme.log_id))
-    assert (await two.http.post(COMMIT, json=changes(change("orders"), change("more")))).status_code == 204
+    assert (await two.http.post(COMMIT, json=transaction(change("orders"), change("more")))).status_code == 204
     assert len(await read_stored(two.services, two.acme.log_id)) == told
-    assert (await two.http.post(COMMIT, json=changes(change("orders"), change("more", a="1")))).status_code == 204
+    assert (await two.http.post(COMMIT, json=transaction(change("orders"), change("more", a="1")))).status_code == 204
     assert len(await read_stored(two.services, two.acme.log_id)) == told + 2
 
 
@@ -234,7 +229,7 @@ async def test_if_one_file_cannot_be_written_the_others_are_deleted(
 
 
 async def test_transactions_and_commits_at_once_are_made_one_after_the_other(two: Gateway) -> None:
-    turned = changes(change("more", b="1"), change("orders", b="1"))
+    turned = transaction(change("more", b="1"), change("orders", b="1"))
     asked = [two.http.post(COMMIT, json=body) for body in (BOTH, turned) for _ in range(4)]
     asked += [two.http.post(path, json=properties(**{f"c{n}": "1"})) for n in range(4) for path in (ORDERS, MORE)]
     answers = await asyncio.gather(*asked)
@@ -247,7 +242,7 @@ async def test_transactions_and_commits_at_once_are_made_one_after_the_other(two
 async def test_of_large_commits_the_record_keeps_digests(two: Gateway) -> None:
     half = "x" * (INPUTS_SIZE_BYTES_MAX // 2)
     texts = {f"p{number}": half[: 32 * 1024] for number in range(24)}
-    body = changes(change("orders", **texts), change("more", **texts))
+    body = transaction(change("orders", **texts), change("more", **texts))
     assert (await two.http.post(COMMIT, json=body)).status_code == 204
     entries = await read_stored(two.services, two.acme.log_id)
     for one in entries[-4:-2]:
@@ -259,6 +254,6 @@ async def test_as_many_tables_as_a_transaction_may_have_are_changed_at_once(two:
     names = [f"t{number}" for number in range(TRANSACTION_TABLES_MAX)]
     made = await asyncio.gather(*(two.http.post(TABLES, json={**CREATE, "name": name}) for name in names))
     assert {answer.status_code for answer in made} == {200}
-    answer = await two.http.post(COMMIT, json=changes(*(change(name, a="1") for name in names)))
+    answer = await two.http.post(COMMIT, json=transaction(*(change(name, a="1") for name in names)))
     assert answer.status_code == 204, answer.text
     await check_agreement(two.services, two.acme.log_id)

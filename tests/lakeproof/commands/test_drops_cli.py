@@ -5,32 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.errors import NotFoundError
 from lakeproof.commands import drops
-from lakeproof.services import Services, open_services
 from testkit.gateway.log_contents import path_of
 from testkit.gateway.sales import CREATE, ORDERS, TABLES, create_orders
-from testkit.servers.gateways import QUICK_HASHES, Gateway
-from testkit.servers.policy_engine import shared_engine
+from testkit.lakeproof.commands import services_of
+from testkit.servers.gateways import Gateway
 
 
 async def run(gateway: Gateway, *arguments: str) -> Result:
     """Run the command as an operator would, with services of its own."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Services]:
-        async with open_services(
-            gateway.services.installation, engine=shared_engine(), hasher=QUICK_HASHES
-        ) as services:
-            yield services
-
-    app = drops.drops_app(opened)
+    app = drops.drops_app(services_of(gateway.services.installation))
     return await asyncio.to_thread(CliRunner().invoke, app, ["list", "--tenant", "acme", *arguments])
 
 

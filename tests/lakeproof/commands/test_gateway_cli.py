@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,14 +35,12 @@ from lakeproof.commands.rules import access_rules_app, mark_place, policies_app
 from lakeproof.commands.tenants import tenants_app
 from lakeproof.installation import Installation
 from lakeproof.provision import provision
-from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from ledger.format.entry import parse_entry
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
 from testkit.databases import LOGIN_PASSWORD
-from testkit.servers.gateways import QUICK_HASHES
-from testkit.servers.policy_engine import shared_engine
+from testkit.lakeproof.commands import services_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -75,13 +73,7 @@ def command(module_database: str, home: Path) -> Command:
     provisioned = provision(module_database, login_password=LOGIN_PASSWORD)
     settings = load_settings({"LAKEPROOF_HOME": str(home)}, directory=home.parent)
     installation = Installation.on(provisioned, settings=settings, admin_dsn=module_database)
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Services]:
-        async with open_services(installation, engine=shared_engine(), hasher=QUICK_HASHES) as services:
-            yield services
-
-    app = apps(opened)
+    app = apps(services_of(installation))
     return lambda *arguments, **typed: CliRunner().invoke(app, arguments, **typed)
 
 
@@ -654,13 +646,8 @@ def test_what_is_behind_an_alias_is_asked_whether_it_answers(module_database: st
     settings = load_settings(variables, directory=home.parent)
     installation = Installation.on(provisioned, settings=settings, admin_dsn=module_database)
 
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Services]:
-        async with open_services(installation, engine=shared_engine(), hasher=QUICK_HASHES) as services:
-            yield services
-
     def command(*arguments: str) -> Result:
-        return CliRunner().invoke(apps(opened), arguments)
+        return CliRunner().invoke(apps(services_of(installation)), arguments)
 
     add_tenant(command, "asks", "--catalog", "lake")
     of = ("--tenant", "asks")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import typer
@@ -25,12 +24,11 @@ from lakeproof.commands.opening import OpenServices
 from lakeproof.commands.rules import access_rules_app, policies_app
 from lakeproof.commands.tenants import tenants_app
 from lakeproof.commands.twins import ROUTES_ALONE, TWINS, Route, Why, format_twins
-from lakeproof.services import Services, open_services
 from testkit.environment import PROJECT
 from testkit.gateway.sales import ORDERS, create_orders
 from testkit.lakeproof.command_tree import every_command
-from testkit.servers.gateways import QUICK_HASHES, Gateway
-from testkit.servers.policy_engine import shared_engine
+from testkit.lakeproof.commands import services_of
+from testkit.servers.gateways import Gateway
 
 METHODS: Final = {"list": "GET", "show": "GET", "create": "POST", "change": "PUT", "delete": "DELETE"}
 """The method of the route that is the twin of a command with one of the five verbs."""
@@ -117,17 +115,9 @@ async def test_a_command_shows_a_thing_as_its_route_does(gateway: Gateway) -> No
 
 async def told(gateway: Gateway, *words: str) -> Any:
     """Return what a command tells programs, run as an operator would, with services of its own."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Services]:
-        async with open_services(
-            gateway.services.installation, engine=shared_engine(), hasher=QUICK_HASHES
-        ) as services:
-            yield services
-
     app = typer.Typer(rich_markup_mode=None)
     for name, made in APPS.items():
-        app.add_typer(made(opened), name=name)
+        app.add_typer(made(services_of(gateway.services.installation)), name=name)
     done = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--json"])
     assert done.exit_code == 0, done
     return json.loads(done.stdout)
