@@ -38,6 +38,8 @@ TABLES: Final = ("shared", "own-2", "own-3")
 TABLE_OF: Final = ("shared", "shared", "own-2", "own-3")
 """The table of each of the clients of one alias."""
 CLIENT_PAUSE_S: Final = 0.15
+VERIFY_TIMEOUT_S: Final = 900.0
+"""For the whole log, which has some 150,000 entries after 1,000 kills."""
 ALL_CHECKED_EVERY: Final = 5
 """After how many phases everything is checked."""
 MOMENT_TIMEOUT_S: Final = 10.0
@@ -462,7 +464,7 @@ class Campaign:
         found.violations += late.values()
 
     def _verify(self) -> None:
-        done = self._installation.up.command("ledger", "verify", "--deep", "--json")
+        done = self._installation.up.command("ledger", "verify", "--deep", "--json", timeout_s=VERIFY_TIMEOUT_S)
         if done.returncode:
             self.found.violations.append(f"the log does not verify: {done.stdout[-1000:]}{done.stderr[-1000:]}")
 

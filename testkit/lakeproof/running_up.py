@@ -93,11 +93,11 @@ class Up:
         self._reading.join(TIMEOUT_S)
         return code
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run another command on the same installation."""
+    def command(self, *arguments: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+        """Run another command on the same installation; it has `timeout_s` for all that it does."""
         command = [sys.executable, "-m", "lakeproof", *arguments]
         return subprocess.run(
-            command, env=self.environment, cwd=PROJECT, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
+            command, env=self.environment, cwd=PROJECT, check=False, capture_output=True, text=True, timeout=timeout_s
         )
 
     def _read(self) -> None:
