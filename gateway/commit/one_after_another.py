@@ -54,9 +54,9 @@ async def forward_in_turn(catalog: Forwards, approved: Sequence[Approved]) -> St
         outcome = outcome_of(each.mutation.operation, await catalog.forward(outgoing, decision=decision))
         first.done(MutationStage.CHANGE)
         behind = approved[position + 1 :]
-        goes_on = await _settle(decision, each, outcome, behind)
+        may_send_next = await _settle(decision, each, outcome, behind)
         first.done(MutationStage.SETTLE)
-        if outcome.settled is CommitOutcome.ACCEPTED and (goes_on or not behind):
+        if outcome.settled is CommitOutcome.ACCEPTED and (may_send_next or not behind):
             continue
         is_free = outcome.settled is CommitOutcome.CONFLICTED and position == 0
         if is_free and await is_tried_again(catalog, first, [outgoing]):

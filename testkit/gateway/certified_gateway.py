@@ -131,8 +131,8 @@ def _authenticator(gateway: Gateway, *, text: str, roots: str, clock: Callable[[
     parts, installation = gateway.services.gateway, gateway.services.installation
     actors = LoginActors(partial(parts.database.as_role, parts.roles.appender), random=parts.random)
     file = parse_clients(text)
-    vouching = Roots(x509.load_pem_x509_certificates(roots.encode())) if file.proxies else None
-    accepted = Accepted(file=file, log_ids={gateway.acme.tenant: gateway.acme.log_id}, roots=vouching)
+    trusted = Roots(x509.load_pem_x509_certificates(roots.encode())) if file.proxies else None
+    accepted = Accepted(file=file, log_ids={gateway.acme.tenant: gateway.acme.log_id}, roots=trusted)
     return Authenticator(
         partial(parts.database.as_role, parts.roles.gateway),
         parts.control,
