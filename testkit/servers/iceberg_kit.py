@@ -18,6 +18,7 @@ from testkit.servers.maven import jars
 TABLES: Final = "org.apache.iceberg.rest.RESTCompatibilityKitCatalogTests"
 VIEWS: Final = "org.apache.iceberg.rest.RESTCompatibilityKitViewCatalogTests"
 RUNNER: Final = "org.junit.platform.console.ConsoleLauncher"
+KEEP_FOLDERS: Final = "junit.jupiter.tempdir.cleanup.mode.default=never"
 OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 TIMEOUT_S: Final = 300
 
@@ -26,7 +27,8 @@ def run_kit(of: str, *, url: str, warehouse: str, key: str, folder: Path | None 
     """
     Run one class of tests against a catalog, which must be empty; return the outcome of each test by its name.
 
-    Some tests name locations in a temporary folder, which is in `folder`.
+    Some tests name locations in a temporary folder, which is in `folder`. The kit drops what is there only before its
+    next test, so those folders stay until the end: what cannot be read any more is not dropped by a gateway.
 
     An outcome is "passed", "skipped", or the first line of what failed.
     """
@@ -46,6 +48,7 @@ def run_kit(of: str, *, url: str, warehouse: str, key: str, folder: Path | None 
                 *(f"-D{property_}={value}" for property_, value in properties.items()),
                 *("-cp", f"{jars('iceberg-kit')}/*", RUNNER, "execute", "--select-class", of),
                 *("--include-classname", ".*", "--details=none", "--disable-banner", "--reports-dir", name),
+                *("--config", KEEP_FOLDERS),
             ],
             cwd=name,
             capture_output=True,

@@ -42,6 +42,7 @@ DIFFERENT: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
     (LAKE, TABLES): {"testLoadTableWithMissingMetadataFile(Path)": KEPT},
     (LAKE, VIEWS): {"createViewWithCustomMetadataLocation()": SPELLED},
     (FAR, TABLES): {"testNamespaceWithDot()": DOTS},
+    (FAR, VIEWS): {},
 }
 SAID: Final = {
     KEPT: "Expecting code to raise a throwable",
@@ -70,6 +71,7 @@ async def empty_catalog(services: Services, alias: str, folder: Path) -> AsyncIt
         pytest.param(LAKE, TABLES, 100, 9, id="lake, tables"),
         pytest.param(LAKE, VIEWS, 40, 1, id="lake, views"),
         pytest.param(FAR, TABLES, 100, 9, id="far, tables"),
+        pytest.param(FAR, VIEWS, 40, 1, id="far, views"),
     ],
 )
 async def test_icebergs_own_tests_pass_but_for_those_with_a_reason(
