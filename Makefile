@@ -1,6 +1,7 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
 # `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
-# Engines (Spark, Trino and others) and kills, three minutes and a large download, are tested by `make test PACKAGE=engines`.
+# Real engines (Spark, Trino and others) and kills take minutes and a large download: `make test PACKAGE=engines`.
+# Real servers behind the gateway (Nessie, Glue, Iceberg's own) take a minute or two: `make test PACKAGE=upstreams`.
 # Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it
 # is missing and apt-get is there to be used by root: a Java 17, for Spark.
 
@@ -52,7 +53,7 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 	@touch $@
 
 tests: $(VENV)/dev.stamp java $(if $(filter-out engines spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
-	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE),--ignore=tests/engines)
+	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE),--ignore=tests/engines --ignore=tests/upstreams)
 
 # Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
 bench: $(VENV)/dev.stamp java

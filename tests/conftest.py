@@ -80,6 +80,7 @@ ON_LOOP_OF_UP: Final = (
     "tests/ledger/store/",
     "tests/projections/processing/",
     "tests/streams/metadata/",
+    "tests/upstreams/",
 )
 """Folders whose code has connections, pipes or watched descriptors, in which event loops differ."""
 

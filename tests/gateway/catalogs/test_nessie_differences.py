@@ -2,7 +2,7 @@
 """
 What the adapter does differently with a Nessie: which branch it is, and what that is not asked to do.
 
-`test_nessie.py` runs a real one; here is what that does not say.
+`tests/upstreams/test_nessie.py` runs a real one; here is what that does not say.
 """
 
 from __future__ import annotations

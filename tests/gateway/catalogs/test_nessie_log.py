@@ -2,7 +2,7 @@
 """
 The log of commits of a Nessie as the adapter reads it: where it is, what in it counts, and how much of it is read.
 
-`test_nessie.py` reads that of a real Nessie; here is what that does not say.
+`tests/upstreams/test_nessie.py` reads that of a real Nessie; here is what that does not say.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from fastapi import FastAPI
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 
@@ -36,6 +35,7 @@ from testkit.gateway.sales import another_key, before_each_append, error_of, new
 from testkit.gateway.view_requests import view_created
 from testkit.servers.chained import Chained, open_chain, register, register_located
 from testkit.servers.faulty_wire import Fault, Loss, Replaced, answer
+from testkit.servers.gateways import app_of
 from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
 from testkit.servers.loopback import serve_gateway
 
@@ -486,9 +486,10 @@ async def test_a_tables_file_is_no_views_and_a_views_is_no_tables(left: Left) ->
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def chained(module_services: Services, module_app: FastAPI, module_url: str) -> AsyncIterator[Chained]:
+async def chained(module_services: Services) -> AsyncIterator[Chained]:
     """Two gateways in a row; the near one reads the far one's files."""
-    async with open_chain(module_services, module_app, module_url) as chained:
+    app = app_of(module_services.gateway)
+    async with serve_gateway(app) as url, open_chain(module_services, app, url) as chained:
         await register_located(chained, **{LOCAL_FILES: LOCAL_FILES_ALLOWED})
         yield chained
 
