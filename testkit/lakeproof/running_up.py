@@ -142,7 +142,10 @@ def running_up(home: Path, **settings: str) -> Iterator[Up]:
 def children_of(pid: int) -> list[int]:
     """Return the processes that a process has started and that have not ended."""
     found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
+    threads: list[Path] = []
+    with suppress(OSError):  # it has ended
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    for thread in threads:
         with suppress(OSError):  # it has ended
             found += [child for child in map(int, (thread / "children").read_text().split()) if _runs(child)]
     return found
