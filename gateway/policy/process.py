@@ -25,6 +25,9 @@ from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_l
 LOWER_BY: Final = 5
 """The niceness of a process for long calls: it gets a quarter of a contended processor."""
 
+READ_BYTES: Final = 65_536
+"""How much is read from a pipe at a time, which has no more on Linux."""
+
 NICENESS_MAX: Final = 19
 """The lowest priority there is."""
 
@@ -74,6 +77,7 @@ class WorkerProcess:
 
     def __init__(self, process: Child) -> None:
         self._process = process
+        self._received = bytearray()
 
     @property
     def pid(self) -> int:
@@ -159,15 +163,23 @@ class WorkerProcess:
             raise
 
     async def _receive(self) -> dict[str, Any]:
-        stdout = self._process.stdout
         try:
-            if stdout is None:
-                raise await self._lost()
-            return parse_payload(await stdout.readexactly(parse_length(await stdout.readexactly(LENGTH.size))))
-        except asyncio.IncompleteReadError as error:
-            raise await self._lost() from error
+            end = LENGTH.size + parse_length(await self._first(LENGTH.size))
+            payload = (await self._first(end))[LENGTH.size :]
+            del self._received[:end]
+            return parse_payload(payload)
         except FrameError as error:
             raise EngineUnavailableError(f"the policy worker cannot be understood: {error}") from error
+
+    async def _first(self, size: int) -> bytes:
+        """Return the first `size` bytes that were received. Frames that came together are read together."""
+        while len(self._received) < size:
+            stdout = self._process.stdout
+            chunk = await stdout.read(READ_BYTES) if stdout is not None else b""
+            if not chunk:
+                raise await self._lost()
+            self._received += chunk
+        return bytes(self._received[:size])
 
     async def _lost(self) -> EngineUnavailableError:
         """Return the error for a process that has closed its pipe, which is the last thing it does."""

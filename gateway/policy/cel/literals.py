@@ -12,15 +12,20 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from celpy.evaluation import CELEvalError
+from celpy.evaluation import Activation, CELEvalError, Evaluator
 
-from gateway.policy.cel.evaluate import literal_of
 from gateway.policy.cel.functions import compile_pattern
 from gateway.policy.cel.parse import Node, refuse
+from gateway.policy.cel.values import Value
 
 _STRINGS: Final = frozenset({"STRING_LIT", "MLSTRING_LIT", "BYTES_LIT"})
 _PREFIX: Final = re.compile(r"[rRbB]*")
 _ESCAPE: Final = re.compile(r"\\([abfnrtv\"'\\]|[0-3][0-7]{2}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})")
+
+
+def value_of(literal: Node) -> Value:
+    """Return the value of a literal, or the `CELEvalError` that it is (a number out of range)."""
+    return Evaluator(literal, Activation()).literal(literal)
 
 
 def check_literals(tree: Node) -> None:
@@ -40,7 +45,7 @@ def _check_literal(literal: Node) -> None:
     token: Any = literal.children[0]
     if token.type in _STRINGS:
         _check_string(literal, str(token))
-    if isinstance(literal_of(literal), CELEvalError):
+    if isinstance(value_of(literal), CELEvalError):
         refuse(token, f"{str(token)!r:.40} is out of range")
 
 
@@ -61,7 +66,7 @@ def _is_match(node: Node) -> bool:
 
 
 def _check_pattern(pattern: Node) -> None:
-    value = literal_of(pattern) if pattern.data == "literal" else None
+    value = value_of(pattern) if pattern.data == "literal" else None
     if not isinstance(value, str):
         return
     try:

@@ -7,7 +7,7 @@ exactly the boolean true. Whatever one program does, short of ending the process
 
 Compiled programs are cached by tenant, kind and text, bounded in number and in the length of their texts. The tenant
 with the most loses its own least recently used one first, so that no tenant displaces another's programs. Variables are
-converted at most once per call, and only the fields that some program of the call reads.
+checked at most once per call, and only the fields that some program of the call reads.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from celpy.celparser import CELParseError
 from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 
 from gateway.policy.cel.check import Needs, check
-from gateway.policy.cel.evaluate import evaluate
+from gateway.policy.cel.compile import UNKNOWN, Compiled, NoValueError, compile_tree
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.literals import check_literals
-from gateway.policy.cel.parse import Node, parse
-from gateway.policy.cel.values import Value, cel_of, is_false, is_true
+from gateway.policy.cel.natives import check_json
+from gateway.policy.cel.parse import parse
+from gateway.policy.cel.values import Value
 from gateway.policy.engine import Outcome, PolicyNotCompiledError
 from gateway.policy.table import UnreadableMetadataError, plain_json
 from gateway.policy.variables import AS_REQUESTED
 
 COMPILED_MAX: Final = 2_048
 COMPILED_CHARACTERS_MAX: Final = 262_144
-"""Over all cached texts. A tree takes some hundred bytes of the worker's memory per character."""
+"""Over all cached texts. A program takes some hundred bytes of the worker's memory per character."""
 
 _FAILURES: Final = (
     CELEvalError,
@@ -78,7 +79,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    tree: Node
+    program: Compiled
     needs: Needs
 
 
@@ -125,7 +126,7 @@ class Programs:
         needs = [one.needs for one in compiled if isinstance(one, _Compiled)]
         variables = _Variables(activation, needs, self.interruption)
         for one in compiled:
-            yield one if isinstance(one, Result) else _judge(one, variables, self.interruption)
+            yield one if isinstance(one, Result) else _judge(one, variables)
 
     def _compiled(self, log_id: int, kind: str, expression: str) -> _Compiled | Result:
         """Stored expressions compiled when they were saved; one that no longer does is an error."""
@@ -166,15 +167,15 @@ class Programs:
 def _compile(expression: str, interruption: Interruption, *, kind: str) -> _Compiled:
     try:
         tree = parse(expression, interruption)
-        compiled = _Compiled(tree, check(tree, kind=kind))
+        needs = check(tree, kind=kind)
         check_literals(tree)
+        return _Compiled(compile_tree(tree, list(needs), interruption), needs)
     except RecursionError as error:
         raise PolicyNotCompiledError("nested too deeply", line=1, column=1) from error
-    return compiled
 
 
 class _Variables:
-    """The variables of one call, each converted when the first program that reads it is judged."""
+    """The variables of one call, each checked when the first program that reads it is judged."""
 
     def __init__(self, activation: Mapping[str, Any], needs: Sequence[Needs], interruption: Interruption) -> None:
         self._activation = activation
@@ -184,14 +185,14 @@ class _Variables:
             for name, fields in need.items():
                 known = self._fields.setdefault(name, set())
                 self._fields[name] = None if known is None or fields is None else known | fields
-        self._converted: dict[str, Value] = {}
+        self._checked: dict[str, Value] = {}
 
     def of(self, needs: Needs) -> dict[str, Value]:
         """
         Return the variables that a program with these `needs` reads.
 
-        A variable that the activation does not have is an error value, like a field that does not exist: `false && x`
-        is false whatever `x` is. So a caller can leave a variable out to find out what follows without it.
+        A variable that the activation does not have is an error, like a field that does not exist: `false && x` is
+        false whatever `x` is. So a caller can leave a variable out to find out what follows without it.
 
         Raises:
             ValueError: if one of them has no value in CEL.
@@ -201,14 +202,15 @@ class _Variables:
 
     def _value(self, name: str) -> Value:
         if name not in self._activation:
-            return CELEvalError("not known", KeyError)
-        if name not in self._converted:
+            return UNKNOWN
+        if name not in self._checked:
             value, fields = self._activation[name], self._fields[name]
             if isinstance(value, dict):
                 known = value.keys() if fields is None else fields & value.keys()
                 value = {field: self._plain(name, field, value[field]) for field in known}
-            self._converted[name] = cel_of(value, self._interruption)
-        return self._converted[name]
+            check_json(value, self._interruption)
+            self._checked[name] = value
+        return self._checked[name]
 
     def _plain(self, name: str, field: str, value: Any) -> Any:
         if field not in AS_REQUESTED.get(name, ()):
@@ -220,18 +222,17 @@ class _Variables:
         return plain
 
 
-def _judge(compiled: _Compiled, variables: _Variables, interruption: Interruption) -> Result:
+def _judge(compiled: _Compiled, variables: _Variables) -> Result:
     try:
-        value = evaluate(compiled.tree, variables.of(compiled.needs), interruption)
+        value = compiled.program.value(variables.of(compiled.needs))
+    except NoValueError as error:
+        return Result(Outcome.ERROR, _in_words(error.cause, error))
     except _FAILURES as error:
         return Result(Outcome.ERROR, _in_words(type(error), error), exhausted=isinstance(error, MemoryError))
-    if is_true(value):
+    if value is True:
         return Result(Outcome.ALLOW)
-    if is_false(value):
+    if value is False:
         return Result(Outcome.DENY)
-    if isinstance(value, CELEvalError):
-        cause = value.args[1] if len(value.args) > 1 else type(value)
-        return Result(Outcome.ERROR, _in_words(cause, value))
     return Result(Outcome.ERROR, "gives something other than true or false")
 
 

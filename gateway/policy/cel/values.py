@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The values of CEL: their kinds, when two are equal, and how JSON becomes one.
+The values of cel-python: their kinds, and when two are equal.
 
-Guarantee: `is_true` and `is_false` hold for exactly the two booleans and for nothing that Python would take for one.
-cel-python builds its values on Python's classes, of which booleans are integers, and compares as Python does.
+Its classes extend Python's own, of which booleans are integers, and compare as these do. Compiled expressions use them
+for what Python has no class for (`natives.py`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from celpy import celtypes
 
-from gateway.policy.cel.interruption import Interruption
-
 Value: TypeAlias = Any
 """A value of cel-python: its classes extend Python's own, and its annotations are too loose to be useful."""
-
-TRUE: Final = celtypes.BoolType(True)  # noqa: FBT003  cel-python's class has no keyword for it
-FALSE: Final = celtypes.BoolType(False)  # noqa: FBT003  as above
-
-_INT64_MAX: Final = 2**63 - 1
 
 
 class Kind(Enum):
@@ -114,46 +107,3 @@ def equal(a: Value, b: Value) -> bool:
 def plain_number(number: Value) -> int | float:
     """Take a number out of its class, whose comparisons fail across classes; Python's own are exact."""
     return float(number) if isinstance(number, float) else int(number)
-
-
-def is_true(value: Value) -> bool:
-    """Return whether `value` is exactly the boolean true."""
-    return type(value) is celtypes.BoolType and int(value) == 1
-
-
-def is_false(value: Value) -> bool:
-    """Return whether `value` is exactly the boolean false."""
-    return type(value) is celtypes.BoolType and int(value) == 0
-
-
-def cel_of(value: Any, interruption: Interruption) -> Value:
-    """
-    Return a JSON value as a value of CEL. Faster than cel-python's own, which checks each key and each type twice.
-
-    Raises:
-        JudgingStopped: at the next list or map, once `interruption` is set.
-        ValueError: for what CEL has no value for (an integer beyond 64 bits, anything that is not JSON).
-    """
-    kind = type(value)
-    if kind is str:
-        return str.__new__(celtypes.StringType, value)
-    if kind is dict:
-        interruption.check()
-        converted = celtypes.MapType.__new__(celtypes.MapType)
-        items = value.items()
-        dict.update(
-            converted, {str.__new__(celtypes.StringType, name): cel_of(item, interruption) for name, item in items}
-        )
-        return converted
-    if kind is list:
-        interruption.check()
-        return celtypes.ListType([cel_of(item, interruption) for item in value])
-    if kind is int and -_INT64_MAX - 1 <= value <= _INT64_MAX:
-        return int.__new__(celtypes.IntType, value)
-    if kind is bool:
-        return TRUE if value else FALSE
-    if value is None:
-        return None
-    if kind is float:
-        return celtypes.DoubleType(value)
-    raise ValueError(f"{kind.__name__} has no value in CEL")

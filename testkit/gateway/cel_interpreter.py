@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What an expression means: cel-python's interpreter, with the macros and the logic of the CEL language definition.
+What an expression means, found in another way: cel-python's interpreter, with the macros and the logic of the CEL
+language definition. Compiled expressions are compared with it.
 
 Guarantee: a predicate that gives no boolean is an error and never counts as true; `has()` is false only if the map is
 there and the field is not; errors inside a macro are values, which `||` and `&&` absorb as they absorb all others.
@@ -21,8 +22,10 @@ from gateway.policy.cel.check import MACROS, name_of
 from gateway.policy.cel.functions import FUNCTIONS
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import Node
-from gateway.policy.cel.values import FALSE, TRUE, TYPES, Value, is_false, is_true
+from gateway.policy.cel.values import TYPES, Value
 
+TRUE: Final = celtypes.BoolType(True)
+FALSE: Final = celtypes.BoolType(False)
 _KEYS: Final = (celtypes.BoolType, celtypes.IntType, celtypes.UintType, str)
 
 _OPERATORS: Final[Mapping[str, str]] = {
@@ -55,9 +58,14 @@ def evaluate(tree: Node, variables: Mapping[str, Value], interruption: Interrupt
     return _Evaluator(tree, activation, interruption).visit(tree)
 
 
-def literal_of(node: Node) -> Value:
-    """Return the value of a literal, or the `CELEvalError` that it is (a number out of range)."""
-    return _Evaluator(node, Activation(functions=FUNCTIONS), Interruption()).visit(node)
+def is_true(value: Value) -> bool:
+    """Return whether `value` is exactly the boolean true."""
+    return type(value) is celtypes.BoolType and int(value) == 1
+
+
+def is_false(value: Value) -> bool:
+    """Return whether `value` is exactly the boolean false."""
+    return type(value) is celtypes.BoolType and int(value) == 0
 
 
 class _Evaluator(Evaluator):
