@@ -54,11 +54,17 @@ def open_parser() -> lark.Lark:
         parser="lalr",
         start="expr",
         g_regex_flags=re.MULTILINE,
-        lexer_callbacks={"IDENT": CELParser.ambiguous_literals},
+        lexer_callbacks={"IDENT": _literal},
         propagate_positions=True,
         maybe_placeholders=False,
         priority="invert",
     )
+
+
+def _literal(name: lark.Token) -> lark.Token:
+    """What `CELParser.ambiguous_literals` does with a name, without losing its place."""
+    kind = CELParser.ambiguous_literals(name).type
+    return name if kind == name.type else lark.Token.new_borrow_pos(kind, str(name), name)
 
 
 def free_names(expression: str) -> frozenset[str] | None:

@@ -21,12 +21,12 @@ from celpy.evaluation import Activation, CELEvalError, Evaluator
 from gateway.policy.cel.check import MACROS, name_of
 from gateway.policy.cel.functions import FUNCTIONS
 from gateway.policy.cel.interruption import Interruption
+from gateway.policy.cel.literals import value_of
 from gateway.policy.cel.parse import Node
-from gateway.policy.cel.values import TYPES, Value
+from gateway.policy.cel.values import TYPES, Value, is_key, key_of, of_key
 
 TRUE: Final = celtypes.BoolType(True)
 FALSE: Final = celtypes.BoolType(False)
-_KEYS: Final = (celtypes.BoolType, celtypes.IntType, celtypes.UintType, str)
 
 _OPERATORS: Final[Mapping[str, str]] = {
     "relation_lt": "_<_",
@@ -91,6 +91,9 @@ class _Evaluator(Evaluator):
     def visit_children(self, tree: Node) -> list[Value]:
         return [self.visit(child) if isinstance(child, lark.Tree) else child for child in tree.children]
 
+    def literal(self, tree: Node) -> Value:
+        return value_of(tree)
+
     def expr(self, tree: Node) -> Value:
         condition = self.visit(tree.children[0])
         if is_true(condition):
@@ -135,9 +138,9 @@ class _Evaluator(Evaluator):
             for part in (key, value):
                 if isinstance(part, CELEvalError):
                     return part
-            if not isinstance(key, _KEYS) or key in converted:
+            if not is_key(key) or key_of(key) in converted:
                 return CELEvalError("a key twice, or of a type that cannot be one", ValueError)
-            converted[key] = value
+            dict.__setitem__(converted, key_of(key), value)
         return converted
 
     def macro_has_eval(self, exprlist: Node) -> Value:
@@ -158,7 +161,7 @@ class _Evaluator(Evaluator):
             return items
         if not isinstance(items, list | dict):
             return CELEvalError("a macro on neither a list nor a map", TypeError)
-        return self._macro(macro, list(items), tree.children[2].children)
+        return self._macro(macro, list(map(of_key, items)), tree.children[2].children)
 
     def _macro(self, macro: str, items: list[Value], arguments: Sequence[Node]) -> Value:
         name, *_, body = arguments

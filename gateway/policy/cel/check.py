@@ -44,6 +44,15 @@ FUNCTIONS: Final = {
 }
 """Called as `f(x)`, with the numbers of arguments (CEL language definition, "List of Standard Definitions")."""
 
+KEYWORDS: Final = frozenset({"false", "in", "null", "true"})
+"""Words that are no field (CEL language definition, "Syntax")."""
+
+RESERVED: Final = KEYWORDS | {
+    *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "namespace"),
+    *("package", "return", "var", "void", "while"),
+}
+"""Words that are no name of an element (the same)."""
+
 NEVER_BOOLEAN: Final = frozenset(
     {"bytes", "double", "duration", "filter", "int", "map", "size", "string", "timestamp", "type", "uint"}
 )
@@ -124,6 +133,9 @@ class _Checker:
     def _visit_path(self, node: Node, bound: frozenset[str]) -> None:
         """Follow `a.b.c` from its root as far as fields are known; a path that does not begin with a name has none."""
         root, path = _path_of(node)
+        for field in path:
+            if field in KEYWORDS:
+                refuse(field, f"{str(field)!r} is a word of the language; a map is read with ['{field}']")
         if not isinstance(root, lark.Token):
             self.visit(root, bound=bound)
             return
@@ -169,6 +181,8 @@ class _Checker:
         variable = name_of(arguments[0])
         if variable is None:
             refuse(arguments[0], f"the first argument of {name} must be a name for the element")
+        if variable in RESERVED:
+            refuse(arguments[0], f"{variable!r} is a reserved word, and cannot be a name")
         self._visit_all(arguments[1:], bound | {variable})
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import lark
-from celpy import celtypes
 from celpy.evaluation import CELEvalError
 
 from gateway.policy.cel.check import MACROS, name_of
@@ -45,7 +44,7 @@ from gateway.policy.cel.natives import (
     wrapped,
 )
 from gateway.policy.cel.parse import Node
-from gateway.policy.cel.values import Value
+from gateway.policy.cel.values import Value, is_key, key_of, of_key
 
 Frame: TypeAlias = list[Any]
 Evaluate: TypeAlias = Callable[[Frame], Value]
@@ -265,17 +264,12 @@ class _Compiler:
 
         def evaluate(frame: Frame) -> Value:
             made: dict[Any, Value] = {}
-            for key_of, value_of_key in zip(keys, values, strict=True):
-                key = key_of(frame)
-                value = value_of_key(frame)
-                if type(key) not in _KEYS:
+            for find_key, find_value in zip(keys, values, strict=True):
+                key = find_key(frame)
+                value = find_value(frame)
+                kept = key_of(key) if is_key(key) else None
+                if kept is None or kept in made:
                     raise fail(ValueError)
-                kept = key if type(key) is str else wrapped(key)
-                try:
-                    if kept in made:
-                        raise fail(ValueError)
-                except FAILURES as error:
-                    raise fail(type(error)) from None
                 made[kept] = value
             return made
 
@@ -375,8 +369,6 @@ class _Compiler:
                 return _mapped(items, slot, bodies[-1], check)
 
 
-_KEYS: Final = frozenset({str, bool, int, celtypes.UintType})
-"""Classes of values that can be keys of a map."""
 _COMPARABLE: Final = frozenset({str, int, bool})
 """Classes of which two values are equal as Python says."""
 Fail: TypeAlias = Callable[[type[BaseException]], NoValueError]
@@ -491,7 +483,7 @@ def _items(target: Evaluate, tree: Node) -> Callable[[Frame], list[Value]]:
         if type(container) is list:
             return container
         if type(container) is dict:
-            return [key if type(key) is str else plain(key) for key in container]
+            return [key if type(key) is str else of_key(key) for key in container]
         raise fail(TypeError)
 
     return evaluate

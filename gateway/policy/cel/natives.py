@@ -4,7 +4,7 @@ The values that a compiled expression computes with: JSON as it is, in Python's 
 
 A bool, int, float, str, bytes, list, dict and None of Python are a value of CEL each. Other types keep cel-python's
 classes: uint, timestamp and duration. The type of a value is a `CelType`. A map that an expression makes may have keys
-that are no strings; those are cel-python's, too, because `1` and `true` are one key to Python.
+that are no strings: each is a `Key`.
 
 Guarantee: operators hold across types exactly where CEL says so (`1 == 1.0`, never `true == 1`), and `wrapped` and
 `plain` lose nothing. What is not defined for its operands raises one of `FAILURES`.
@@ -22,7 +22,7 @@ from typing import Any, Final
 from celpy import celtypes
 
 from gateway.policy.cel.interruption import Interruption
-from gateway.policy.cel.values import TYPES, Kind, Value
+from gateway.policy.cel.values import TYPES, Key, Kind, Value, key_of
 
 FAILURES: Final = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 """What an operation raises on operands that it is not defined for."""
@@ -68,6 +68,7 @@ _JSON: Final = frozenset({str, bool, float})
 """Classes of JSON values, besides the ones that contain others and those with a range."""
 _ORDERED: Final = frozenset({Kind.BOOL, Kind.NUMBER, Kind.STRING, Kind.BYTES, Kind.TIMESTAMP, Kind.DURATION})
 _SIZED: Final = frozenset({str, bytes, list, dict})
+_INDICES: Final = frozenset({int, celtypes.UintType, float})
 
 
 def check_json(value: Any, interruption: Interruption) -> None:
@@ -166,7 +167,7 @@ def is_in(item: Value, container: Value) -> bool:
             return item in container
         return any(equal(item, element) for element in container)
     if type(container) is dict:
-        return (item if type(item) is str else wrapped(item)) in container
+        return (item if type(item) is str else key_of(item)) in container
     raise TypeError("neither a list nor a map")
 
 
@@ -175,16 +176,27 @@ def element(container: Value, index: Value) -> Value:
     Return an element of a list, or the value of a key of a map.
 
     Raises:
-        TypeError: if it is neither, or `index` is no integer, or cannot be a key.
+        TypeError: if it is neither, or `index` is no number, or cannot be a key.
+        ValueError: if the index of a list has a fraction.
         LookupError: if there is none.
     """
     if type(container) is dict:
-        return container[index if type(index) is str else wrapped(index)]
-    if type(container) is list and type(index) in {int, celtypes.UintType}:
-        if not 0 <= int(index) < len(container):
+        return container[index if type(index) is str else key_of(index)]
+    if type(container) is list and type(index) in _INDICES:
+        place = index if type(index) is int else whole(index)
+        if not 0 <= place < len(container):
             raise IndexError("outside of the list")
-        return container[int(index)]
-    raise TypeError("neither a map nor a list with an integer")
+        return container[place]
+    raise TypeError("neither a map nor a list with a number")
+
+
+def whole(number: Value) -> int:
+    """
+    Return the integer that a number of any type is. Raises ValueError if it is none.
+    """
+    if isinstance(number, float) and not number.is_integer():
+        raise ValueError("not a whole number")
+    return int(number)
 
 
 def has(container: Value, field: str) -> bool:
@@ -295,7 +307,7 @@ def wrapped(value: Value) -> Value:
         return celtypes.ListType([wrapped(item) for item in value])
     if kind is dict:
         converted = celtypes.MapType()
-        dict.update(converted, {wrapped(key): wrapped(item) for key, item in value.items()})
+        dict.update(converted, {_key(key, wrapped): wrapped(item) for key, item in value.items()})
         return converted
     return value
 
@@ -309,10 +321,14 @@ def plain(value: Value) -> Value:
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {plain(key) if isinstance(key, str) else key: plain(item) for key, item in value.items()}
+        return {_key(key, plain): plain(item) for key, item in value.items()}
     if isinstance(value, type):
         return _type(value)
     return value
+
+
+def _key(key: Value, convert: Callable[[Value], Value]) -> Value:
+    return Key(key.kind, key.number, convert(key.value)) if type(key) is Key else convert(key)
 
 
 @cache

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The values of cel-python: their kinds, and when two are equal.
+The values of cel-python: their kinds, when two are equal, and the keys of maps.
 
 Its classes extend Python's own, of which booleans are integers, and compare as these do. Compiled expressions use them
 for what Python has no class for (`natives.py`).
@@ -9,6 +9,7 @@ for what Python has no class for (`natives.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
@@ -86,6 +87,48 @@ def kind_of(value: Value) -> Kind:
     raise TypeError(f"{type(value).__name__} is no type of CEL")
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """
+    A key of a map that is no string: `value`, in whichever classes the map has.
+
+    Two keys are one where CEL says that they are equal: `1`, `1u` and `1.0` are, `1` and `true` are not. To Python all
+    four are one key, and cel-python's classes fail when they are compared.
+    """
+
+    kind: Kind
+    number: float
+    value: Value = field(compare=False)
+
+
+def key_of(value: Value) -> Value:
+    """
+    Return what a map has `value` under: a string as it is, numbers and booleans as a `Key`.
+
+    A double can be looked for. It cannot be the key of a new map (`is_key`).
+
+    Raises:
+        TypeError: if nothing of its type can be a key.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | celtypes.BoolType):
+        return Key(Kind.BOOL, int(value), value)
+    if isinstance(value, int | float):
+        return Key(Kind.NUMBER, plain_number(value), value)
+    raise TypeError("no key of a map")
+
+
+def is_key(value: Value) -> bool:
+    """Return whether a map can be made with `value` as a key."""
+    return isinstance(value, str | int)
+
+
+def of_key(key: Value) -> Value:
+    """Return the value that is a key of a map."""
+    return key.value if type(key) is Key else key
+
+
 def equal(a: Value, b: Value) -> bool:
     """Return whether `a` and `b` are equal: across types never, but for numbers, which compare by value."""
     kind = kind_of(a)
@@ -95,7 +138,7 @@ def equal(a: Value, b: Value) -> bool:
         case Kind.LIST:
             return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
         case Kind.MAP:
-            return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+            return a.keys() == b.keys() and all(equal(value, dict.__getitem__(b, key)) for key, value in a.items())
         case Kind.TYPE | Kind.NULL:
             return a is b
         case Kind.NUMBER:
