@@ -193,7 +193,7 @@ def test_brackets_and_long_chains_of_conditions_are_not_nesting() -> None:
     assert result.outcome is Outcome.ALLOW
 
 
-@given(st.text(alphabet="ab.()[]{}'\"\\rx01 \n&|!?:+-,/=<€", max_size=40))
+@given(st.text(alphabet="abU.()[]{}'\"\\rxu01e \n&|!?:+-,/=<€", max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_any_text_compiles_or_is_refused_with_a_place_within_it(text: str) -> None:
     lines = text.split("\n")

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.policy.cel.compile import CHECKED_EVERY, UNKNOWN, NoValueError, compile_tree
+from gateway.policy.cel.functions import TIME_PARTS
 from gateway.policy.cel.interruption import Interruption, JudgingStopped
 from gateway.policy.cel.natives import FAILURES, equal, plain, wrapped
 from gateway.policy.cel.parse import parse
@@ -43,7 +44,14 @@ _any_literals = st.sampled_from(
     [
         *("true", "false", "null", "0", "1", "-1", "1u", "0.0", "1.0", "2.5", "''", "'a'", "'ab'", "b'a'", "[]", "{}"),
         *("9223372036854775807", "'1'", "{'a': 1}", "{1: 'a'}", "[1, 'a', true]", "int", "string", "type(1)"),
-        *("duration('3s')", "timestamp('2026-01-02T03:04:05Z')"),
+        *("duration('3s')", "timestamp('2026-01-02T03:04:05Z')", "(0.0 / 0.0)", "-1e308", "18446744073709551615u"),
+        *(
+            "{1: 'a', true: 'b', 2u: 3, 'a': 4}",
+            "{1u: 1, false: 2}",
+            "'1h1ms'",
+            "'NaN'",
+            "'2026-01-02T03:04:05.6+07:00'",
+        ),
     ]
 )
 
@@ -62,6 +70,7 @@ def _mixed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds(lambda pair, name: f"({pair[0]}).{name}({pair[1]})", two, methods),
         st.builds(lambda name, one: f"{name}({one})", functions, inner),
         st.builds(lambda one, name: f"({one}).{name}", inner, st.sampled_from(NAMES)),
+        st.builds(lambda one, name: f"({one}).{name}()", inner, st.sampled_from(TIME_PARTS)),
         st.builds(lambda one, name: f"has(({one}).{name})", inner, st.sampled_from(NAMES)),
         st.builds(lambda pair: f"({pair[0]})[{pair[1]}]", two),
         st.builds(lambda pair: f"{{{pair[0]}: {pair[1]}}}", two),
