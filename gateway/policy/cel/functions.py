@@ -274,7 +274,7 @@ def _int(value: Value) -> Value:
 
 def _double(value: Value) -> Value:
     number = celtypes.DoubleType(value)
-    if math.isinf(number) and value not in {math.inf, -math.inf, "Infinity", "-Infinity"}:
+    if isinstance(value, str) and math.isinf(number) and not value.endswith("Infinity"):
         raise ValueError("out of range")
     return number
 

@@ -298,7 +298,7 @@ def calculated(
 
 
 def wrapped(value: Value) -> Value:
-    """Return a value in cel-python's classes."""
+    """Return a value, or a key of a map, in cel-python's classes."""
     kind = type(value)
     wrap = _WRAP.get(kind)
     if wrap is not None:
@@ -307,13 +307,13 @@ def wrapped(value: Value) -> Value:
         return celtypes.ListType([wrapped(item) for item in value])
     if kind is dict:
         converted = celtypes.MapType()
-        dict.update(converted, {_key(key, wrapped): wrapped(item) for key, item in value.items()})
+        dict.update(converted, {wrapped(key): wrapped(item) for key, item in value.items()})
         return converted
-    return value
+    return Key(value.kind, value.number, wrapped(value.value)) if kind is Key else value
 
 
 def plain(value: Value) -> Value:
-    """Return a value of cel-python's classes as a compiled expression has it."""
+    """Return a value, or a key of a map, of cel-python's classes as a compiled expression has it."""
     kind = type(value)
     unwrap = _UNWRAP.get(kind)
     if unwrap is not None:
@@ -321,14 +321,10 @@ def plain(value: Value) -> Value:
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {_key(key, plain): plain(item) for key, item in value.items()}
+        return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, type):
         return _type(value)
-    return value
-
-
-def _key(key: Value, convert: Callable[[Value], Value]) -> Value:
-    return Key(key.kind, key.number, convert(key.value)) if type(key) is Key else convert(key)
+    return Key(value.kind, value.number, plain(value.value)) if kind is Key else value
 
 
 @cache
