@@ -104,7 +104,7 @@ _OPERATORS: Final[Mapping[str, Callable[[Value, Value], Value]]] = {
     "relation_le": compared(operator.le),
     "relation_gt": compared(operator.gt),
     "relation_ge": compared(operator.ge),
-    "addition_add": calculated(operator.add, lambda a, b: _by_celpy("_+_", a, b), sequences=True),
+    "addition_add": calculated(operator.add, lambda a, b: _by_celpy("_+_", a, b), joins=True),
     "addition_sub": calculated(operator.sub, lambda a, b: _by_celpy("_-_", a, b)),
     "multiplication_mul": calculated(operator.mul, lambda a, b: _by_celpy("_*_", a, b)),
     "multiplication_div": lambda a, b: _by_celpy("_/_", a, b),

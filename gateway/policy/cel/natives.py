@@ -68,6 +68,7 @@ _JSON: Final = frozenset({str, bool, float})
 """Classes of JSON values, besides the ones that contain others and those with a range."""
 _ORDERED: Final = frozenset({Kind.BOOL, Kind.NUMBER, Kind.STRING, Kind.BYTES, Kind.TIMESTAMP, Kind.DURATION})
 _SIZED: Final = frozenset({str, bytes, list, dict})
+_JOINED: Final = frozenset({str, bytes, list})
 _INDICES: Final = frozenset({int, celtypes.UintType, float})
 
 
@@ -273,10 +274,10 @@ def type_of(value: Value) -> CelType:
 
 
 def calculated(
-    calculate: Callable[[Any, Any], Any], otherwise: Callable[[Value, Value], Value], *, sequences: bool = False
+    calculate: Callable[[Any, Any], Any], otherwise: Callable[[Value, Value], Value], *, joins: bool = False
 ) -> Callable[[Value, Value], Value]:
     """
-    Return the operation on two ints, with `sequences` on two strings or lists; `otherwise` is that of other operands.
+    Return the operation on two ints, or with `joins` on two strings, bytes or lists; `otherwise` is that of all others.
 
     Raises (when it is called):
         ValueError: if the result is beyond 64 bits.
@@ -290,7 +291,7 @@ def calculated(
                 if INT64_MIN <= number <= INT64_MAX:
                     return number
                 raise ValueError("overflow")
-            if sequences and (kind is str or kind is list):
+            if joins and kind in _JOINED:
                 return a + b
         return otherwise(a, b)
 
