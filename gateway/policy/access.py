@@ -154,6 +154,9 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
 }
 """For each kind of object that is not content of a catalog: its content type, and the root of its paths."""
 
+DOT_WITHIN: Final = "\x1d"
+"""What stands in a path for a dot within a name (Nessie's `ContentKey.toPathString`)."""
+
 MAIN: Final = "main"
 _OF_REFS: Final = frozenset({"set-snapshot-ref", "remove-snapshot-ref"})
 _WITHIN_REFS: Final = _OF_REFS | {"add-snapshot"}
@@ -217,7 +220,7 @@ def content_path(commit: CommitView) -> str:
     Unambiguous for names without that character, which the gateway refuses as it does all control characters.
     """
     elements = [*commit.namespace, commit.name] if commit.kind != "namespace" else [*commit.namespace]
-    return ".".join(element.replace(".", "\x1d").replace("\0", "\x1d") for element in elements)
+    return ".".join(element.replace(".", DOT_WITHIN).replace("\0", DOT_WITHIN) for element in elements)
 
 
 def access_actions(commit: CommitView) -> tuple[str, ...]:

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Scopes of policies: what is parsed, what is refused, and which commits they cover.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import BadRequestError
+from gateway.mutations import Operation
+from gateway.policy.access import content_path
+from gateway.policy.scopes import (
+    EVERYTHING,
+    ITEMS_MAX,
+    KINDS,
+    NAME_LENGTH_MAX,
+    NAMES_LENGTH_MAX,
+    OPERATIONS,
+    Scope,
+    covers,
+    format_scope,
+    parse_scope,
+)
+from gateway.policy.variables import CommitView
+
+
+def view(path: str, *, catalog: str = "lake", operation: str = "table.commit") -> CommitView:
+    kind = operation.partition(".")[0]
+    levels = path.split("/")
+    namespace, name = (levels, "") if kind == "namespace" else (levels[:-1], levels[-1])
+    return CommitView(catalog=catalog, namespace=namespace, name=name, kind=kind, operation=operation)
+
+
+def test_a_scope_knows_the_operations_that_policies_judge() -> None:
+    assert tuple(operation.value for operation in Operation) == OPERATIONS
+    assert {operation.partition(".")[0] for operation in OPERATIONS} == set(KINDS)
+
+
+@pytest.mark.parametrize("value", [None, {}])
+def test_without_members_a_scope_covers_every_commit(value: Any) -> None:
+    assert parse_scope(value) == EVERYTHING
+    for operation in OPERATIONS:
+        assert covers(EVERYTHING, view("a/b", operation=operation))
+
+
+@pytest.mark.parametrize(
+    ("name", "covered", "not_covered"),
+    [
+        (
+            "sales.orders",
+            ["sales/orders"],
+            ["sales/orders2", "sales", "eu/sales/orders", "sales/orders/x", "Sales/orders"],
+        ),
+        ("sales.*", ["sales/orders", "sales/items"], ["sales/eu/orders", "sales", "sales2/orders", "eu/sales/orders"]),
+        ("sales.**", ["sales/orders", "sales/eu/orders"], ["sales", "sales2/orders", "eu/sales/orders"]),
+        ("sales.eu.*", ["sales/eu/orders"], ["sales/orders", "sales/eu/x/orders", "sales.eu/orders"]),
+        ("a\x1db.t", ["a.b/t"], ["a/b/t", "a/b"]),
+        ("sales.*", ["sales/a.b"], []),
+    ],
+)
+def test_names_cover_a_table_a_namespace_or_all_below_it(name: str, covered: list[str], not_covered: list[str]) -> None:
+    scope = parse_scope({"names": [name]})
+    assert all(covers(scope, view(path)) for path in covered)
+    assert not any(covers(scope, view(path)) for path in not_covered)
+
+
+def test_two_asterisks_cover_the_namespace_itself_and_one_does_not() -> None:
+    drop = view("sales", operation="namespace.drop")
+    assert covers(parse_scope({"names": ["sales.**"]}), drop)
+    assert covers(parse_scope({"names": ["sales"]}), drop)
+    assert not covers(parse_scope({"names": ["sales.*"]}), drop)
+    assert covers(parse_scope({"names": ["sales.*"]}), view("sales/eu", operation="namespace.drop"))
+
+
+def test_each_member_restricts_and_all_of_them_must_cover() -> None:
+    scope = parse_scope(
+        {
+            "catalogs": ["lake"],
+            "names": ["sales.orders", "hr.**"],
+            "kinds": ["table"],
+            "operations": ["table.commit", "table.drop"],
+        }
+    )
+    assert covers(scope, view("sales/orders"))
+    assert covers(scope, view("hr/eu/people", operation="table.drop"))
+    assert not covers(scope, view("sales/orders", catalog="other"))
+    assert not covers(scope, view("sales/items"))
+    assert not covers(scope, view("sales/orders", operation="table.create"))
+    assert not covers(parse_scope({"kinds": ["view"]}), view("sales/orders"))
+
+
+def test_without_catalogs_a_scope_covers_a_name_under_every_alias() -> None:
+    scope = parse_scope({"names": ["sales.orders"]})
+    assert covers(scope, view("sales/orders", catalog="lake"))
+    assert covers(scope, view("sales/orders", catalog="other"))
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "found"),
+    [
+        ("sales.*", "scope", "an object"),
+        ([], "scope", "an object"),
+        ({"name": ["a.b"]}, "scope", "the nearest is names"),
+        ({"names": []}, "scope.names", "leave it out"),
+        ({"names": "a.b"}, "scope.names", "a list"),
+        ({"names": None}, "scope.names", "a list"),
+        ({"names": ["a.b", 1]}, "scope.names[1]", "a text"),
+        ({"names": ["*"]}, "scope.names[0]", "of a namespace with"),
+        ({"names": ["**"]}, "scope.names[0]", "of a namespace with"),
+        ({"names": ["sales.ord*"]}, "scope.names[0]", "of a namespace with"),
+        ({"names": ["*.orders"]}, "scope.names[0]", "of a namespace with"),
+        ({"names": ["sales.***"]}, "scope.names[0]", "of a namespace with"),
+        ({"names": ["sales..orders"]}, "scope.names[0]", "of a namespace with"),
+        ({"names": ["sales."]}, "scope.names[0]", "of a namespace with"),
+        ({"names": [".*"]}, "scope.names[0]", "of a namespace with"),
+        ({"names": ["sales.a\nb"]}, "scope.names[0]", "U+000A"),
+        ({"names": ["sales.a\ud800"]}, "scope.names[0]", "U+D800"),
+        ({"names": [""]}, "scope.names[0]", "1 to 500"),
+        ({"names": ["a" * (NAME_LENGTH_MAX + 1)]}, "scope.names[0]", "501"),
+        ({"names": [f"{position:02}{'a' * 198}" for position in range(21)]}, "scope.names", "at most 4,000"),
+        ({"names": [f"a.t{position}" for position in range(ITEMS_MAX + 1)]}, "scope.names", "at most 100"),
+        ({"kinds": ["tables"]}, "scope.kinds[0]", "the nearest is table"),
+        ({"kinds": ["function"]}, "scope.kinds[0]", "table, view, namespace"),
+        ({"operations": ["table.comit"]}, "scope.operations[0]", "the nearest is table.commit"),
+        ({"catalogs": ["a/b"]}, "scope.catalogs[0]", "letters"),
+    ],
+)
+def test_what_is_no_scope_is_refused_with_its_field(value: Any, field: str, found: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        parse_scope(value)
+    assert refused.value.field == field
+    assert found in str(refused.value)
+
+
+def test_the_bound_of_names_is_inclusive() -> None:
+    names = [f"{position:02}{'a' * 198}" for position in range(NAMES_LENGTH_MAX // 200)]
+    assert parse_scope({"names": names}).names == tuple(names)
+
+
+LEVEL = st.text("ab.", min_size=1, max_size=3).filter(lambda name: name not in {".", ".."})
+SCOPES = st.builds(
+    Scope,
+    catalogs=st.lists(st.sampled_from(["lake", "other"]), unique=True).map(tuple),
+    names=st.lists(st.sampled_from(["a", "a.b", "a.*", "a.**", "a.b.*", "b\x1da.**"]), unique=True).map(tuple),
+    kinds=st.lists(st.sampled_from(KINDS), unique=True).map(tuple),
+    operations=st.lists(st.sampled_from(OPERATIONS), unique=True).map(tuple),
+)
+
+
+@given(SCOPES)
+def test_what_is_formatted_is_parsed_again(scope: Scope) -> None:
+    written = format_scope(scope)
+    assert parse_scope(written) == scope
+    assert format_scope(parse_scope(written)) == written
+
+
+@given(st.lists(LEVEL, min_size=2, max_size=5))
+def test_the_path_of_a_table_and_its_namespaces_cover_it(levels: list[str]) -> None:
+    table = CommitView(catalog="lake", namespace=levels[:-1], name=levels[-1], kind="table", operation="table.commit")
+    path = content_path(table)
+    *above, _ = path.split(".")
+    assert covers(parse_scope({"names": [path]}), table)
+    assert covers(parse_scope({"names": [".".join(above) + ".*"]}), table)
+    for depth in range(1, len(above) + 1):
+        namespace = ".".join(above[:depth])
+        assert covers(parse_scope({"names": [f"{namespace}.**"]}), table)
+        assert covers(parse_scope({"names": [f"{namespace}.*"]}), table) is (depth == len(above))
+        assert not covers(parse_scope({"names": [namespace]}), table)
