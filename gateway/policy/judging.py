@@ -87,7 +87,7 @@ async def judge_rules(
         UnknownOperationError: if the request's operation has no name in the vocabulary of rules.
         PolicyEngineError: if the engine gave no answer.
     """
-    remaining_s = _countdown(timeout_s)
+    remaining_s = countdown(timeout_s)
     refs = refs_of(request.commit)
     if len(refs) > 1 and not any(mentions(rule.expression, ("ref",)) for rule in rules):
         refs = refs[:1]
@@ -129,7 +129,7 @@ async def permits_anything(
     Raises:
         PolicyEngineError: if the engine gave no answer.
     """
-    remaining_s = _countdown(timeout_s)
+    remaining_s = countdown(timeout_s)
     programs = [rule.program() for rule in rules]
     every = list(_all_that_can_be_asked(principal, catalog))
     # Without any operation most rules already show that nothing is permitted: one call instead of many.
@@ -151,7 +151,7 @@ def _all_that_can_be_asked(principal: PrincipalView, catalog: str) -> Iterator[d
             yield {name: value for name, value in known.items() if name not in _OPEN}
 
 
-def _countdown(timeout_s: float) -> Callable[[], float]:
+def countdown(timeout_s: float) -> Callable[[], float]:
     """Return a function that returns the rest of `timeout_s`; the first call of it starts the time."""
     clock = asyncio.get_running_loop().time
     until: float | None = None
