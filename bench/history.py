@@ -34,7 +34,7 @@ from ledger.format.events import (
     LineageKind,
     LineageReceived,
     OutcomeEvidence,
-    PolicyCreated,
+    PolicyCreatedV1,
     Reason,
     ScanCompleted,
     to_data,
@@ -58,7 +58,7 @@ GROUPS_LOADED = 500
 def history() -> Iterator[Group]:
     """Yield the groups of a log without end, the same ones every time."""
     for number, expression in enumerate(POLICIES):
-        policy = PolicyCreated(id=f"p{number}", version=1, expression=expression, message="no")
+        policy = PolicyCreatedV1(id=f"p{number}", version=1, expression=expression, message="no")
         yield group_of(number, event(policy, format_key("policy", (policy.id,)), person=0))
     lake = CatalogCreated(id="lake", version=1, kind="builtin", options={})
     yield group_of(len(POLICIES), event(lake, "catalog:lake", person=0))

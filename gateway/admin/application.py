@@ -23,19 +23,22 @@ from gateway.admin import limits
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
 from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
+from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, one_draft
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
 from gateway.catalogs.upstream_files import LOCAL_FILES
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, PolicyDraft, TenantSetting
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.fresh import Question
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
-from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
+from gateway.policy.engine import ACCESS_RULE, PolicyEngine, Program
+from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
+from gateway.policy.scopes import EVERYTHING, Scope
 from gateway.policy.variables import PrincipalView
 from ledger.format import canonical
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
@@ -43,8 +46,7 @@ from ledger.format.events import (
     AccessRuleCreated,
     CatalogCreated,
     Effect,
-    PolicyChanged,
-    PolicyCreated,
+    ReviewVerdict,
     SettingChanged,
     TenantCreated,
 )
@@ -88,6 +90,7 @@ class Admin:
         self._edits = Edits(store, clock=clock, random=random)
         self._clock = clock
         self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
+        self._policies = PolicyEdits(self._edits, control, engine, lend=lend_appender, clock=clock)
         self._holding = Holding(lend_appender, self._edits, warehouse=warehouse)
         self._control = control
         self._engine = engine
@@ -96,66 +99,149 @@ class Admin:
 
     # Policies
 
-    async def create_policy(self, log_id: int, by: Editor, *, policy_id: str, expression: str, message: str) -> Policy:
+    async def create_policy(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        expression: str,
+        message: str,
+        scope: Scope = EVERYTHING,
+        examples: tuple[Example, ...] = (),
+        reason: str = "",
+        activate_at: datetime | None = None,
+    ) -> Policy:
         """
-        Put a new policy in force.
+        Put a new policy in force, at once or at a time to come.
 
         Raises:
             BadRequestError: if a field is malformed.
             PolicyNotCompiledError: if the expression does not compile; says line and column.
+            ExamplesFailedError: if an example does not hold; says which.
+            ReviewRequiredError: if the tenant wants a draft, and a review of it.
             ConflictError: if there is or was a policy of that id.
             UnprocessableError: if there are too many.
             UnavailableError: if nothing could be saved now; `StaleEditError` among them.
             CommitStateUnknownError: if it may or may not have been saved.
         """
-        limits.check_id(policy_id)
-        limits.check_text(message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
-        limits.check_room((await self._control.current(log_id)).policies, "policies")
-        await self._check_expression(log_id, expression, kind=POLICY)
-        event = PolicyCreated(id=policy_id, version=1, expression=expression, message=message)
-        await self._edits.create(log_id, by, event)
-        return Policy(id=policy_id, version=1, expression=expression, message=message)
+        text = PolicyText(expression=expression, message=message, scope=scope, examples=examples)
+        return await self._policies.create(
+            log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at
+        )
 
     async def change_policy(
-        self, log_id: int, by: Editor, *, policy_id: str, expression: str, message: str, version: int | None = None
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        expression: str,
+        message: str,
+        scope: Scope = EVERYTHING,
+        examples: tuple[Example, ...] = (),
+        reason: str = "",
+        activate_at: datetime | None = None,
+        version: int | None = None,
     ) -> Policy:
         """
-        Change the contents of a policy; with `version`, only if that is its current version.
+        Change the contents of a policy, all of them; with `version`, only if that is its newest version.
 
         Raises as `create_policy`, and:
             NotFoundError: if there is none of that id.
             ConflictError: if it is retired, or was changed meanwhile.
         """
-        limits.check_id(policy_id)
-        limits.check_text(message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
-        await self._check_expression(log_id, expression, kind=POLICY)
-
-        def change(policy: Policy) -> PolicyChanged:
-            if version is not None and policy.version != version:
-                raise ConflictError(
-                    f"policy {policy_id}: expected version {version}, found version {policy.version}", kind=CHANGED
-                )
-            return policy.change(expression=expression, message=message)
-
-        return await self._edits.change(Policy, log_id, by, policy_id, change)
+        text = PolicyText(expression=expression, message=message, scope=scope, examples=examples)
+        return await self._policies.change(
+            log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at, version=version
+        )
 
     async def retire_policy(self, log_id: int, by: Editor, *, policy_id: str) -> Policy:
         """Retire a policy. Raises as `change_policy`."""
-        limits.check_id(policy_id)
-        return await self._edits.change(Policy, log_id, by, policy_id, Policy.retire)
+        return await self._policies.retire(log_id, by, policy_id=policy_id)
 
     async def list_policies(self, log_id: int) -> tuple[Policy, ...]:
-        """Return the policies in force, oldest first."""
-        return tuple((await self._control.current(log_id)).policies.values())
+        """
+        Return the policies that are not retired, oldest first, each in its newest version.
+
+        That one may come into force later: `Policy.at` returns the one that is in force at a time.
+        """
+        return tuple((await self._control.current(log_id)).newest_policies.values())
 
     async def get_policy(self, log_id: int, *, policy_id: str) -> Policy:
         """
-        Return a policy in force.
+        Return a policy that is not retired, as `list_policies` does.
 
         Raises:
             NotFoundError: if there is none of that id.
         """
-        return _one((await self._control.current(log_id)).policies, policy_id, what="policy")
+        return _one((await self._control.current(log_id)).newest_policies, policy_id, what="policy")
+
+    async def policy_versions(self, log_id: int, *, policy_id: str) -> tuple[PolicyStep, ...]:
+        """
+        Return every version that a policy has had, also of one that is retired, oldest first.
+
+        Raises:
+            NotFoundError: if the log has none of that id.
+            UnavailableError: if the log cannot be read.
+        """
+        return await self._policies.steps(log_id, policy_id=policy_id)
+
+    async def draft_policy(
+        self, log_id: int, by: Editor, *, policy_id: str, text: PolicyText | None, reason: str = ""
+    ) -> PolicyDraft:
+        """
+        Propose contents for a policy, which may not exist yet, or (None) to retire it; nothing is in force by that.
+
+        It takes the place of an earlier draft. Raises as `create_policy`, and:
+            NotFoundError: if it is to retire a policy that does not exist.
+            RetiredError: if the policy is retired.
+        """
+        return await self._policies.draft(log_id, by, policy_id=policy_id, text=text, reason=reason)
+
+    async def review_policy(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        version: int,
+        verdict: ReviewVerdict,
+        reason: str = "",
+        activate_at: datetime | None = None,
+    ) -> Policy | None:
+        """
+        Approve the draft of that version, which brings it into force, at once or at a time to come; or refuse it.
+
+        Only another person than the author can approve it (`two_persons.py`). Returns the policy; None if refused.
+
+        Raises as `change_policy`, and:
+            NotFoundError: if no draft of the policy waits for a review.
+            NotAnotherPersonError: if `by` is the author, or may be.
+        """
+        return await self._policies.review(
+            log_id,
+            by,
+            policy_id=policy_id,
+            version=version,
+            verdict=verdict,
+            reason=reason,
+            activate_at=activate_at,
+        )
+
+    async def list_drafts(self, log_id: int) -> tuple[PolicyDraft, ...]:
+        """Return the drafts that wait for a review, in order of the first draft of each policy."""
+        drafts = (await self._control.current(log_id)).drafts.values()
+        return tuple(draft for draft in drafts if draft.pending)
+
+    async def get_draft(self, log_id: int, *, policy_id: str) -> PolicyDraft:
+        """
+        Return the draft of a policy that waits for a review.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        return one_draft(await self._control.current(log_id), policy_id)
 
     # Access rules
 
@@ -430,10 +516,10 @@ class Admin:
         self._check_holder_room(issue.key, [each for each in state.keys.values() if overlap or each.id != key_id])
         replaced = key.replace(by=issue.key.id, expires_at=self._clock() + overlap)
         if overlap:
-            await self._edits.replace(log_id, by, issue.event, replaced, guard=issue.guards)
+            await self._edits.together(log_id, by, issue.event, replaced, guard=issue.guards)
             replaced_ends_at = canonical.parse_time(replaced.expires_at)
             return RotatedKey(key=issue.key, replaced=key_id, replaced_ends_at=replaced_ends_at)
-        await self._edits.replace(log_id, by, issue.event, key.revoke(), guard=(*issue.guards, revoke_guard(key_id)))
+        await self._edits.together(log_id, by, issue.event, key.revoke(), guard=(*issue.guards, revoke_guard(key_id)))
         return RotatedKey(key=issue.key, replaced=key_id, replaced_ends_at=None)
 
     async def holder_of(self, log_id: int, key: ApiKey) -> str | None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 from uuid import UUID
 
-from gateway.control.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
+from gateway.control.aggregates import A, Aggregate, ControlEvent, Created, aggregate_key, evolve, expect, project
 from gateway.control.plane import ControlUnknownError
 from gateway.errors import ConflictError, NotFoundError, UnavailableError
 from gateway.log_errors import append_errors
@@ -25,9 +25,9 @@ from ledger.errors import GroupMismatchError
 from ledger.format import canonical
 from ledger.format.aggregates import ControlChange, key_of
 from ledger.format.canonical import Json
-from ledger.format.entry import Branch
+from ledger.format.entry import Branch, Entry, parse_entry
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.format.events import EventData, SettingChanged, to_data
+from ledger.format.events import EventData, PolicyDraftWritten, SettingChanged, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.log_store import LogStore
@@ -89,7 +89,7 @@ class Edits:
         self,
         log_id: int,
         by: Editor,
-        *events: Created | SettingChanged,
+        *events: Created | SettingChanged | PolicyDraftWritten,
         guard: Sequence[GuardCall] = (),
         group_id: UUID | None = None,
     ) -> None:
@@ -142,25 +142,40 @@ class Edits:
 
         return await self._in_thread(save)
 
-    async def replace(
-        self, log_id: int, by: Editor, created: Created, ended: ControlEvent, *, guard: Sequence[GuardCall]
+    async def together(
+        self, log_id: int, by: Editor, one: ControlEvent, other: ControlEvent, *, guard: Sequence[GuardCall] = ()
     ) -> None:
         """
-        Save the first event of one aggregate and a later one of another, as one group: both happen, or neither.
+        Save an event of one aggregate and one of another, as one group: both happen, or neither.
 
         Raises:
             ConflictError: if either was changed or made meanwhile, or a guard does not hold.
             And as `create`.
         """
-        changes = (self._change(by, created), self._change(by, ended))
+        changes = (self._change(by, one), self._change(by, other))
 
         def save() -> None:
             with _as_answers(
-                taken=ConflictError(f"{key_of(ended)} was changed by another edit meanwhile", kind=CHANGED)
+                taken=ConflictError(f"{key_of(other)} was changed by another edit meanwhile", kind=CHANGED)
             ):
                 LogApplication(self._store, log_id).record(*changes, guard=guard, as_of=by.as_of)
 
         await self._in_thread(save)
+
+    async def entries(self, cls: type[Aggregate], log_id: int, aggregate_id: str) -> tuple[Entry, ...]:
+        """
+        Return the entries of an aggregate of class `cls`, oldest first; none if there is no such aggregate.
+
+        Raises:
+            UnavailableError: if the log cannot be read.
+        """
+        key = aggregate_key(cls, aggregate_id)
+
+        def read() -> tuple[Entry, ...]:
+            with append_errors(not_appended="the log cannot be read: try again"):
+                return tuple(parse_entry(entry) for _, entry in self._store.aggregate_entries(log_id, key))
+
+        return await self._in_thread(read)
 
     async def record(
         self,

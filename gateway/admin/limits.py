@@ -24,12 +24,13 @@ from gateway.confusables import are_alike
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
 from gateway.identifiers import check_new_name
 from ledger.format import canonical
-from ledger.format.events import LINEAGE_CYCLES, OnCycle
+from ledger.format.events import LINEAGE_CYCLES, POLICY_REVIEW, OnCycle, PolicyReview
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
 
 EXPRESSION_LENGTH_MAX: Final = 4_096
 MESSAGE_LENGTH_MAX: Final = 500
+REASON_LENGTH_MAX: Final = 500
 NAME_LENGTH_MAX: Final = 200
 IDENTITY_LENGTH_MAX: Final = 320
 """The longest mail address."""
@@ -46,7 +47,10 @@ OPTION_LENGTH_MAX: Final = 400
 IN_FORCE_MAX: Final = 1_000
 """Objects of one kind that a tenant may have in force."""
 
-KNOWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {LINEAGE_CYCLES: (OnCycle.REFUSE.value, OnCycle.KEEP.value)}
+KNOWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    LINEAGE_CYCLES: (OnCycle.REFUSE.value, OnCycle.KEEP.value),
+    POLICY_REVIEW: (PolicyReview.NONE.value, PolicyReview.REQUIRED.value),
+}
 """The settings of a tenant, each with its values; the first is the default."""
 
 KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -158,7 +162,17 @@ def check_roles(roles: Iterable[object]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def parse_expiry(text: str) -> datetime:
+def check_reason(reason: str) -> str:
+    """
+    Return the reason of an edit, which may be empty.
+
+    Raises:
+        BadRequestError: if it is too long, or holds control characters.
+    """
+    return check_text(reason, field="reason", length_max=REASON_LENGTH_MAX) if reason else ""
+
+
+def parse_expiry(text: str, *, field: str = "expires_at") -> datetime:
     """
     Parse a time (RFC 3339, as in `2027-01-31T12:00:00Z`).
 
@@ -171,7 +185,7 @@ def parse_expiry(text: str) -> datetime:
     except ValueError:
         pass  # the 31st of February
     raise BadRequestError(
-        f"expected a time with its offset from UTC, as in 2027-01-31T12:00:00Z, found {text!r:.80}", field="expires_at"
+        f"expected a time with its offset from UTC, as in 2027-01-31T12:00:00Z, found {text!r:.80}", field=field
     )
 
 
@@ -180,9 +194,9 @@ def format_expiry(expires_at: datetime | None) -> str | None:
     return None if expires_at is None else canonical.format_time(expires_at)
 
 
-def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | None:
+def check_expiry(expires_at: datetime | None, *, now: datetime, field: str = "expires_at") -> datetime | None:
     """
-    Return the expiry of a new key in UTC; None for a key that does not expire.
+    Return a time to come in UTC, such as the expiry of a new key; None for none.
 
     Raises:
         BadRequestError: if it is not an aware time, has passed, or is more than ten years away.
@@ -190,7 +204,7 @@ def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | No
     if expires_at is None:
         return None
     if expires_at.utcoffset() is None:
-        raise BadRequestError("expected a time with its offset from UTC, found one without", field="expires_at")
+        raise BadRequestError("expected a time with its offset from UTC, found one without", field=field)
     try:
         end = expires_at.astimezone(UTC)
     except OverflowError:
@@ -198,7 +212,7 @@ def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | No
     if end is None or not now < end <= now + EXPIRY_MAX:
         raise BadRequestError(
             f"expected a time from now on and at most {EXPIRY_MAX.days:,} days away, found {expires_at.isoformat()}",
-            field="expires_at",
+            field=field,
         )
     return end
 

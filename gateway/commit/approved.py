@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from gateway.catalogs.catalog import Change, Loaded, Shown
 from gateway.commit.decision_ids import DecisionIds
@@ -40,10 +41,11 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A request, or the other end of a rename as a request of its own, and its judgement."""
+    """A request, or the other end of a rename as a request of its own, its judgement, and the time of judging."""
 
     requested: Requested
     judgement: Judgement
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

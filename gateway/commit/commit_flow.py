@@ -39,6 +39,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from time import monotonic
 from typing import Final, TypeAlias
@@ -278,7 +279,7 @@ class Flow:
             # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
             # then brought up to date and the request is judged again.
             self.done(MutationStage.CONTROL)
-            ends = await self.judge(state, plan)
+            ends = await self.judge(state, plan, at=self.gateway.clock())
             self.done(MutationStage.JUDGE)
             outcome = await self._decide(ends, plan, turn, is_last=is_last)
             if not isinstance(outcome, Stale):
@@ -337,13 +338,18 @@ class Flow:
         if judgement.decision is CommitDecision.REJECTED:
             raise ForbiddenError(judgement.message)  # access is judged again below, and that is recorded
 
-    async def judge(self, state: ControlState, plan: Plan) -> Sequence[Judged]:
-        """Step 10, of both ends of a rename; whatever is behind one that is not approved is not judged."""
+    async def judge(self, state: ControlState, plan: Plan, *, at: datetime) -> Sequence[Judged]:
+        """
+        Step 10, of both ends of a rename; whatever is behind one that is not approved is not judged.
+
+        Policies come into force at times, so a judgement is one `at` a time, which is recorded with it.
+        """
+        state = state.at(at)
         judgement = await self._judge_end(state, plan, self.unjudged)
-        ends, other = [Judged(self.requested, judgement)], self.requested.mutation.other_end
+        ends, other = [Judged(self.requested, judgement, at)], self.requested.mutation.other_end
         if other is not None and judgement.decision is CommitDecision.APPROVED:
             requested = replace(self.requested, mutation=other)
-            ends.append(Judged(requested, await self._judge_end(state, plan, _unjudged(requested))))
+            ends.append(Judged(requested, await self._judge_end(state, plan, _unjudged(requested)), at))
         return ends
 
     async def _judge_end(self, state: ControlState, plan: Plan, unjudged: JudgedRequest) -> Judgement:
@@ -368,7 +374,7 @@ class Flow:
             return await self.refuse(ends[-1], plan.loaded, refusal_of(judgement))
         match plan:
             case Infeasible():
-                return await self.cannot(plan, ends[0].judgement)
+                return await self.cannot(plan, ends[0])
             case Feasible():
                 approved, catalog = self.approved(plan, ends, is_last=is_last), self.catalog
                 if catalog.changed_by is ChangedBy.GUARD:
@@ -388,19 +394,19 @@ class Flow:
             done=self.done,
         )
 
-    async def cannot(self, plan: Infeasible, judgement: Judgement) -> Stale:
+    async def cannot(self, plan: Infeasible, judged: Judged) -> Stale:
         """Raise why the mutation cannot be made; a conflict is a decision, and recorded before."""
         error = plan.error
         if self.requested.mutation.staged or not isinstance(error, ConflictError | RequirementFailedError):
             raise error
-        conflict = replace(judgement, decision=CommitDecision.CONFLICTED, message=str(error))
-        return await self.refuse(Judged(self.requested, conflict), plan.loaded, error)
+        conflict = replace(judged.judgement, decision=CommitDecision.CONFLICTED, message=str(error))
+        return await self.refuse(replace(judged, judgement=conflict), plan.loaded, error)
 
     async def refuse(self, end: Judged, loaded: Loaded, error: GatewayError) -> Stale:
         """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
         gateway, judgement = self.gateway, end.judgement
         is_undecidable = judgement.decision is CommitDecision.UNDECIDABLE
-        event = decided(end.requested, judgement, loaded, None, at=gateway.clock(), random=gateway.random)
+        event = decided(end.requested, judgement, loaded, None, at=end.at, random=gateway.random)
         group_id = self._id_of_undecidable(judgement) if is_undecidable else self.ids.next()
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:

@@ -255,7 +255,7 @@ async def open_all(
                     end.judgement,
                     loaded,
                     change,
-                    at=at,
+                    at=end.at,
                     random=gateway.random,
                     forwarding=forwarding,
                     share=len(prepared),

@@ -2,8 +2,9 @@
 """
 Step 10: the judgement on one request by access rules and policies, in one call of the policy engine.
 
-Access comes first (forbid > permit > default deny), then every policy. The first deny is the reason, and all verdicts
-are kept. If the engine gives no answer the request is undecidable: a refusal that is recorded, never an approval.
+Access comes first (forbid > permit > default deny), then every policy whose scope covers the commit, in order of
+creation. The first deny is the reason, and all verdicts are kept, in that order. If the engine gives no answer the
+request is undecidable: a refusal that is recorded, never an approval.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gateway.commit.metrics import FailedPrograms
+from gateway.control.aggregates import Policy
 from gateway.control.plane import ControlState
 from gateway.errors import TooLargeError, UnavailableError
 from gateway.identifiers import Target
@@ -30,9 +32,11 @@ from gateway.policy.access import (
     access_actions,
     refs_of,
 )
-from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verdict
+from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rules, permits_anything
 from gateway.policy.known_verdicts import KnownVerdicts
+from gateway.policy.messages import fill
+from gateway.policy.scopes import EVERYTHING, covers
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
 from ledger.format.canonical import Json
@@ -237,10 +241,13 @@ class Judge:
         """
         Return the judgement of the access rules and policies in force, in one call of the engine at most.
 
+        Policies whose scope does not cover the commit are not evaluated.
+
         Raises:
             TooLargeError: if access permits what is too large for policies to judge.
         """
-        if not state.policies:
+        applying = policies_for(state, request.commit)
+        if not applying:
             return await self.access(state, request)
         try:
             variables = activation(
@@ -255,7 +262,7 @@ class Judge:
             access_alone = await self.access(state, request)
             return _undecidable(state, error) if access_alone.decision is CommitDecision.APPROVED else access_alone
         try:
-            judged = await self._judged(state, request, variables)
+            judged = await self._judged(state, request, variables, [policy.program() for policy in applying])
         except TooLargeError:
             access_alone = await self.access(state, request)  # as above
             if access_alone.decision is CommitDecision.APPROVED:
@@ -265,7 +272,7 @@ class Judge:
             return _undecidable(state, error)
         if judged.decision.outcome is not Access.PERMITTED:
             return _of_access(state, judged.decision, judged.verdicts)
-        return _of_policies(state, judged.verdicts)
+        return _of_policies(state, judged.verdicts, variables)
 
     async def read(
         self,
@@ -316,11 +323,14 @@ class Judge:
         return permitted
 
     async def _judged(
-        self, state: ControlState, request: JudgedRequest, variables: Mapping[str, Json] | None = None
+        self,
+        state: ControlState,
+        request: JudgedRequest,
+        variables: Mapping[str, Json] | None = None,
+        policies: Sequence[Program] = (),
     ) -> Judged:
-        """Judge access, unless that is known, and all policies on `variables` (None: none of them)."""
+        """Judge access, unless that is known, and `policies` on `variables`."""
         key, evaluate = access_key(state, request), self._evaluate(request.principal)
-        policies = [] if variables is None else [policy.program() for policy in state.policies.values()]
         known = None if key is None else self.known_access.get(key)
         if known is not None:
             if variables is None:
@@ -385,6 +395,13 @@ def access_key(state: ControlState, request: JudgedRequest) -> AccessKey | None:
     )
 
 
+def policies_for(state: ControlState, commit: CommitView) -> list[Policy]:
+    """
+    Return the policies in force whose scope covers a commit, in order of creation.
+    """
+    return [policy for policy in state.policies.values() if policy.scope is EVERYTHING or covers(policy.scope, commit)]
+
+
 def access_rules(state: ControlState) -> tuple[JudgedRule, ...]:
     """
     Return the access rules in force as they are judged.
@@ -402,12 +419,14 @@ def _of_access(state: ControlState, access: AccessDecision, verdicts: Sequence[V
             return _judgement(state, CommitDecision.UNDECIDABLE, access.reason, access.message, verdicts)
 
 
-def _of_policies(state: ControlState, verdicts: Sequence[Verdict]) -> Judgement:
+def _of_policies(state: ControlState, verdicts: Sequence[Verdict], variables: Mapping[str, Json]) -> Judgement:
     ruled = decide_policies(verdicts)
     message = ruled.message
     if ruled.outcome is CommitDecision.REJECTED and ruled.reason is not None:
         # The client is given the reason as the author of the policy wrote it.
-        message = f"{state.policies[ruled.reason[0]].message} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
+        policy = state.policies[ruled.reason[0]]
+        words = fill(policy.message, variables) if policy.is_template else policy.message
+        message = f"{words} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
     return replace(_judgement(state, ruled.outcome, ruled.reason, message, verdicts), is_of_policies=True)
 
 

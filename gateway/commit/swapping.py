@@ -135,7 +135,7 @@ def _group(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> Group:
             end.judgement,
             part.loaded,
             part.change,
-            at=at,
+            at=end.at,
             random=part.gateway.random,
             places=catalog.recorded_places(end.requested.mutation, part.loaded, part.change),
             share=len(prepared),

@@ -19,7 +19,7 @@ from typing import Final
 
 from gateway.catalogs.catalog import ChangedBy, Forwards, Transactions
 from gateway.catalogs.registry import Adapter
-from gateway.commit.approved import Approved
+from gateway.commit.approved import Approved, Judged
 from gateway.commit.commit_flow import (
     FORWARD_TURN_S,
     PAUSE_S_MAX,
@@ -36,7 +36,6 @@ from gateway.commit.commit_flow import (
 from gateway.commit.events import Requested
 from gateway.commit.forwarding import forward_all
 from gateway.commit.gateway import Gateway
-from gateway.commit.judgement import Judgement
 from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.one_after_another import forward_in_turn
 from gateway.commit.requests import Request
@@ -146,21 +145,22 @@ class _Transaction:
         self, state: ControlState, plans: Sequence[Plan], turns: Sequence[Turn], *, is_last: bool
     ) -> Stale | bool:
         """Steps 10 to 13: the first commit that is refused, or cannot be made, is why none is made."""
-        approved, impossible = list[Approved](), list[tuple[Flow, Infeasible, Judgement]]()
+        approved, impossible = list[Approved](), list[tuple[Flow, Infeasible, Judged]]()
+        at = self._gateway.clock()  # by the same policies, all of them
         for flow, plan in zip(self._flows, plans, strict=True):
-            ends = await flow.judge(state, plan)
+            ends = await flow.judge(state, plan, at=at)
             judgement = ends[-1].judgement
             if judgement.decision is not CommitDecision.APPROVED:
                 return await flow.refuse(ends[-1], plan.loaded, refusal_of(judgement))
             match plan:
                 case Infeasible():
-                    impossible.append((flow, plan, judgement))
+                    impossible.append((flow, plan, ends[0]))
                 case Feasible():
                     approved.append(flow.approved(plan, ends, is_last=is_last))
         self._flows[0].done(MutationStage.JUDGE)
         if impossible:
-            flow, infeasible, judgement = impossible[0]  # access permits all of them, so the caller learns why
-            return await flow.cannot(infeasible, judgement)
+            flow, infeasible, judged = impossible[0]  # access permits all of them, so the caller learns why
+            return await flow.cannot(infeasible, judged)
         catalog = self._catalog
         if catalog.changed_by is ChangedBy.GUARD:
             return await swap_all(catalog, approved)

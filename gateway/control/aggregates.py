@@ -20,6 +20,7 @@ from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
 from gateway.errors import ConflictError
 from gateway.policy.access import JudgedRule
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
+from gateway.policy.scopes import EVERYTHING, Scope
 from ledger.errors import FormatError
 from ledger.format import canonical
 from ledger.format.aggregates import ControlChange, key_of
@@ -36,17 +37,33 @@ from ledger.format.events import (
     KeyReplaced,
     KeyRevoked,
     PolicyChanged,
+    PolicyChangedV1,
+    PolicyContents,
     PolicyCreated,
+    PolicyCreatedV1,
+    PolicyDraftReviewed,
+    PolicyDraftWritten,
+    PolicyExample,
     PolicyRetired,
+    PolicyScope,
+    ReviewVerdict,
     SettingChanged,
     TenantCreated,
 )
 
 Created: TypeAlias = (
-    PolicyCreated | AccessRuleCreated | AccessRuleCreatedV1 | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated
+    PolicyCreatedV1
+    | PolicyCreated
+    | AccessRuleCreated
+    | AccessRuleCreatedV1
+    | CatalogCreated
+    | KeyCreatedV1
+    | KeyCreated
+    | TenantCreated
 )
 Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
-ControlEvent: TypeAlias = Created | PolicyChanged | SettingChanged | KeyReplaced | Retired
+OfDraft: TypeAlias = PolicyDraftWritten | PolicyDraftReviewed
+ControlEvent: TypeAlias = Created | PolicyChangedV1 | PolicyChanged | OfDraft | SettingChanged | KeyReplaced | Retired
 
 
 class RetiredError(ConflictError):
@@ -58,7 +75,13 @@ class RetiredError(ConflictError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A policy on the content of commits: `expression` is CEL, a refused client receives `message`."""
+    """
+    A policy on the content of commits: `expression` is CEL, a refused client receives `message`.
+
+    It is evaluated for the commits in its `scope`. `is_template` says that fields in braces in the message stand for
+    their values. It is in force from `active_from` on (None: from its entry on); until then `before` is, the version
+    that it replaces (None: none is). `draft` is the version of the draft that was approved by it.
+    """
 
     KIND: ClassVar[str] = POLICY
 
@@ -66,21 +89,50 @@ class Policy:
     version: int
     expression: str
     message: str
+    scope: Scope = EVERYTHING
+    examples: tuple[PolicyExample, ...] = ()
+    reason: str = ""
+    is_template: bool = True
+    active_from: datetime | None = None
+    before: Policy | None = None
+    draft: int | None = None
     retired: bool = False
 
     def program(self) -> Program:
         """Return the program for the policy engine."""
         return Program(kind=self.KIND, id=self.id, version=self.version, expression=self.expression)
 
-    def change(self, *, expression: str, message: str) -> PolicyChanged:
+    def contents(self) -> PolicyContents:
+        """Return the contents as events hold them."""
+        return policy_contents(
+            expression=self.expression, message=self.message, scope=self.scope, examples=self.examples
+        )
+
+    def at(self, moment: datetime) -> Policy | None:
+        """Return the version that is in force at a time; None if none is yet."""
+        policy: Policy | None = self
+        while policy is not None and policy.active_from is not None and policy.active_from > moment:
+            policy = policy.before
+        return policy
+
+    def change(
+        self, contents: PolicyContents, *, reason: str = "", active_from: datetime | None = None
+    ) -> PolicyChanged:
         """
-        Return the event that changes the policy's contents.
+        Return the event that changes the policy's contents, from `active_from` on (None: at once).
 
         Raises:
             RetiredError: if it is retired.
         """
-        version = _next_version(self)
-        return PolicyChanged(id=self.id, version=version, expression=expression, message=message)
+        return PolicyChanged(
+            id=self.id,
+            version=_next_version(self),
+            contents=contents,
+            reason=reason,
+            active_from=None if active_from is None else canonical.format_time(active_from),
+            draft=None,
+            author=None,
+        )
 
     def retire(self) -> PolicyRetired:
         """
@@ -90,6 +142,71 @@ class Policy:
             RetiredError: if it is retired already.
         """
         return PolicyRetired(id=self.id, version=_next_version(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDraft:
+    """
+    What somebody proposes for the policy `id`: `contents`, or (None) to retire it; `pending` until it is reviewed.
+
+    Its author is the actor of the entry of this `version`. What was reviewed is in the log alone.
+    """
+
+    KIND: ClassVar[str] = "policy_draft"
+
+    id: str
+    version: int
+    contents: PolicyContents | None
+    reason: str
+    pending: bool = True
+    retired: bool = False
+
+    def rewrite(self, contents: PolicyContents | None, *, reason: str) -> PolicyDraftWritten:
+        """Return the event that proposes something else, or again."""
+        return PolicyDraftWritten(id=self.id, version=self.version + 1, contents=contents, reason=reason)
+
+    def review(self, verdict: ReviewVerdict, *, version: int, reason: str) -> PolicyDraftReviewed:
+        """
+        Return the event that ends the draft; `version` is the one that was reviewed.
+
+        Raises:
+            ConflictError: if it was reviewed before, or rewritten since.
+        """
+        if not self.pending:
+            raise ConflictError(
+                f"the draft of policy {self.id} was reviewed before: write another one", kind="NoDraftException"
+            )
+        if self.version != version:
+            raise ConflictError(
+                f"the draft of policy {self.id}: expected version {version}, found {self.version}: review that one",
+                kind="ConcurrentChangeException",
+            )
+        return PolicyDraftReviewed(
+            id=self.id, version=self.version + 1, draft=self.version, verdict=verdict, reason=reason
+        )
+
+
+def policy_contents(
+    *, expression: str, message: str, scope: Scope = EVERYTHING, examples: tuple[PolicyExample, ...] = ()
+) -> PolicyContents:
+    """
+    Return contents of a policy as events hold them.
+    """
+    return PolicyContents(
+        expression=expression,
+        message=message,
+        scope=PolicyScope(catalogs=scope.catalogs, names=scope.names, kinds=scope.kinds, operations=scope.operations),
+        examples=examples,
+    )
+
+
+def scope_of(contents: PolicyContents) -> Scope:
+    """
+    Return the scope that an event holds.
+    """
+    held = contents.scope
+    scope = Scope(catalogs=held.catalogs, names=held.names, kinds=held.kinds, operations=held.operations)
+    return EVERYTHING if scope == EVERYTHING else scope  # the one that judging recognises without looking into it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,13 +349,17 @@ class Tenant:
     retired: bool = False
 
 
-Aggregate: TypeAlias = Policy | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
-A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+Aggregate: TypeAlias = Policy | PolicyDraft | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
+A = TypeVar("A", Policy, PolicyDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
+    PolicyCreatedV1,
     PolicyCreated,
+    PolicyChangedV1,
     PolicyChanged,
     PolicyRetired,
+    PolicyDraftWritten,
+    PolicyDraftReviewed,
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleRetired,
@@ -262,7 +383,8 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
     """
     match event:
         case (
-            PolicyCreated()
+            PolicyCreatedV1()
+            | PolicyCreated()
             | AccessRuleCreated()
             | AccessRuleCreatedV1()
             | CatalogCreated()
@@ -273,11 +395,13 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if aggregate is not None or event.version != 1:
                 raise _out_of_order(event, aggregate)
             return _create(event)
-        case PolicyChanged(version=version, expression=expression, message=message):
+        case PolicyChangedV1() | PolicyChanged():
             policy = _before(event, aggregate)
             if not isinstance(policy, Policy):
                 raise _out_of_order(event, policy)
-            return replace(policy, version=version, expression=expression, message=message)
+            return _changed(policy, event)
+        case PolicyDraftWritten() | PolicyDraftReviewed():
+            return _draft(aggregate, event)
         case SettingChanged(id=id_, version=version, value=value):
             if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
                 raise _out_of_order(event, aggregate)
@@ -332,8 +456,8 @@ def aggregate_key(cls: type[Aggregate], aggregate_id: str) -> str:
 
 def _create(event: Created) -> Aggregate:
     match event:
-        case PolicyCreated(id=id_, expression=expression, message=message):
-            return Policy(id=id_, version=1, expression=expression, message=message)
+        case PolicyCreatedV1() | PolicyCreated():
+            return _policy(event)
         case AccessRuleCreated(id=id_, effect=effect, expression=expression):
             return AccessRule(id=id_, version=1, effect=effect, expression=expression)
         case AccessRuleCreatedV1(id=id_, effect=effect, expression=expression):
@@ -349,6 +473,57 @@ def _create(event: Created) -> Aggregate:
             return Tenant(id=id_, version=1, name=name)
         case _:
             assert_never(event)
+
+
+def _policy(event: PolicyCreatedV1 | PolicyCreated | PolicyChangedV1 | PolicyChanged) -> Policy:
+    """Return the version of a policy that an event writes."""
+    match event:
+        case PolicyCreatedV1() | PolicyChangedV1():
+            return Policy(
+                id=event.id,
+                version=event.version,
+                expression=event.expression,
+                message=event.message,
+                is_template=False,
+            )
+        case PolicyCreated(contents=contents) | PolicyChanged(contents=contents):
+            return Policy(
+                id=event.id,
+                version=event.version,
+                expression=contents.expression,
+                message=contents.message,
+                scope=scope_of(contents),
+                examples=contents.examples,
+                reason=event.reason,
+                active_from=None if event.active_from is None else canonical.parse_time(event.active_from),
+                draft=event.draft,
+            )
+        case _:
+            assert_never(event)
+
+
+def _changed(policy: Policy, event: PolicyChangedV1 | PolicyChanged) -> Policy:
+    """Return the policy with another version, before which those stay that come into force earlier."""
+    later = _policy(event)
+    if later.active_from is None:
+        return later
+    before: Policy | None = policy
+    while before is not None and before.active_from is not None and before.active_from >= later.active_from:
+        before = before.before
+    return replace(later, before=before)
+
+
+def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft:
+    """Return a draft after an event of it."""
+    draft = None if aggregate is None else _before(event, aggregate)
+    match event, draft:
+        case PolicyDraftWritten(id=id_, version=version, contents=contents, reason=reason), PolicyDraft() | None:
+            if draft is not None or version == 1:
+                return PolicyDraft(id=id_, version=version, contents=contents, reason=reason)
+        case PolicyDraftReviewed(version=version), PolicyDraft(pending=True, version=reviewed):
+            if event.draft == reviewed:
+                return replace(draft, version=version, contents=None, reason="", pending=False)
+    raise _out_of_order(event, aggregate)
 
 
 def _next_version(aggregate: Aggregate) -> int:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
@@ -30,6 +32,7 @@ from gateway.control.aggregates import (
     Catalog,
     ControlEvent,
     Policy,
+    PolicyDraft,
     Tenant,
     TenantSetting,
     aggregate_key,
@@ -57,7 +60,7 @@ READ_TIMEOUT_S: Final = 10.0
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
 
-A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+A = TypeVar("A", Policy, PolicyDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 
 class ControlUnknownError(UnavailableError):
@@ -71,21 +74,42 @@ class ControlState:
 
     `policy_set` is the SHA-256 (hex) of the canonical list of [type, id, version] of the policies and access rules in
     force, sorted (docs/formats.md, "Hashes").
+
+    Policies may come into force at a time, without any entry then: whoever judges by `policies` and `policy_set` takes
+    the state `at` the time that is recorded with the judgement. `newest_policies` are the newest versions, in force or
+    not yet; `drafts` are in force never.
     """
 
     as_of: int
     policies: Mapping[str, Policy]
+    newest_policies: Mapping[str, Policy]
+    drafts: Mapping[str, PolicyDraft]
     access_rules: Mapping[str, AccessRule]
     catalogs: Mapping[str, Catalog]
     keys: Mapping[str, ApiKey]
     settings: Mapping[str, TenantSetting]
     tenants: Mapping[str, Tenant]
     policy_set: str
+    times: tuple[datetime, ...] = ()
+    """When policies come into force by time alone, in order."""
+    _at: dict[datetime, ControlState] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """The states from each of `times` on, made when they are needed first."""
 
     @staticmethod
     def empty() -> ControlState:
         """Return the state of a log without control entries: nothing is permitted."""
-        return _state(NO_CONTROL, {})
+        return _state(NO_CONTROL, ())
+
+    def at(self, moment: datetime) -> ControlState:
+        """
+        Return what these entries have put in force at a time.
+        """
+        if not self.times or moment < self.times[0]:
+            return self
+        since = self.times[bisect_right(self.times, moment) - 1]
+        if (state := self._at.get(since)) is None:
+            state = self._at[since] = _in_force_at(self, since)
+        return state
 
 
 def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
@@ -96,7 +120,15 @@ def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
         ControlUnknownError: at an unknown type or version.
         FormatError: at an entry that does not follow, or is malformed; that is corruption.
     """
-    kinds = (state.policies, state.access_rules, state.catalogs, state.keys, state.settings, state.tenants)
+    kinds = (
+        state.newest_policies,
+        state.drafts,
+        state.access_rules,
+        state.catalogs,
+        state.keys,
+        state.settings,
+        state.tenants,
+    )
     in_force: dict[str, Aggregate] = {
         aggregate_key(type(aggregate), aggregate.id): aggregate for kind in kinds for aggregate in kind.values()
     }
@@ -271,19 +303,48 @@ class _Slot:
 
 def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
     aggregates = tuple(in_force)
-    policies, access_rules = _by_id(Policy, aggregates), _by_id(AccessRule, aggregates)
-    rules: tuple[Policy | AccessRule, ...] = (*policies.values(), *access_rules.values())
-    judges: list[Json] = [[kind, id_, version] for kind, id_, version in sorted(map(_reference, rules))]
+    newest, access_rules = _by_id(Policy, aggregates), _by_id(AccessRule, aggregates)
+    times = tuple(sorted({moment for policy in newest.values() for moment in _times(policy)}))
+    policies = _policies_at(newest, None) if times else newest
     return ControlState(
         as_of=as_of,
         policies=policies,
+        newest_policies=newest,
+        drafts=_by_id(PolicyDraft, aggregates),
         access_rules=access_rules,
         catalogs=_by_id(Catalog, aggregates),
         keys=_by_id(ApiKey, aggregates),
         settings=_by_id(TenantSetting, aggregates),
         tenants=_by_id(Tenant, aggregates),
-        policy_set=hashlib.sha256(canonical.encode(judges)).hexdigest(),
+        policy_set=_digest(policies, access_rules),
+        times=times,
     )
+
+
+def _in_force_at(state: ControlState, moment: datetime) -> ControlState:
+    """Return the state in which the policies of a time are in force. It knows no other times: those of `state` do."""
+    policies = _policies_at(state.newest_policies, moment)
+    return replace(state, policies=policies, policy_set=_digest(policies, state.access_rules), times=())
+
+
+def _policies_at(newest: Mapping[str, Policy], moment: datetime | None) -> Mapping[str, Policy]:
+    """Return the policies in force at a time, in order of creation; None: before all times."""
+    at = datetime.min.replace(tzinfo=UTC) if moment is None else moment
+    found = ((id_, policy.at(at)) for id_, policy in newest.items())
+    return MappingProxyType({id_: policy for id_, policy in found if policy is not None})
+
+
+def _times(policy: Policy | None) -> Iterator[datetime]:
+    """Yield when the versions of a policy come into force by time alone."""
+    while policy is not None and policy.active_from is not None:
+        yield policy.active_from
+        policy = policy.before
+
+
+def _digest(policies: Mapping[str, Policy], access_rules: Mapping[str, AccessRule]) -> str:
+    rules: tuple[Policy | AccessRule, ...] = (*policies.values(), *access_rules.values())
+    judges: list[Json] = [[kind, id_, version] for kind, id_, version in sorted(map(_reference, rules))]
+    return hashlib.sha256(canonical.encode(judges)).hexdigest()
 
 
 def _reference(rule: Policy | AccessRule) -> tuple[str, str, int]:

@@ -128,7 +128,7 @@ async def actor_for(
         FormatError: if the identity was erased while it was looked up.
     """
     if issuer is not None:
-        own = await _one(connection, "identity_of", log_id=log_id, actor=issuer)
+        own = await person_of(connection, log_id, issuer)
         if own is not None and own[0] == identity:
             return Actor(actor=issuer, issuer=own[1])
     minted = {"actor": random(ACTOR_SIZE_BYTES).hex(), "identity": identity, "issuer": issuer}
@@ -148,6 +148,15 @@ async def find_actor(connection: Connection, log_id: int, identity: str, *, issu
     """
     row = await _one(connection, "actor_of", log_id=log_id, identity=identity, issuer=issuer)
     return None if row is None else row[0]
+
+
+async def person_of(connection: Connection, log_id: int, actor: str) -> tuple[str, str | None] | None:
+    """
+    Return the identity behind an actor, and the actor who issues its keys (None: the identity's own); None if there is
+    no identity behind it. The connection may read identities.
+    """
+    row = await _one(connection, "identity_of", log_id=log_id, actor=actor)
+    return None if row is None else (row[0], row[1])
 
 
 async def last_erasure(connection: Connection, log_id: int) -> datetime | None:

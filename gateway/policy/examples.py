@@ -22,6 +22,7 @@ from gateway.policy.nearest import nearest
 from gateway.policy.table import DEPTH_MAX, INTEGER_MAX
 from gateway.policy.variables import AS_REQUESTED, CommitView, PrincipalView, RequestView, activation
 from gateway.policy.vocabulary import Fields, variables_of
+from ledger.errors import FormatError
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -92,6 +93,22 @@ def given_text(example: Example) -> str:
     It is a text, since names of properties are any characters, and members of an event have names in ASCII.
     """
     return orjson.dumps(example.given, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def parse_given(*, name: str, expect: str, given: str) -> Example:
+    """
+    Return the example that the log holds; `given` is what `given_text` returned.
+
+    Raises:
+        FormatError: if it is nothing that the log holds.
+    """
+    try:
+        value = orjson.loads(given)
+    except orjson.JSONDecodeError as error:
+        raise FormatError("example", expected=f"JSON ({error})", found=given) from error
+    if not isinstance(value, dict) or expect not in EXPECTED:
+        raise FormatError("example", expected="what is given, and allow or deny", found=(expect, given))
+    return Example(name=name, expect=EXPECTED[expect], given=value)
 
 
 def stored_size_bytes(examples: Iterable[Example]) -> int:

@@ -35,7 +35,9 @@ KEY_LENGTH_MAX: Final = 2_000
 GROUP_EVENTS_MAX: Final = 1_024
 GROUP_SIZE_BYTES_MAX: Final = 2 * 1024 * 1024
 SYSTEM_ACTOR: Final = "system"
-CONTROL_FAMILIES: Final = frozenset({"policy", "access_rule", "contract", "catalog", "tenant", "key", "setting"})
+CONTROL_FAMILIES: Final = frozenset(
+    {"policy", "policy_draft", "access_rule", "contract", "catalog", "tenant", "key", "setting"}
+)
 _BEFORE_DATA: Final = b'{"event":{"data":'
 _AFTER_DATA: Final = b"}}"
 TYPE_FORM: Final = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")

@@ -37,7 +37,9 @@ from ledger.format.events import (
     LineageReceived,
     PayloadErased,
     PolicyChanged,
+    PolicyChangedV1,
     PolicyCreated,
+    PolicyCreatedV1,
     PolicyRetired,
     ScanCompleted,
     ScanCompletedV1,
@@ -110,13 +112,14 @@ def apply_entry(changes: GraphChanges, item: LogEntry, lineage: Mapping[int, Res
 def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
     """Add what people have edited."""
     match event:
+        case PolicyCreatedV1() | PolicyChangedV1() as policy:
+            _policy(changes, entry, policy.id, policy.version, expression=policy.expression, author=entry.actor)
         case PolicyCreated() | PolicyChanged() as policy:
-            what: list[Json] = [kind.value for kind in governs(policy.expression)]
-            properties: dict[str, Json] = {"expression": policy.expression, "governs": what}
-            _in_force(changes, entry, VertexLabel.POLICY, policy.id, policy.version, **properties)
+            author = policy.author or entry.actor
+            _policy(changes, entry, policy.id, policy.version, expression=policy.contents.expression, author=author)
         case AccessRuleCreated() | AccessRuleCreatedV1() as rule:
             properties = {"expression": rule.expression, "effect": rule.effect.value}
-            _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, **properties)
+            _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, author=entry.actor, **properties)
         case PolicyRetired() as retired:
             _no_longer_in_force(changes, entry, VertexLabel.POLICY, retired.id, retired.version)
         case AccessRuleRetired() as retired:
@@ -141,11 +144,18 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
 
 
 def _in_force(
-    changes: GraphChanges, entry: Entry, label: VertexLabel, name: str, version: int, **properties: Json
+    changes: GraphChanges,
+    entry: Entry,
+    label: VertexLabel,
+    name: str,
+    version: int,
+    *,
+    author: str,
+    **properties: Json,
 ) -> None:
     """A version is in force from this entry on, and the one before it no longer is."""
     vertex = changes.vertex(label, name, str(version), id=name, version=version, **properties, **_since(entry))
-    changes.edge(vertices.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
+    changes.edge(vertices.person(changes, author), EdgeLabel.AUTHORED, vertex)
     _no_longer_in_force(changes, entry, label, name, version)
 
 
@@ -153,6 +163,12 @@ def _no_longer_in_force(changes: GraphChanges, entry: Entry, label: VertexLabel,
     """`version` replaced or retired the version before it: an aggregate's versions have no gap."""
     if version > FIRST_VERSION:
         changes.vertex(label, name, str(version - 1), **_until(entry))
+
+
+def _policy(changes: GraphChanges, entry: Entry, policy_id: str, version: int, *, expression: str, author: str) -> None:
+    what: list[Json] = [kind.value for kind in governs(expression)]
+    properties: dict[str, Json] = {"expression": expression, "governs": what}
+    _in_force(changes, entry, VertexLabel.POLICY, policy_id, version, author=author, **properties)
 
 
 def _key_created(changes: GraphChanges, entry: Entry, key: KeyCreatedV1 | KeyCreated, **more: Json) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ledger.files.directory import KEY_FILE
 from ledger.format.event import Event, Part, prepare
-from ledger.format.events import CommitOutcome, CommitSettled, PolicyCreated, to_data
+from ledger.format.events import CommitOutcome, CommitSettled, PolicyCreatedV1, to_data
 from ledger.format.events.commits import OutcomeEvidence
 from ledger.format.note import Ed25519Signer
 from ledger.format.sequence import Group, SequencedEntry
@@ -30,7 +30,7 @@ TABLE_UUID = "0b9f0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e"
 
 def example_rows() -> list[SequencedEntry]:
     """Return the three entries: a policy, and the outcomes of two commits, with who made the second as a part."""
-    policy = PolicyCreated(
+    policy = PolicyCreatedV1(
         id="0190", version=1, expression="!has(table.properties.frozen)", message="the table is frozen"
     )
     made = [

@@ -43,8 +43,8 @@ from ledger.format.events import (
     LineageReceived,
     OutcomeEvidence,
     PayloadErased,
-    PolicyChanged,
-    PolicyCreated,
+    PolicyChangedV1,
+    PolicyCreatedV1,
     PolicyRetired,
     ProjectionAttested,
     Reason,
@@ -206,7 +206,7 @@ class Story:
 
     def policy(self, policy_id: str, version: int = 1, *, expression: str = "true") -> None:
         """A version of a policy."""
-        cls = PolicyCreated if version == 1 else PolicyChanged
+        cls = PolicyCreatedV1 if version == 1 else PolicyChangedV1
         data = cls(id=policy_id, version=version, expression=expression, message="no")
         self.add(self.event(data, key=format_key("policy", [policy_id])))
 

@@ -15,6 +15,16 @@ from typing import ClassVar, Final
 LINEAGE_CYCLES: Final = "lineage-cycles"
 """The setting that decides about a lineage edge that would close a cycle."""
 
+POLICY_REVIEW: Final = "policy-review"
+"""The setting that decides how policies come into force."""
+
+
+class PolicyReview(StrEnum):
+    """The values of the setting `policy-review`: whether policies take a draft that another person approves."""
+
+    NONE = "none"
+    REQUIRED = "required"
+
 
 class OnCycle(StrEnum):
     """The values of the setting `lineage-cycles`: such an edge is omitted, or kept as an edge between versions."""
@@ -30,9 +40,53 @@ class Effect(StrEnum):
     FORBID = "forbid"
 
 
+class PolicyExpectation(StrEnum):
+    """What a policy must say about an example."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyCreated:
-    """A policy on the content of commits: `expression` is CEL, `message` is for a client whose commit is rejected."""
+class PolicyScope:
+    """The commits that a policy is evaluated for; a list that is empty does not restrict (`gateway.policy.scopes`)."""
+
+    catalogs: tuple[str, ...]
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    operations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyExample:
+    """
+    A commit that a policy must allow or deny (`gateway.policy.examples`).
+
+    `given` is JSON with sorted names and without blanks, in a text: names of properties may be outside of ASCII.
+    """
+
+    expect: PolicyExpectation
+    name: str
+    given: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyContents:
+    """
+    What an author writes: `expression` is CEL, `message` is for a client whose commit is rejected.
+
+    The message is a template (`gateway.policy.messages`): a field in braces stands for its value.
+    """
+
+    expression: str
+    message: str
+    scope: PolicyScope
+    examples: tuple[PolicyExample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCreatedV1:
+    """A policy before scopes and examples: it governs every commit, and its message is no template."""
 
     TYPE: ClassVar[str] = "policy.created"
     VERSION: ClassVar[int] = 1
@@ -44,8 +98,30 @@ class PolicyCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyChanged:
-    """The policy has this content from here on."""
+class PolicyCreated:
+    """
+    A policy on the content of commits.
+
+    It is in force from `active_from` on, a canonical time; null: from this entry on. `draft` is the version of the
+    draft that was approved by this, `author` the actor who wrote that; both are null if there was none. `reason` is for
+    the record, and may be empty.
+    """
+
+    TYPE: ClassVar[str] = "policy.created"
+    VERSION: ClassVar[int] = 2
+
+    id: str
+    version: int
+    contents: PolicyContents
+    reason: str
+    active_from: str | None
+    draft: int | None
+    author: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChangedV1:
+    """The policy has this content from here on; before scopes and examples, as `PolicyCreatedV1`."""
 
     TYPE: ClassVar[str] = "policy.changed"
     VERSION: ClassVar[int] = 1
@@ -54,6 +130,68 @@ class PolicyChanged:
     version: int
     expression: str
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChanged:
+    """
+    The policy has these contents from `active_from` on, and until then those that it had; as `PolicyCreated`.
+
+    A version that would have come into force later, or at the same time, never does.
+    """
+
+    TYPE: ClassVar[str] = "policy.changed"
+    VERSION: ClassVar[int] = 2
+
+    id: str
+    version: int
+    contents: PolicyContents
+    reason: str
+    active_from: str | None
+    draft: int | None
+    author: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDraftWritten:
+    """
+    Somebody proposes contents for the policy `id`, which may not exist yet, or (null) to retire it.
+
+    Nothing is in force by this. It takes the place of an earlier draft; its author is the actor of the entry.
+    """
+
+    TYPE: ClassVar[str] = "policy_draft.written"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    contents: PolicyContents | None
+    reason: str
+
+
+class ReviewVerdict(StrEnum):
+    """What a review says of a draft."""
+
+    APPROVE = "approve"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDraftReviewed:
+    """
+    A person other than the author has reviewed version `draft` of the draft; an author can only refuse their own.
+
+    If it was approved, the same group has the event of the policy that it brings.
+    """
+
+    TYPE: ClassVar[str] = "policy_draft.reviewed"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    draft: int
+    verdict: ReviewVerdict
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +340,9 @@ class SettingChanged:
     The tenant's setting `id` has this value from here on; without such an event it has its default.
 
     `lineage-cycles` (`LINEAGE_CYCLES`) is "refuse" (the default) or "keep": whether a lineage edge that would close a
-    cycle is omitted. A reader that does not know an id or a value uses the default.
+    cycle is omitted. `policy-review` (`POLICY_REVIEW`) is "none" (the default) or "required": whether policies come
+    into force only through a draft that another person approves. A reader that does not know an id or a value uses the
+    default.
     """
 
     TYPE: ClassVar[str] = "setting.changed"

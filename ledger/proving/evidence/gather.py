@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -19,6 +20,7 @@ from uuid import UUID
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_addresses, parts_path
 from ledger.format import canonical
+from ledger.format.canonical import parse_time
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import Part, is_control
@@ -194,22 +196,28 @@ async def _decision(source: EvidenceSource, scope: DecisionScope, rules: Rules) 
             selected[entry.index] = (entry, raw)
     if rules is Rules.INCLUDED:
         as_of = decided[0].data.get("as_of")
-        for entry, raw in await _rules(source, as_of if isinstance(as_of, int) else -1):
+        for entry, raw in await _rules(source, as_of if isinstance(as_of, int) else -1, at=decided[0].occurred_at):
             selected[entry.index] = (entry, raw)
     return [selected[index] for index in sorted(selected)]
 
 
-async def _rules(source: EvidenceSource, as_of: int) -> Selected:
-    """Return the entries that define the rules in force as of a control entry."""
-    newest: dict[str, tuple[Entry, bytes]] = {}
+async def _rules(source: EvidenceSource, as_of: int, *, at: datetime) -> Selected:
+    """Return the entries that define the rules in force at a time as of a control entry."""
+    in_force: dict[str, tuple[Entry, bytes]] = {}
     for raw in await source.control_entries(end=as_of + 1):
         entry = parse_entry(raw)
         family, _, verb = entry.type.partition(".")
-        if family in {"policy", "access_rule"}:
-            newest.pop(entry.key, None)
+        if family in {"policy", "access_rule"} and not _is_to_come(entry, at):
+            in_force.pop(entry.key, None)
             if verb != "retired":
-                newest[entry.key] = (entry, raw)
-    return list(newest.values())
+                in_force[entry.key] = (entry, raw)
+    return list(in_force.values())
+
+
+def _is_to_come(entry: Entry, at: datetime) -> bool:
+    """Return whether the policy of an entry comes into force only after a time."""
+    active_from = entry.data.get("active_from")
+    return isinstance(active_from, str) and parse_time(active_from) > at
 
 
 async def _table(source: EvidenceSource, scope: TableScope) -> Selected:

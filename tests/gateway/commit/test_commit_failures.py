@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ from testkit.servers.gateways import Gateway
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def policy(number: int, expression: str = "true") -> dict[str, str]:
+def policy(number: int, expression: str = "true") -> dict[str, Any]:
     return {"policy_id": f"p{number}", "expression": expression, "message": f"policy {number} says no"}
 
 

@@ -5,6 +5,8 @@ Mutations that race with others: another commit, or a rule, key or alias that ch
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.admin.application import OPERATOR
@@ -110,7 +112,7 @@ async def test_of_two_creates_one_wins_and_the_other_conflicts(shared_gateway: G
 # Rules that change meanwhile
 
 
-def policy(number: int, expression: str = "true") -> dict[str, str]:
+def policy(number: int, expression: str = "true") -> dict[str, Any]:
     return {"policy_id": f"p{number}", "expression": expression, "message": f"policy {number} says no"}
 
 

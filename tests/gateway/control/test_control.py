@@ -45,8 +45,8 @@ from ledger.format.events import (
     KeyCreatedV1,
     KeyReplaced,
     KeyRevoked,
-    PolicyChanged,
-    PolicyCreated,
+    PolicyChangedV1,
+    PolicyCreatedV1,
     PolicyRetired,
     TenantCreated,
     to_data,
@@ -85,8 +85,8 @@ def entries(*events: Versioned) -> list[Entry]:
     return [entry(3 * number, event) for number, event in enumerate(events)]
 
 
-def policy(policy_id: str = "p", expression: str = "true") -> PolicyCreated:
-    return PolicyCreated(id=policy_id, version=1, expression=expression, message="no")
+def policy(policy_id: str = "p", expression: str = "true") -> PolicyCreatedV1:
+    return PolicyCreatedV1(id=policy_id, version=1, expression=expression, message="no")
 
 
 def test_nothing_is_in_force_before_the_first_entry() -> None:
@@ -108,7 +108,7 @@ def test_each_kind_comes_into_force_and_goes_out_of_it() -> None:
     )
     state = fold(ControlState.empty(), created)
     assert state.as_of == 12
-    assert state.policies == {"p": Policy(id="p", version=1, expression="true", message="no")}
+    assert state.policies == {"p": Policy(id="p", version=1, expression="true", message="no", is_template=False)}
     assert state.access_rules == {"a": AccessRule(id="a", version=1, effect=Effect.FORBID, expression="true")}
     assert state.catalogs == {"lake": Catalog(id="lake", version=1, kind="builtin", options={"x": "y"})}
     assert state.keys == {"k": ApiKey(id="k", version=1, prefix="abcdefghijkl", actor=ACTOR, roles=("data-eng",))}
@@ -132,7 +132,7 @@ def test_the_digest_names_type_id_and_version_of_what_judges_and_nothing_else() 
             policy("z"),
             AccessRuleCreated(id="r", version=1, effect=Effect.PERMIT, expression="true"),
             policy("b"),
-            PolicyChanged(id="z", version=2, expression="false", message="no"),
+            PolicyChangedV1(id="z", version=2, expression="false", message="no"),
             CatalogCreated(id="lake", version=1, kind="builtin", options={}),
         ),
     )
@@ -142,7 +142,7 @@ def test_the_digest_names_type_id_and_version_of_what_judges_and_nothing_else() 
 
 def test_what_judges_becomes_programs_of_the_engine() -> None:
     rule = AccessRuleCreated(id="r", version=1, effect=Effect.PERMIT, expression="1 == 1")
-    change = PolicyChanged(id="p", version=2, expression="false", message="no")
+    change = PolicyChangedV1(id="p", version=2, expression="false", message="no")
     state = fold(ControlState.empty(), entries(policy(), rule, change))
     assert state.policies["p"].program() == Program(kind="policy", id="p", version=2, expression="false")
     assert state.access_rules["r"].judged().program() == Program(
@@ -154,7 +154,7 @@ def test_what_judges_becomes_programs_of_the_engine() -> None:
     ("event_type", "version"),
     [
         ("policy.archived", 1),
-        ("policy.created", 2),
+        ("policy.created", 3),
         ("contract.created", 1),
         ("tenant.suspended", 1),
         ("signer.created", 1),
@@ -169,10 +169,10 @@ def test_a_type_or_version_that_is_not_known_is_never_skipped(event_type: str, v
 @pytest.mark.parametrize(
     "history",
     [
-        [PolicyChanged(id="p", version=2, expression="false", message="no")],
+        [PolicyChangedV1(id="p", version=2, expression="false", message="no")],
         [PolicyRetired(id="p", version=2)],
         [policy(), policy()],
-        [policy(), PolicyChanged(id="p", version=3, expression="false", message="no")],
+        [policy(), PolicyChangedV1(id="p", version=3, expression="false", message="no")],
         [policy(), PolicyRetired(id="p", version=2), PolicyRetired(id="p", version=3)],
         [replace(policy(), version=2)],
     ],
@@ -261,7 +261,7 @@ def histories(draw: st.DrawFn) -> list[Entry]:
             case "policy", _, True:
                 events.append(PolicyRetired(id=name, version=version))
             case "policy", _, False:
-                events.append(PolicyChanged(id=name, version=version, expression="1 == 1", message="no"))
+                events.append(PolicyChangedV1(id=name, version=version, expression="1 == 1", message="no"))
             case "access_rule", 1, _:
                 events.append(AccessRuleCreated(id=name, version=1, effect=Effect.PERMIT, expression="true"))
             case "key", 1, _:

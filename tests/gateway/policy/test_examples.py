@@ -34,7 +34,7 @@ from gateway.policy.table import DEPTH_MAX, INTEGER_MAX
 from gateway.policy.vocabulary import variables_of
 
 KEEP_TENANT = 'result.columns.exists(c, c.name == "tenant_id")'
-TENANT = {"id": 1, "name": "tenant_id", "type": "string"}
+TENANT: Any = {"id": 1, "name": "tenant_id", "type": "string"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -34,7 +34,7 @@ from ledger.format.aggregates import ControlChange
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import Event, Part, commitment, prepare, random_group_id
-from ledger.format.events import PolicyChanged, PolicyCreated
+from ledger.format.events import PolicyChangedV1, PolicyCreatedV1
 from ledger.format.guards import GuardCall, GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.log_store import LogStore
@@ -74,9 +74,9 @@ class Rule:
 def project(rule: Rule | None, changes: Iterable[ControlChange]) -> Rule | None:
     for change in changes:
         match change.event:
-            case PolicyCreated(id=rule_id, version=version, expression=expression):
+            case PolicyCreatedV1(id=rule_id, version=version, expression=expression):
                 rule = Rule(id=rule_id, version=version, expression=expression)
-            case PolicyChanged(version=version, expression=expression) if rule is not None:
+            case PolicyChangedV1(version=version, expression=expression) if rule is not None:
                 rule = replace(rule, version=version, expression=expression)
             case other:
                 raise AssertionError(other)
@@ -84,12 +84,12 @@ def project(rule: Rule | None, changes: Iterable[ControlChange]) -> Rule | None:
 
 
 def created(rule_id: str = "r", expression: str = "true") -> ControlChange:
-    event = PolicyCreated(id=rule_id, version=1, expression=expression, message="no")
+    event = PolicyCreatedV1(id=rule_id, version=1, expression=expression, message="no")
     return ControlChange(event=event, actor=ACTOR, occurred_at=NOON)
 
 
 def changed(version: int, expression: str, rule_id: str = "r") -> ControlChange:
-    event = PolicyChanged(id=rule_id, version=version, expression=expression, message="no")
+    event = PolicyChangedV1(id=rule_id, version=version, expression=expression, message="no")
     return ControlChange(event=event, actor=ACTOR, occurred_at=NOON)
 
 
@@ -262,7 +262,7 @@ async def test_corrupt_data_of_a_known_event_is_refused(place: Place) -> None:
     data: dict[str, Json] = {"id": "r", "version": 1, "expression": "true"}
     event = Event(type="policy.created", version=1, key="policy:r", actor=ACTOR, occurred_at=NOON, data=data)
     await place.appender.append(place.log_id, Group(id=new_group_id(), then=(prepare(event),)))
-    with pytest.raises(FormatError, match="PolicyCreated"):
+    with pytest.raises(FormatError, match="PolicyCreatedV1"):
         await place.load()
 
 
@@ -387,4 +387,4 @@ def test_the_mapper_takes_changes_of_the_vocabulary_only() -> None:
     with pytest.raises(FormatError, match="a Change"):
         mapper.to_stored_event(stranger)
     with pytest.raises(UnknownEventError):
-        mapper.to_domain_event(replace(stored, topic="ledger.format.events.control:PolicyCreated"))
+        mapper.to_domain_event(replace(stored, topic="ledger.format.events.control:PolicyCreatedV1"))

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The life of a policy: written, perhaps drafted and reviewed, in force from a time on, changed, retired.
+
+Guarantee: what comes into force compiles, its message can be filled, and its examples hold, all checked in the call
+that brings it into force. Where the tenant's setting `policy-review` is `required`, every change of what is in force,
+the end of a policy too, was written by one person and approved by another, and both are entries of the log.
+
+Without that setting drafts can be written all the same, and they take another person's approval, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from gateway.admin import limits
+from gateway.admin.edits import CHANGED, NOT_FOUND, Editor, Edits
+from gateway.admin.two_persons import check_two_persons
+from gateway.control.aggregates import Policy, PolicyDraft, RetiredError, evolve, expect, policy_contents
+from gateway.control.plane import ControlPlane, ControlState, parse_control_event
+from gateway.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, UnprocessableError
+from gateway.policy.engine import POLICY, PolicyEngine
+from gateway.policy.examples import Example, failing, given_text, parse_given
+from gateway.policy.judging import Evaluate
+from gateway.policy.messages import check_message
+from gateway.policy.scopes import EVERYTHING, Scope
+from ledger.format import canonical
+from ledger.format.entry import Entry
+from ledger.format.events import (
+    POLICY_REVIEW,
+    PolicyChanged,
+    PolicyContents,
+    PolicyCreated,
+    PolicyDraftReviewed,
+    PolicyDraftWritten,
+    PolicyExample,
+    PolicyExpectation,
+    PolicyRetired,
+    PolicyReview,
+    ReviewVerdict,
+)
+from ledger.store.log_store import LendConnection
+
+CHECK_TIMEOUT_S: Final = 5.0
+EXAMPLES_TIMEOUT_S: Final = 10.0
+SENTENCES_MAX: Final = 10
+"""Examples that a refusal names."""
+COMING_MAX: Final = 8
+"""Versions of one policy that wait for their time."""
+ACTIVATE_AT: Final = "activate_at"
+
+
+class ExamplesFailedError(UnprocessableError):
+    """A policy does not say of its examples what they expect; `sentences` has all of them. Nothing was saved."""
+
+    kind = "ExamplesFailedException"
+
+    def __init__(self, sentences: tuple[str, ...]) -> None:
+        more = f"; and {len(sentences) - SENTENCES_MAX} more" if len(sentences) > SENTENCES_MAX else ""
+        super().__init__("; ".join(sentences[:SENTENCES_MAX]) + more)
+        self.sentences = sentences
+
+
+class ReviewRequiredError(ForbiddenError):
+    """The tenant lets policies come into force, change and end only through a draft that was approved."""
+
+    kind = "ReviewRequiredException"
+
+    def __init__(self, policy_id: str) -> None:
+        super().__init__(
+            f"policy {policy_id}: nothing was changed, since this tenant's setting {POLICY_REVIEW} is "
+            f"{PolicyReview.REQUIRED}: write a draft (`lakeproof policies draft`, or PUT "
+            f"/v1/policy-drafts/{policy_id}), and let another person approve it (`lakeproof policies review`)"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyText:
+    """What an author writes; `scope` and `examples` are what `parse_scope` and `parse_examples` returned."""
+
+    expression: str
+    message: str
+    scope: Scope = EVERYTHING
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyStep:
+    """
+    One version of a policy as the log has it: `policy` is None where it was retired.
+
+    `entry` put it there. `author` and `reason` are of the draft, if there was one; then `reviewer` approved it, and
+    `review_reason` says why. Both persons are actors.
+    """
+
+    version: int
+    policy: Policy | None
+    entry: Entry
+    author: str
+    reason: str
+    reviewer: str | None = None
+    review_reason: str = ""
+
+
+class PolicyEdits:
+    """Edits the policies of all tenants; `lend` lends connections of a role that may read identities."""
+
+    def __init__(
+        self,
+        edits: Edits,
+        control: ControlPlane,
+        engine: PolicyEngine,
+        *,
+        lend: LendConnection,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._edits = edits
+        self._control = control
+        self._engine = engine
+        self._lend = lend
+        self._clock = clock
+
+    async def create(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        text: PolicyText,
+        reason: str = "",
+        activate_at: datetime | None = None,
+    ) -> Policy:
+        """See `Admin.create_policy`."""
+        limits.check_id(policy_id)
+        limits.check_reason(reason)
+        state = await self._control.current(log_id)
+        _check_no_review(state, policy_id)
+        limits.check_room(state.newest_policies, "policies")
+        contents = await self._checked(log_id, text)
+        event = self._created(policy_id, contents, reason=reason, activate_at=activate_at)
+        await self._edits.create(log_id, by, event)
+        return expect(Policy, evolve(None, event))
+
+    async def change(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        text: PolicyText,
+        reason: str = "",
+        activate_at: datetime | None = None,
+        version: int | None = None,
+    ) -> Policy:
+        """See `Admin.change_policy`."""
+        limits.check_id(policy_id)
+        limits.check_reason(reason)
+        _check_no_review(await self._control.current(log_id), policy_id)
+        contents = await self._checked(log_id, text)
+        active_from = self._checked_time(activate_at)
+
+        def change(policy: Policy) -> PolicyChanged:
+            _check_version(policy, version)
+            _check_coming(policy)
+            return policy.change(contents, reason=reason, active_from=active_from)
+
+        return await self._edits.change(Policy, log_id, by, policy_id, change)
+
+    async def retire(self, log_id: int, by: Editor, *, policy_id: str) -> Policy:
+        """See `Admin.retire_policy`."""
+        limits.check_id(policy_id)
+        _check_no_review(await self._control.current(log_id), policy_id)
+        return await self._edits.change(Policy, log_id, by, policy_id, Policy.retire)
+
+    async def draft(
+        self, log_id: int, by: Editor, *, policy_id: str, text: PolicyText | None, reason: str = ""
+    ) -> PolicyDraft:
+        """See `Admin.draft_policy`."""
+        limits.check_id(policy_id)
+        limits.check_reason(reason)
+        state = await self._control.current(log_id)
+        if policy_id not in state.newest_policies:
+            if text is None:
+                raise NotFoundError(f"policy {policy_id!r:.80}: expected one to retire, found none", kind=NOT_FOUND)
+            if await self._edits.entries(Policy, log_id, policy_id):
+                raise RetiredError(f"policy:{policy_id}")
+        contents = None if text is None else await self._checked(log_id, text)
+        if policy_id in state.drafts:
+            return await self._edits.change(
+                PolicyDraft, log_id, by, policy_id, lambda draft: draft.rewrite(contents, reason=reason)
+            )
+        limits.check_room(state.drafts, "drafts of policies")
+        event = PolicyDraftWritten(id=policy_id, version=1, contents=contents, reason=reason)
+        await self._edits.create(log_id, by, event)
+        return expect(PolicyDraft, evolve(None, event))
+
+    async def review(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        version: int,
+        verdict: ReviewVerdict,
+        reason: str = "",
+        activate_at: datetime | None = None,
+    ) -> Policy | None:
+        """See `Admin.review_policy`."""
+        limits.check_id(policy_id)
+        limits.check_reason(reason)
+        state = await self._control.current(log_id)
+        draft = one_draft(state, policy_id)
+        reviewed = draft.review(verdict, version=version, reason=reason)
+        if verdict is ReviewVerdict.REFUSE:
+            if activate_at is not None:
+                raise BadRequestError("expected no time for what is refused", field=ACTIVATE_AT)
+            await self._edits.change(
+                PolicyDraft,
+                log_id,
+                by,
+                policy_id,
+                lambda current: current.review(verdict, version=version, reason=reason),
+            )
+            return None
+        author = await self._author(log_id, policy_id, version)
+        issuers = {key.issuer for key in state.keys.values() if key.issuer is not None}
+        await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=issuers)
+        policy = state.newest_policies.get(policy_id)
+        brought: PolicyCreated | PolicyChanged | PolicyRetired
+        if draft.contents is None:
+            if policy is None:
+                raise RetiredError(f"policy:{policy_id}")
+            if activate_at is not None:
+                raise BadRequestError("expected none: a policy is retired at once", field=ACTIVATE_AT)
+            brought = policy.retire()
+        else:
+            # Checked again: what functions and variables mean may have changed since it was written.
+            await self._check(log_id, draft.contents)
+            if policy is None:
+                limits.check_room(state.newest_policies, "policies")
+                brought = self._created(policy_id, draft.contents, reason=draft.reason, activate_at=activate_at)
+            else:
+                _check_coming(policy)
+                active_from = self._checked_time(activate_at)
+                brought = policy.change(draft.contents, reason=draft.reason, active_from=active_from)
+            brought = replace(brought, draft=version, author=author)
+        await self._edits.together(log_id, by, reviewed, brought)
+        return expect(Policy, evolve(policy, brought))
+
+    async def steps(self, log_id: int, *, policy_id: str) -> tuple[PolicyStep, ...]:
+        """See `Admin.policy_versions`."""
+        limits.check_id(policy_id)
+        entries = await self._edits.entries(Policy, log_id, policy_id)
+        if not entries:
+            raise NotFoundError(f"policy {policy_id!r:.80}: expected one in the log, found none", kind=NOT_FOUND)
+        return tuple(_steps(entries, await self._edits.entries(PolicyDraft, log_id, policy_id)))
+
+    async def _author(self, log_id: int, policy_id: str, version: int) -> str:
+        for entry in await self._edits.entries(PolicyDraft, log_id, policy_id):
+            if parse_control_event(entry).version == version:
+                return entry.actor
+        raise NotFoundError(
+            f"draft {version} of policy {policy_id}: expected it in the log, found none", kind=NOT_FOUND
+        )
+
+    def _created(
+        self,
+        policy_id: str,
+        contents: PolicyContents,
+        *,
+        reason: str,
+        activate_at: datetime | None,
+    ) -> PolicyCreated:
+        active_from = self._checked_time(activate_at)
+        return PolicyCreated(
+            id=policy_id,
+            version=1,
+            contents=contents,
+            reason=reason,
+            active_from=None if active_from is None else canonical.format_time(active_from),
+            draft=None,
+            author=None,
+        )
+
+    def _checked_time(self, activate_at: datetime | None) -> datetime | None:
+        return limits.check_expiry(activate_at, now=self._clock(), field=ACTIVATE_AT)
+
+    async def _checked(self, log_id: int, text: PolicyText) -> PolicyContents:
+        """Return what an author wrote as events hold it, once it is found to be good."""
+        contents = policy_contents(
+            expression=text.expression,
+            message=text.message,
+            scope=text.scope,
+            examples=tuple(
+                PolicyExample(expect=PolicyExpectation(one.expect), name=one.name, given=given_text(one))
+                for one in text.examples
+            ),
+        )
+        await self._check(log_id, contents)
+        return contents
+
+    async def _check(self, log_id: int, contents: PolicyContents) -> None:
+        limits.check_text(contents.message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
+        check_message(contents.message)
+        limits.check_text(contents.expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
+        await self._engine.check(contents.expression, log_id=log_id, timeout_s=CHECK_TIMEOUT_S, kind=POLICY)
+        evaluate: Evaluate = partial(self._engine.judge, log_id=log_id)
+        examples = examples_of(contents.examples)
+        if found := await failing(evaluate, contents.expression, examples, timeout_s=EXAMPLES_TIMEOUT_S):
+            raise ExamplesFailedError(found)
+
+
+def one_draft(state: ControlState, policy_id: str) -> PolicyDraft:
+    """
+    Return the draft of a policy that waits for a review.
+
+    Raises:
+        NotFoundError: if there is none.
+    """
+    draft = state.drafts.get(policy_id)
+    if draft is None or not draft.pending:
+        raise NotFoundError(f"policy {policy_id!r:.80}: expected a draft to review, found none", kind=NOT_FOUND)
+    return draft
+
+
+def examples_of(held: tuple[PolicyExample, ...]) -> tuple[Example, ...]:
+    """
+    Return the examples that an event holds.
+    """
+    return tuple(parse_given(name=one.name, expect=one.expect, given=one.given) for one in held)
+
+
+def _check_no_review(state: ControlState, policy_id: str) -> None:
+    setting = state.settings.get(POLICY_REVIEW)
+    # A value that a newer process wrote is none of ours: unknown means no.
+    if setting is not None and setting.value != PolicyReview.NONE:
+        raise ReviewRequiredError(policy_id)
+
+
+def _check_version(policy: Policy, version: int | None) -> None:
+    if version is not None and policy.version != version:
+        raise ConflictError(
+            f"policy {policy.id}: expected version {version}, found version {policy.version}", kind=CHANGED
+        )
+
+
+def _check_coming(policy: Policy) -> None:
+    """Check that there may be one version more that waits for its time."""
+    coming, waiting = 0, policy
+    while waiting.before is not None:
+        coming, waiting = coming + 1, waiting.before
+    if coming >= COMING_MAX:
+        raise UnprocessableError(
+            f"policy {policy.id}: expected at most {COMING_MAX} versions with a time to come, found {coming}: change "
+            "it without a time, which ends them"
+        )
+
+
+def _steps(entries: tuple[Entry, ...], of_drafts: tuple[Entry, ...]) -> Iterator[PolicyStep]:
+    """Yield the versions that the entries of a policy have written, with the draft and the review of each."""
+    written: dict[int, Entry] = {}
+    reviewed: dict[object, Entry] = {}
+    for entry in of_drafts:
+        written[parse_control_event(entry).version] = entry
+        if entry.type == PolicyDraftReviewed.TYPE:
+            reviewed[entry.group_id] = entry
+    policy: Policy | None = None
+    for entry in entries:
+        event = parse_control_event(entry)
+        policy = expect(Policy, evolve(policy, event))
+        now = None if policy.retired else replace(policy, before=None)
+        step = PolicyStep(version=event.version, policy=now, entry=entry, author=entry.actor, reason=policy.reason)
+        if policy.retired:
+            step = replace(step, reason="")
+        review = reviewed.get(entry.group_id)
+        if review is not None:
+            said = parse_control_event(review)
+            if not isinstance(said, PolicyDraftReviewed):
+                raise AssertionError("a review is of its type")
+            draft = written[said.draft]
+            wrote = parse_control_event(draft)
+            reason = wrote.reason if isinstance(wrote, PolicyDraftWritten) else ""
+            step = replace(step, author=draft.actor, reason=reason, reviewer=entry.actor, review_reason=said.reason)
+        yield step
