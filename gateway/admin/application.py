@@ -16,13 +16,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from gateway.admin import limits
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
 from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
+from gateway.admin.policy_diff import policy_diff, sides
 from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, one_draft
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
@@ -242,6 +243,28 @@ class Admin:
             NotFoundError: if there is none.
         """
         return one_draft(await self._control.current(log_id), policy_id)
+
+    async def draft_author(self, log_id: int, draft: PolicyDraft) -> str:
+        """Return the actor who wrote a draft."""
+        return await self._policies.author(log_id, draft.id, draft.version)
+
+    async def diff_policy(
+        self, log_id: int, *, policy_id: str, older: str | None = None, newer: str | None = None
+    ) -> dict[str, Any]:
+        """
+        Return what differs between two versions of a policy, or its newest one and its draft (`policy_diff.py`).
+
+        Raises as `policy_versions` and `policy_diff.sides`.
+        """
+        draft = (await self._control.current(log_id)).drafts.get(policy_id)
+        pending = draft if draft is not None and draft.pending else None
+        try:
+            steps = await self.policy_versions(log_id, policy_id=policy_id)
+        except NotFoundError:
+            if pending is None:
+                raise
+            steps = ()  # it is drafted, and was never in force
+        return policy_diff(*sides(steps, pending, older=older, newer=newer))
 
     # Access rules
 

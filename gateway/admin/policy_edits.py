@@ -11,7 +11,7 @@ Without that setting drafts can be written all the same, and they take another p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -226,7 +226,7 @@ class PolicyEdits:
                 lambda current: current.review(verdict, version=version, reason=reason),
             )
             return None
-        author = await self._author(log_id, policy_id, version)
+        author = await self.author(log_id, policy_id, version)
         issuers = {key.issuer for key in state.keys.values() if key.issuer is not None}
         await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=issuers)
         policy = state.newest_policies.get(policy_id)
@@ -259,7 +259,8 @@ class PolicyEdits:
             raise NotFoundError(f"policy {policy_id!r:.80}: expected one in the log, found none", kind=NOT_FOUND)
         return tuple(_steps(entries, await self._edits.entries(PolicyDraft, log_id, policy_id)))
 
-    async def _author(self, log_id: int, policy_id: str, version: int) -> str:
+    async def author(self, log_id: int, policy_id: str, version: int) -> str:
+        """Return the actor who wrote a version of a draft."""
         for entry in await self._edits.entries(PolicyDraft, log_id, policy_id):
             if parse_control_event(entry).version == version:
                 return entry.actor
@@ -325,6 +326,19 @@ def one_draft(state: ControlState, policy_id: str) -> PolicyDraft:
     if draft is None or not draft.pending:
         raise NotFoundError(f"policy {policy_id!r:.80}: expected a draft to review, found none", kind=NOT_FOUND)
     return draft
+
+
+def one_step(steps: Sequence[PolicyStep], version: str) -> PolicyStep:
+    """
+    Return the version of a policy with that number.
+
+    Raises:
+        NotFoundError: if there is none.
+    """
+    for step in steps:
+        if str(step.version) == version:
+            return step
+    raise NotFoundError(f"version {version!r:.80}: expected 1 to {steps[-1].version}, found none", kind=NOT_FOUND)
 
 
 def examples_of(held: tuple[PolicyExample, ...]) -> tuple[Example, ...]:

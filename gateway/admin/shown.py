@@ -10,16 +10,75 @@ from typing import Any
 
 from gateway.admin.key_issue import IssuedKey, RotatedKey
 from gateway.admin.limits import format_expiry
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
+from gateway.admin.policy_edits import PolicyStep, examples_of
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, PolicyDraft, TenantSetting, scope_of
+from gateway.policy.examples import format_examples
+from gateway.policy.scopes import format_scope
+from ledger.format import canonical
+from ledger.format.events import PolicyContents
 
 
-def policy_shown(policy: Policy) -> dict[str, Any]:
-    """Return a policy."""
+def policy_shown(policy: Policy, *, now: datetime) -> dict[str, Any]:
+    """
+    Return a policy, given its newest version: the version that is in force, or else the first that will be.
+
+    `coming` are the versions that come into force after that one, and when.
+    """
+    coming: list[Policy] = []
+    version: Policy | None = policy
+    while version is not None and not policy.retired and version.active_from is not None and version.active_from > now:
+        coming.insert(0, version)
+        version = version.before
+    shown = version if version is not None else coming.pop(0)
     return {
-        "id": policy.id,
-        "version": policy.version,
-        "expression": policy.expression,
-        "message": policy.message,
+        "id": shown.id,
+        "version": shown.version,
+        "in_force": version is not None and not shown.retired,
+        **contents_shown(shown.contents()),
+        "reason": shown.reason,
+        "active_from": format_expiry(shown.active_from),
+        "coming": [{"version": each.version, "active_from": format_expiry(each.active_from)} for each in coming],
+    }
+
+
+def contents_shown(contents: PolicyContents | None) -> dict[str, Any]:
+    """Return the contents of a policy as an author writes them; all null if there are none."""
+    if contents is None:
+        return dict.fromkeys(("expression", "message", "scope", "examples"))
+    return {
+        "expression": contents.expression,
+        "message": contents.message,
+        "scope": format_scope(scope_of(contents)),
+        "examples": format_examples(examples_of(contents.examples)),
+    }
+
+
+def draft_shown(draft: PolicyDraft, *, author: str | None = None) -> dict[str, Any]:
+    """Return a draft that waits for a review; one that `retires` has no contents. `author` is an actor, if known."""
+    return {
+        "id": draft.id,
+        "version": draft.version,
+        "retires": draft.contents is None,
+        **contents_shown(draft.contents),
+        "reason": draft.reason,
+        "author": author,
+    }
+
+
+def policy_step_shown(step: PolicyStep) -> dict[str, Any]:
+    """Return one version of a policy as the log has it; one that retired it has no contents."""
+    policy = step.policy
+    return {
+        "version": step.version,
+        "retired": policy is None,
+        **contents_shown(None if policy is None else policy.contents()),
+        "reason": step.reason,
+        "author": step.author,
+        "reviewer": step.reviewer,
+        "review_reason": step.review_reason,
+        "active_from": None if policy is None else format_expiry(policy.active_from),
+        "recorded_at": canonical.format_time(step.entry.recorded_at),
+        "index": step.entry.index,
     }
 
 

@@ -12,7 +12,7 @@ to a saved policy or rule has `warnings`: the inputs on which it fails.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from fastapi import APIRouter, Request
@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.admin.limits import OVERLAP, OVERLAP_MAX, check_roles, parse_expiry
+from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText
 from gateway.admin.shown import (
     access_rule_shown,
     catalog_shown,
@@ -40,6 +41,8 @@ from gateway.http.checking import check_upstream
 from gateway.http.request import body_of, check_access, credentials, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
+from gateway.policy.examples import parse_examples
+from gateway.policy.scopes import parse_scope
 from gateway.policy.variables import CommitView
 
 router = APIRouter(prefix="/v1")
@@ -48,29 +51,55 @@ BODY_SIZE_BYTES_MAX: Final = 64 * 1024
 SECOND: Final = timedelta(seconds=1)
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
     """A body; unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class PolicyBody(_Body):
-    """A policy to create; a refused client receives `message`."""
+class PolicyContentsBody(Body):
+    """
+    What an author writes of a policy; a refused client receives `message`.
+
+    `scope` says which commits it governs (null: all), `examples` which it must allow or deny; `reason` is for the
+    record.
+    """
+
+    expression: str
+    message: str
+    scope: dict[str, Any] | None = None
+    examples: list[Any] | None = None
+    reason: str = ""
+
+    def text(self) -> PolicyText:
+        """Return it parsed."""
+        return PolicyText(
+            expression=self.expression,
+            message=self.message,
+            scope=parse_scope(self.scope),
+            examples=parse_examples(self.examples),
+        )
+
+
+class PolicyBody(PolicyContentsBody):
+    """A policy to create, in force from the time `activate_at` on (RFC 3339; null: at once)."""
 
     id: str
-    expression: str
-    message: str
+    activate_at: str | None = None
 
 
-class PolicyChangeBody(_Body):
-    """New contents of a policy; with `version`, only if that is its current version."""
+class PolicyChangeBody(PolicyContentsBody):
+    """
+    New contents of a policy, all of them, in force from the time `activate_at` on (RFC 3339; null: at once).
 
-    expression: str
-    message: str
+    With `version`, only if that is its newest version.
+    """
+
     version: int | None = None
+    activate_at: str | None = None
 
 
-class AccessRuleBody(_Body):
+class AccessRuleBody(Body):
     """An access rule to create."""
 
     id: str
@@ -78,7 +107,7 @@ class AccessRuleBody(_Body):
     expression: str
 
 
-class CatalogBody(_Body):
+class CatalogBody(Body):
     """A catalog to register under `alias`."""
 
     alias: str
@@ -86,14 +115,14 @@ class CatalogBody(_Body):
     options: dict[str, str] = Field(default_factory=dict)
 
 
-class SettingBody(_Body):
+class SettingBody(Body):
     """A new value of a setting; with `version`, only if that is its current version."""
 
     value: str
     version: int | None = None
 
 
-class KeyBody(_Body):
+class KeyBody(Body):
     """An API key to issue to `identity`; `expires_at` is a time (RFC 3339), or null for never."""
 
     identity: str
@@ -101,7 +130,7 @@ class KeyBody(_Body):
     expires_at: str | None = None
 
 
-class KeyRotationBody(_Body):
+class KeyRotationBody(Body):
     """
     A key to rotate; the new one ends at `expires_at` (RFC 3339), or with null when the old one would have.
 
@@ -112,57 +141,73 @@ class KeyRotationBody(_Body):
     overlap_s: int = Field(default=OVERLAP // SECOND, ge=0, le=OVERLAP_MAX // SECOND)
 
 
-B = TypeVar("B", bound=_Body)
+B = TypeVar("B", bound=Body)
 R = TypeVar("R")
 
 
 @router.post("/policies")
 async def create_policy(request: Request) -> Response:
     """Put a policy in force; one that does not compile is refused with line and column."""
-    body = await _body(request, PolicyBody)
+    body = await body_as(request, PolicyBody)
+
+    text, activate_at = body.text(), time_of(body.activate_at)
 
     async def create(admin: Admin, caller: Principal, by: Editor) -> Policy:
         return await admin.create_policy(
-            caller.log_id, by, policy_id=body.id, expression=body.expression, message=body.message
+            caller.log_id,
+            by,
+            policy_id=body.id,
+            expression=text.expression,
+            message=text.message,
+            scope=text.scope,
+            examples=text.examples,
+            reason=body.reason,
+            activate_at=activate_at,
         )
 
-    policy = await _edit(request, "policy", body.id, create)
-    return _created({**policy_shown(policy), "warnings": await _warnings(request, policy)})
+    policy = await edit(request, "policy", body.id, create)
+    return created(await saved_policy(request, policy))
 
 
 @router.get("/policies")
 async def list_policies(request: Request) -> Response:
-    """List the policies in force."""
+    """List the policies that are in force, or will be."""
     gateway, caller = await may_read(request, "policy")
-    return JSONResponse(
-        {"policies": [policy_shown(policy) for policy in await gateway.admin.list_policies(caller.log_id)]}
-    )
+    now = gateway.clock()
+    policies = await gateway.admin.list_policies(caller.log_id)
+    return JSONResponse({"policies": [policy_shown(policy, now=now) for policy in policies]})
 
 
 @router.get("/policies/{policy_id}")
 async def show_policy(request: Request, policy_id: str) -> Response:
-    """Show a policy in force."""
+    """Show a policy that is in force, or will be."""
     gateway, caller = await may_read(request, "policy", policy_id)
-    return JSONResponse(policy_shown(await gateway.admin.get_policy(caller.log_id, policy_id=policy_id)))
+    policy = await gateway.admin.get_policy(caller.log_id, policy_id=policy_id)
+    return JSONResponse(policy_shown(policy, now=gateway.clock()))
 
 
 @router.put("/policies/{policy_id}")
 async def change_policy(request: Request, policy_id: str) -> Response:
     """Change the contents of a policy."""
-    body = await _body(request, PolicyChangeBody)
+    body = await body_as(request, PolicyChangeBody)
+    text, activate_at = body.text(), time_of(body.activate_at)
 
     async def change(admin: Admin, caller: Principal, by: Editor) -> Policy:
         return await admin.change_policy(
             caller.log_id,
             by,
             policy_id=policy_id,
-            expression=body.expression,
-            message=body.message,
+            expression=text.expression,
+            message=text.message,
+            scope=text.scope,
+            examples=text.examples,
+            reason=body.reason,
+            activate_at=activate_at,
             version=body.version,
         )
 
-    policy = await _edit(request, "policy", policy_id, change)
-    return JSONResponse({**policy_shown(policy), "warnings": await _warnings(request, policy)})
+    policy = await edit(request, "policy", policy_id, change)
+    return JSONResponse(await saved_policy(request, policy))
 
 
 @router.delete("/policies/{policy_id}")
@@ -172,22 +217,22 @@ async def delete_policy(request: Request, policy_id: str) -> Response:
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_policy(caller.log_id, by, policy_id=policy_id)
 
-    await _edit(request, "policy", policy_id, retire)
+    await edit(request, "policy", policy_id, retire)
     return Response(status_code=204)
 
 
 @router.post("/access-rules")
 async def create_access_rule(request: Request) -> Response:
     """Put an access rule in force."""
-    body = await _body(request, AccessRuleBody)
+    body = await body_as(request, AccessRuleBody)
 
     async def create(admin: Admin, caller: Principal, by: Editor) -> AccessRule:
         return await admin.create_access_rule(
             caller.log_id, by, rule_id=body.id, effect=body.effect, expression=body.expression
         )
 
-    rule = await _edit(request, "access_rule", body.id, create)
-    return _created({**access_rule_shown(rule), "warnings": await _warnings(request, rule)})
+    rule = await edit(request, "access_rule", body.id, create)
+    return created({**access_rule_shown(rule), "warnings": await warnings_of(request, rule)})
 
 
 @router.get("/access-rules")
@@ -212,19 +257,19 @@ async def delete_access_rule(request: Request, rule_id: str) -> Response:
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_access_rule(caller.log_id, by, rule_id=rule_id)
 
-    await _edit(request, "access_rule", rule_id, retire, retired=rule_id)
+    await edit(request, "access_rule", rule_id, retire, retired=rule_id)
     return Response(status_code=204)
 
 
 @router.post("/catalogs")
 async def create_catalog(request: Request) -> Response:
     """Register a catalog under an alias."""
-    body = await _body(request, CatalogBody)
+    body = await body_as(request, CatalogBody)
 
     async def create(admin: Admin, caller: Principal, by: Editor) -> Catalog:
         return await admin.create_catalog(caller.log_id, by, alias=body.alias, kind=body.kind, options=body.options)
 
-    return _created(catalog_shown(await _edit(request, "catalog", body.alias, create)))
+    return created(catalog_shown(await edit(request, "catalog", body.alias, create)))
 
 
 @router.get("/catalogs")
@@ -260,14 +305,14 @@ async def delete_catalog(request: Request, alias: str) -> Response:
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_catalog(caller.log_id, by, alias=alias)
 
-    await _edit(request, "catalog", alias, retire)
+    await edit(request, "catalog", alias, retire)
     return Response(status_code=204)
 
 
 @router.post("/keys")
 async def create_key(request: Request) -> Response:
     """Issue an API key; its secret is in this answer and nowhere else."""
-    body = await _body(request, KeyBody)
+    body = await body_as(request, KeyBody)
     expires_at = None if body.expires_at is None else parse_expiry(body.expires_at)
 
     async def create(admin: Admin, caller: Principal, by: Editor) -> dict[str, Any]:
@@ -277,7 +322,7 @@ async def create_key(request: Request) -> Response:
         return issued_key_shown(issued)
 
     grant = Grant(identity=body.identity, roles=check_roles(body.roles))
-    return _created(await _edit(request, "key", "", create, grant=grant))
+    return created(await edit(request, "key", "", create, grant=grant))
 
 
 @router.get("/keys")
@@ -300,7 +345,7 @@ async def show_key(request: Request, key_id: str) -> Response:
 @router.post("/keys/{key_id}/rotate")
 async def rotate_key(request: Request, key_id: str) -> Response:
     """Issue another key to a key's holder, whose secret is in this answer alone; end the old one after the overlap."""
-    body = await _body(request, KeyRotationBody)
+    body = await body_as(request, KeyRotationBody)
     expires_at = None if body.expires_at is None else parse_expiry(body.expires_at)
 
     async def rotate(admin: Admin, caller: Principal, by: Editor) -> dict[str, Any]:
@@ -313,7 +358,7 @@ async def rotate_key(request: Request, key_id: str) -> Response:
     # Whether there is such a key is told only to those who may issue and revoke it.
     holder = None if key is None else await gateway.admin.holder_of(caller.log_id, key)
     grant = NOTHING if key is None or holder is None else Grant(identity=holder, roles=key.roles)
-    return _created(await _edit(request, "key", key_id, rotate, grant=grant))
+    return created(await edit(request, "key", key_id, rotate, grant=grant))
 
 
 @router.delete("/keys/{key_id}")
@@ -323,7 +368,7 @@ async def delete_key(request: Request, key_id: str) -> Response:
     async def revoke(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.revoke_key(caller.log_id, by, key_id=key_id)
 
-    await _edit(request, "key", key_id, revoke)
+    await edit(request, "key", key_id, revoke)
     return Response(status_code=204)
 
 
@@ -344,17 +389,17 @@ async def show_setting(request: Request, setting_id: str) -> Response:
 @router.put("/settings/{setting_id}")
 async def change_setting(request: Request, setting_id: str) -> Response:
     """Change a setting of the tenant."""
-    body = await _body(request, SettingBody)
+    body = await body_as(request, SettingBody)
 
     async def change(admin: Admin, caller: Principal, by: Editor) -> TenantSetting:
         return await admin.change_setting(
             caller.log_id, by, setting_id=setting_id, value=body.value, version=body.version
         )
 
-    return JSONResponse(setting_shown(await _edit(request, "setting", setting_id, change)))
+    return JSONResponse(setting_shown(await edit(request, "setting", setting_id, change)))
 
 
-async def _edit(
+async def edit(
     request: Request,
     kind: str,
     thing: str,
@@ -409,16 +454,30 @@ def _view(kind: str, thing: str, verb: str) -> CommitView:
     return CommitView(catalog="", namespace=(), name=thing, kind=kind, operation=f"{kind}.{verb}")
 
 
-async def _warnings(request: Request, saved: Policy | AccessRule) -> list[str]:
+async def warnings_of(request: Request, saved: Policy | AccessRule) -> list[str]:
+    """Return on which inputs what was saved fails."""
     gateway, caller = await authenticate(request)
     effect = saved.effect if isinstance(saved, AccessRule) else None
     return list(await gateway.admin.warnings(caller.log_id, saved.KIND, saved.expression, effect=effect))
 
 
-async def _body(request: Request, model: type[B]) -> B:
+async def saved_policy(request: Request, policy: Policy) -> dict[str, Any]:
+    """Return a policy that was saved, given its newest version, and on which inputs that one fails."""
+    gateway, _ = await authenticate(request)
+    return {**policy_shown(policy, now=gateway.clock()), "warnings": await warnings_of(request, policy)}
+
+
+def time_of(text: str | None) -> datetime | None:
+    """Return the time that `activate_at` names, if any."""
+    return None if text is None else parse_expiry(text, field=ACTIVATE_AT)
+
+
+async def body_as(request: Request, model: type[B]) -> B:
+    """Authenticate the caller, and return the request's body."""
     await authenticate(request)
     return parse_model(model, await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX))
 
 
-def _created(body: dict[str, Any]) -> Response:
+def created(body: dict[str, Any]) -> Response:
+    """Return the answer to what was created."""
     return JSONResponse(body, status_code=201)

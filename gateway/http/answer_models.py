@@ -8,34 +8,129 @@ that are not listed are not there.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from ledger.format.events import Effect
+from ledger.format.events import Effect, ReviewVerdict
 
 
 class _Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class PolicyComing(_Answer):
+    """A version of a policy that comes into force at a time (RFC 3339)."""
+
+    version: int
+    active_from: str
+
+
 class PolicyShown(_Answer):
-    """A policy in force; a refused client receives `message`."""
+    """
+    A policy in the version that is in force, or else in the first that will be; `coming` are those after it.
+
+    A refused client receives `message`. `scope` has only what restricts; `active_from` is null for one that was put in
+    force at once.
+    """
 
     id: str
     version: int
+    in_force: bool
     expression: str
     message: str
+    scope: dict[str, list[str]]
+    examples: list[dict[str, Any]]
+    reason: str
+    active_from: str | None
+    coming: list[PolicyComing]
 
 
 class PolicySaved(PolicyShown):
-    """A policy that was put in force, and on which inputs it fails."""
+    """A policy that was saved, and on which inputs it fails."""
 
     warnings: list[str]
 
 
 class PoliciesShown(_Answer):
-    """The policies in force, oldest first."""
+    """The policies that are in force or will be, oldest first."""
 
     policies: list[PolicyShown]
+
+
+class _ContentsShown(_Answer):
+    """Contents of a policy; all null where there is none."""
+
+    expression: str | None
+    message: str | None
+    scope: dict[str, list[str]] | None
+    examples: list[dict[str, Any]] | None
+
+
+class PolicyVersionShown(_ContentsShown):
+    """
+    One version of a policy as the log has it, at `index`; the one that retired it has no contents.
+
+    `author` and `reviewer` are actors; `reviewer` is null without a draft.
+    """
+
+    version: int
+    retired: bool
+    reason: str
+    author: str
+    reviewer: str | None
+    review_reason: str
+    active_from: str | None
+    recorded_at: str
+    index: int
+
+
+class PolicyVersionsShown(_Answer):
+    """The versions that a policy has had, oldest first."""
+
+    versions: list[PolicyVersionShown]
+
+
+class PolicyMemberChanged(_Answer):
+    """A member of a policy on both sides."""
+
+    before: Any = Field(alias="from")
+    after: Any = Field(alias="to")
+
+
+class PolicyDiffShown(_Answer):
+    """What differs between two versions: a unified diff of the expression, and the other members that changed."""
+
+    id: str
+    before: str = Field(alias="from")
+    after: str = Field(alias="to")
+    expression: str
+    changed: dict[str, PolicyMemberChanged]
+
+
+class PolicyDraftShown(_ContentsShown):
+    """A draft that waits for a review; one that `retires` the policy has no contents. `author` is an actor."""
+
+    id: str
+    version: int
+    retires: bool
+    reason: str
+    author: str | None
+
+
+class PolicyDraftsShown(_Answer):
+    """The drafts that wait for a review; `author` is null here."""
+
+    policy_drafts: list[PolicyDraftShown] = Field(alias="policy-drafts")
+
+
+class PolicyReviewed(_Answer):
+    """A review of the version `draft` of a draft; `policy` is what it put in force or retired, null if refused."""
+
+    id: str
+    draft: int
+    verdict: ReviewVerdict
+    policy: PolicySaved | None
 
 
 class AccessRuleShown(_Answer):

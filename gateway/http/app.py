@@ -27,6 +27,7 @@ from gateway.http import (
     iceberg_routes,
     lineage_routes,
     log_routes,
+    policy_routes,
     status_routes,
     tenant_routes,
     webhook_routes,
@@ -50,6 +51,7 @@ from ledger.errors import LedgerError
 
 OWN: Final = (
     admin_routes.router,
+    policy_routes.router,
     tenant_routes.router,
     lineage_routes.router,
     log_routes.router,

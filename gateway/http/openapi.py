@@ -38,19 +38,28 @@ from gateway.http.answer_models import (
     KeyShown,
     KeysShown,
     PoliciesShown,
+    PolicyDiffShown,
+    PolicyDraftShown,
+    PolicyDraftsShown,
+    PolicyReviewed,
     PolicySaved,
     PolicyShown,
+    PolicyVersionShown,
+    PolicyVersionsShown,
     PurgesShown,
     SettingShown,
     SettingsShown,
     StatusShown,
     TenantShown,
 )
+from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
 
 BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/policies"): PolicyBody,
     ("PUT", "/v1/policies/{policy_id}"): PolicyChangeBody,
+    ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftBody,
+    ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewBody,
     ("POST", "/v1/access-rules"): AccessRuleBody,
     ("POST", "/v1/catalogs"): CatalogBody,
     ("POST", "/v1/keys"): KeyBody,
@@ -63,6 +72,13 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/policies/{policy_id}"): PolicyShown,
     ("POST", "/v1/policies"): PolicySaved,
     ("PUT", "/v1/policies/{policy_id}"): PolicySaved,
+    ("GET", "/v1/policies/{policy_id}/versions"): PolicyVersionsShown,
+    ("GET", "/v1/policies/{policy_id}/versions/{version}"): PolicyVersionShown,
+    ("GET", "/v1/policies/{policy_id}/diff"): PolicyDiffShown,
+    ("GET", "/v1/policy-drafts"): PolicyDraftsShown,
+    ("GET", "/v1/policy-drafts/{policy_id}"): PolicyDraftShown,
+    ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftShown,
+    ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewed,
     ("GET", "/v1/access-rules"): AccessRulesShown,
     ("GET", "/v1/access-rules/{rule_id}"): AccessRuleShown,
     ("POST", "/v1/access-rules"): AccessRuleSaved,
@@ -88,6 +104,7 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
 """What routes answer; those that are missing here answer nothing, or what is not JSON of ours."""
 STATUSES: Final = {
     ("POST", "/v1/catalogs/{alias}/check"): 200,
+    ("POST", "/v1/policy-drafts/{policy_id}/review"): 200,
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
     ("POST", "/v1/webhooks/polaris"): 200,
@@ -107,6 +124,10 @@ ERRORS: Final = {
     503: "It cannot be answered now; Retry-After says when to try again.",
 }
 QUERIES: Final = {
+    ("GET", "/v1/policies/{policy_id}/diff"): {
+        "from": "The older version; without it, the one before the newer.",
+        "to": "The newer version, or draft; without it, the newest version.",
+    },
     ("GET", "/v1/drops"): {"alias": "Of this built-in catalog only, in force or not."},
     ("GET", "/v1/dead-letters"): {"source": "Of this source only, as in handler:alerts."},
 }

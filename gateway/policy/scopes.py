@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from gateway.errors import BadRequestError
 from gateway.identifiers import parse_alias, parse_name
 from gateway.policy.access import DOT_WITHIN, content_path
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 ITEMS_MAX: Final = 100
 """Of each member of a scope."""
 NAME_LENGTH_MAX: Final = 500
-NAMES_LENGTH_MAX: Final = 4_000
-"""Characters of all names of a scope together: with the other members they stay a small part of one event."""
+NAMES_SIZE_BYTES_MAX: Final = 8_192
+"""All names of a scope as JSON: with them and its examples, a policy has to fit into one event."""
 
 KINDS: Final = ("table", "view", "namespace")
 OPERATIONS: Final = (
@@ -140,9 +142,9 @@ def format_scope(scope: Scope) -> dict[str, Json]:
 
 def _names(value: Mapping[str, Json], where: str) -> tuple[str, ...]:
     names = _checked(value, "names", where, _check_name)
-    if (length := sum(map(len, names))) > NAMES_LENGTH_MAX:
+    if (size_bytes := len(orjson.dumps(names))) > NAMES_SIZE_BYTES_MAX:
         raise BadRequestError(
-            f"expected at most {NAMES_LENGTH_MAX:,} characters together, found {length:,}", field=f"{where}.names"
+            f"expected at most {NAMES_SIZE_BYTES_MAX:,} bytes together, found {size_bytes:,}", field=f"{where}.names"
         )
     return names
 

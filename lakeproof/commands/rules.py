@@ -10,31 +10,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from gateway.admin.application import OPERATOR, Admin
-from gateway.admin.shown import access_rule_shown, policy_shown
+from gateway.admin.policy_diff import DRAFT
+from gateway.admin.policy_edits import one_step
+from gateway.admin.shown import access_rule_shown, draft_shown, policy_shown, policy_step_shown
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant, one_of
-from lakeproof.services import Services
+from lakeproof.commands.policy_life import (
+    ActivateAt,
+    Condition,
+    ExamplesFile,
+    Message,
+    PolicyId,
+    ScopeText,
+    Why,
+    add_life_commands,
+    force_words,
+    read_text,
+    read_time,
+)
+from lakeproof.errors import LakeproofError
+from lakeproof.services import Services, now
 from lakeproof.tenants import find_tenant_log
 from ledger.format.events import Effect
 
-PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="Its id, as `access-rules list` shows it.", show_default=False)]
 NewId = Annotated[str, typer.Option("--id", help="Its id, for ever.", show_default=False)]
-Condition = Annotated[str, typer.Option("--expression", help="CEL; commits pass where it is true.", show_default=False)]
-Message = Annotated[str, typer.Option("--message", help="What a refused client reads.", show_default=False)]
 
 R = TypeVar("R")
 
-_POLICY: Final = ("id", "version", "message", "expression")
+_POLICY: Final = ("id", "version", "in_force", "message", "expression")
+_VERSION: Final = ("version", "retired", "author", "reviewer", "recorded_at", "active_from", "reason", "expression")
+_DRAFT: Final = ("id", "version", "retires", "reason", "message", "expression")
 _RULE: Final = ("id", "version", "effect", "vocabulary", "expression")
 
 
@@ -46,48 +61,105 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
 
     @app.command()
     def create(
-        *, tenant: OneTenant, policy_id: NewId, expression: Condition, message: Message, as_json: AsJson = False
+        *,
+        tenant: OneTenant,
+        policy_id: NewId,
+        expression: Condition,
+        message: Message,
+        scope: ScopeText = None,
+        examples: ExamplesFile = None,
+        reason: Why = "",
+        activate_at: ActivateAt = None,
+        as_json: AsJson = False,
     ) -> None:
-        """Put a new policy in force."""
+        """Put a new policy in force, at once or at a time."""
+        text, at = read_text(expression=expression, message=message, scope=scope, examples=examples), activate_at
 
         async def create_it(admin: Admin, log_id: int) -> Policy:
             return await admin.create_policy(
-                log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
+                log_id,
+                OPERATOR,
+                policy_id=policy_id,
+                expression=text.expression,
+                message=text.message,
+                scope=text.scope,
+                examples=text.examples,
+                reason=reason,
+                activate_at=read_time(at),
             )
 
         _put_in_force(open_services, create_it, tenant=tenant, expression=expression, as_json=as_json)
 
     @app.command()
     def change(
-        policy_id: PolicyId, *, tenant: OneTenant, expression: Condition, message: Message, as_json: AsJson = False
+        policy_id: PolicyId,
+        *,
+        tenant: OneTenant,
+        expression: Condition,
+        message: Message,
+        scope: ScopeText = None,
+        examples: ExamplesFile = None,
+        reason: Why = "",
+        activate_at: ActivateAt = None,
+        as_json: AsJson = False,
     ) -> None:
-        """Give a policy other contents."""
+        """Give a policy other contents, all of them, at once or at a time."""
+        text, at = read_text(expression=expression, message=message, scope=scope, examples=examples), activate_at
 
         async def change_it(admin: Admin, log_id: int) -> Policy:
             return await admin.change_policy(
-                log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
+                log_id,
+                OPERATOR,
+                policy_id=policy_id,
+                expression=text.expression,
+                message=text.message,
+                scope=text.scope,
+                examples=text.examples,
+                reason=reason,
+                activate_at=read_time(at),
             )
 
         _put_in_force(open_services, change_it, tenant=tenant, expression=expression, as_json=as_json)
 
     @app.command("list")
-    def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Show the policies in force, oldest first."""
+    def list_(
+        *,
+        tenant: OneTenant,
+        versions_of: Annotated[
+            str | None,
+            typer.Option("--versions-of", metavar="ID", help="The versions of this policy.", show_default=False),
+        ] = None,
+        drafts: Annotated[bool, typer.Option("--drafts", help="The drafts that wait for a review.")] = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show the policies that are in force or will be, oldest first; or the versions of one, or drafts."""
+        if drafts and versions_of is not None:
+            raise LakeproofError("--drafts: expected one list, found --versions-of, too: ask for one after the other")
 
-        async def work(services: Services) -> Sequence[Policy]:
-            return await services.gateway.admin.list_policies(await find_tenant_log(services, tenant))
+        async def work(services: Services) -> tuple[Sequence[str], list[dict[str, Any]]]:
+            log_id = await find_tenant_log(services, tenant)
+            return await _listed(services.gateway.admin, log_id, versions_of=versions_of, drafts=drafts)
 
-        rows = [policy_shown(policy) for policy in run_with_services(open_services, work)]
-        console.show_rows(_POLICY, rows, as_json=as_json)
+        columns, rows = run_with_services(open_services, work)
+        console.show_rows(columns, rows, as_json=as_json)
 
     @app.command()
-    def show(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Show one policy in force."""
+    def show(
+        policy_id: PolicyId,
+        *,
+        tenant: OneTenant,
+        version: Annotated[
+            str | None, typer.Option(help="This version of it, in force or not; or `draft`.", show_default=False)
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show one policy that is in force or will be, or one version of a policy."""
 
-        async def work(services: Services) -> Policy:
-            return await services.gateway.admin.get_policy(await find_tenant_log(services, tenant), policy_id=policy_id)
+        async def work(services: Services) -> dict[str, Any]:
+            log_id = await find_tenant_log(services, tenant)
+            return await _shown(services.gateway.admin, log_id, policy_id, version=version)
 
-        console.show_object(policy_shown(run_with_services(open_services, work)), as_json=as_json)
+        console.show_object(run_with_services(open_services, work), as_json=as_json)
 
     @app.command()
     def delete(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
@@ -100,9 +172,31 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
 
         policy = run_with_services(open_services, work)
         sentence = f"policy {policy.id} of tenant {tenant} is out of force"
-        console.show_done(sentence, {**policy_shown(policy), "in_force": False}, as_json=as_json)
+        console.show_done(sentence, policy_shown(policy, now=now()), as_json=as_json)
 
+    add_life_commands(app, open_services)
     return app
+
+
+async def _listed(
+    admin: Admin, log_id: int, *, versions_of: str | None, drafts: bool
+) -> tuple[Sequence[str], list[dict[str, Any]]]:
+    """Return the columns and the rows of the list that was asked for."""
+    if drafts:
+        return _DRAFT, [draft_shown(draft) for draft in await admin.list_drafts(log_id)]
+    if versions_of is not None:
+        steps = await admin.policy_versions(log_id, policy_id=versions_of)
+        return _VERSION, [policy_step_shown(step) for step in steps]
+    return _POLICY, [policy_shown(policy, now=now()) for policy in await admin.list_policies(log_id)]
+
+
+async def _shown(admin: Admin, log_id: int, policy_id: str, *, version: str | None) -> dict[str, Any]:
+    if version is None:
+        return policy_shown(await admin.get_policy(log_id, policy_id=policy_id), now=now())
+    if version == DRAFT:
+        draft = await admin.get_draft(log_id, policy_id=policy_id)
+        return draft_shown(draft, author=await admin.draft_author(log_id, draft))
+    return policy_step_shown(one_step(await admin.policy_versions(log_id, policy_id=policy_id), version))
 
 
 def access_rules_app(open_services: OpenServices = open_home_services) -> typer.Typer:
@@ -206,8 +300,8 @@ def _put_in_force(
         return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, expression)
 
     policy, warnings = _saved(open_services, work, expression=expression)
-    sentence = f"policy {policy.id} v{policy.version} is in force for tenant {tenant}"
-    console.show_done(sentence, policy_shown(policy), as_json=as_json)
+    shown = policy_shown(policy, now=now())
+    console.show_done(force_words(shown, tenant), shown, as_json=as_json)
     _warn(warnings)
 
 

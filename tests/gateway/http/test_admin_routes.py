@@ -19,17 +19,19 @@ from testkit.servers.gateways import Gateway
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 POLICY = {"id": "p", "expression": "commit.kind == 'table'", "message": "only tables"}
+IN_FORCE = {"in_force": True, "scope": {}, "examples": [], "reason": "", "active_from": None, "coming": []}
 RULE = {"id": "r", "effect": "permit", "expression": "'reader' in roles"}
 
 
 async def test_a_policy_is_created_changed_and_retired(shared_gateway: Gateway) -> None:
     http = shared_gateway.http
     created = await http.post("/v1/policies", json=POLICY)
-    assert (created.status_code, created.json()) == (201, {**POLICY, "version": 1, "warnings": []})
-    assert (await http.get("/v1/policies")).json() == {"policies": [{**POLICY, "version": 1}]}
+    shown = {**POLICY, **IN_FORCE, "version": 1}
+    assert (created.status_code, created.json()) == (201, {**shown, "warnings": []})
+    assert (await http.get("/v1/policies")).json() == {"policies": [shown]}
     change = {"expression": "true", "message": "nothing", "version": 1}
     changed = await http.put("/v1/policies/p", json=change)
-    assert (changed.status_code, changed.json()) == (200, {"id": "p", **change, "version": 2, "warnings": []})
+    assert (changed.status_code, changed.json()) == (200, {**shown, **change, "version": 2, "warnings": []})
     stale = await http.put("/v1/policies/p", json=change)
     assert (stale.status_code, error_of(stale)["type"]) == (409, "ConcurrentChangeException")
     assert (await http.delete("/v1/policies/p")).status_code == 204
@@ -86,13 +88,14 @@ async def test_a_catalog_is_there_as_soon_as_it_is_created(shared_gateway: Gatew
 async def test_a_setting_has_its_default_until_it_is_changed(shared_gateway: Gateway) -> None:
     http, path = shared_gateway.http, "/v1/settings/lineage-cycles"
     default = {"id": "lineage-cycles", "version": 0, "value": "refuse"}
-    assert (await http.get("/v1/settings")).json() == {"settings": [default]}
+    other = {"id": "policy-review", "version": 0, "value": "none"}
+    assert (await http.get("/v1/settings")).json() == {"settings": [default, other]}
     kept = {"id": "lineage-cycles", "version": 1, "value": "keep"}
     changed = await http.put(path, json={"value": "keep", "version": 0})
     assert (changed.status_code, changed.json()) == (200, kept)
     stale = await http.put(path, json={"value": "refuse", "version": 0})
     assert (stale.status_code, error_of(stale)["type"]) == (409, "ConcurrentChangeException")
-    assert (await http.get("/v1/settings")).json() == {"settings": [kept]}
+    assert (await http.get("/v1/settings")).json() == {"settings": [kept, other]}
     assert (await http.put(path, json={"value": "refuse"})).json() == {**default, "version": 2}
     told = (await read_stored(shared_gateway.services, shared_gateway.acme.log_id))[-2:]
     assert [(one.words, one.entry.key) for one in told] == [("setting.changed", "setting:lineage-cycles")] * 2
@@ -126,7 +129,7 @@ async def test_one_thing_is_shown_as_it_is_listed_and_one_that_is_not_there_is_n
         ("keys", "keys", "id"),
         ("settings", "settings", "id"),
     ):
-        (thing,) = (await http.get(f"/v1/{kind}")).json()[member]
+        thing, *_ = (await http.get(f"/v1/{kind}")).json()[member]
         shown = await http.get(f"/v1/{kind}/{thing[name]}")
         assert (shown.status_code, shown.json()) == (200, thing)
         for nothing in ("nothing", "No%20Id", "x" * 200):
@@ -227,6 +230,14 @@ async def everything(http: httpx.AsyncClient) -> list[httpx.Response]:
         await http.post("/v1/policies", json=POLICY),
         await http.put("/v1/policies/p", json={"expression": "true", "message": "m"}),
         await http.delete("/v1/policies/p"),
+        await http.get("/v1/policies/p/versions"),
+        await http.get("/v1/policies/p/versions/1"),
+        await http.get("/v1/policies/p/diff"),
+        await http.get("/v1/policies/p/diff?to=draft"),
+        await http.get("/v1/policy-drafts"),
+        await http.get("/v1/policy-drafts/p"),
+        await http.put("/v1/policy-drafts/p", json={"expression": "true", "message": "m"}),
+        await http.post("/v1/policy-drafts/p/review", json={"version": 1, "verdict": "approve"}),
         await http.get("/v1/access-rules"),
         await http.get("/v1/access-rules/first-key"),
         await http.post("/v1/access-rules", json=RULE),
@@ -293,11 +304,11 @@ async def test_an_edit_permitted_by_older_rules_is_judged_again(shared_gateway: 
 
         judge = engine.judge
 
-    parts.admin._engine = Slow()
+    parts.admin._policies._engine = Slow()
     try:
         answer = await shared_gateway.http.post("/v1/policies", json=POLICY)
     finally:
-        parts.admin._engine = engine
+        parts.admin._policies._engine = engine
     assert (answer.status_code, count) == (503, STALE_MAX)
     assert answer.headers["retry-after"] == "1"
     assert (await shared_gateway.http.get("/v1/policies")).json() == {"policies": []}

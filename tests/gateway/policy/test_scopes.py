@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from gateway.policy.scopes import (
     ITEMS_MAX,
     KINDS,
     NAME_LENGTH_MAX,
-    NAMES_LENGTH_MAX,
+    NAMES_SIZE_BYTES_MAX,
     OPERATIONS,
     Scope,
     covers,
@@ -122,7 +123,7 @@ def test_without_catalogs_a_scope_covers_a_name_under_every_alias() -> None:
         ({"names": ["sales.a\ud800"]}, "scope.names[0]", "U+D800"),
         ({"names": [""]}, "scope.names[0]", "1 to 500"),
         ({"names": ["a" * (NAME_LENGTH_MAX + 1)]}, "scope.names[0]", "501"),
-        ({"names": [f"{position:02}{'a' * 198}" for position in range(21)]}, "scope.names", "at most 4,000"),
+        ({"names": [f"{position:02}{'a' * 198}" for position in range(41)]}, "scope.names", "at most 8,192"),
         ({"names": [f"a.t{position}" for position in range(ITEMS_MAX + 1)]}, "scope.names", "at most 100"),
         ({"kinds": ["tables"]}, "scope.kinds[0]", "the nearest is table"),
         ({"kinds": ["function"]}, "scope.kinds[0]", "table, view, namespace"),
@@ -138,8 +139,11 @@ def test_what_is_no_scope_is_refused_with_its_field(value: Any, field: str, foun
 
 
 def test_the_bound_of_names_is_inclusive() -> None:
-    names = [f"{position:02}{'a' * 198}" for position in range(NAMES_LENGTH_MAX // 200)]
+    names = [f"{position:02}{'a' * 198}" for position in range(40)]
+    names.append("b" * (NAMES_SIZE_BYTES_MAX - len(orjson.dumps([*names, ""]))))
     assert parse_scope({"names": names}).names == tuple(names)
+    with pytest.raises(BadRequestError):
+        parse_scope({"names": [*names[:-1], names[-1] + "b"]})
 
 
 LEVEL = st.text("ab.", min_size=1, max_size=3).filter(lambda name: name not in {".", ".."})

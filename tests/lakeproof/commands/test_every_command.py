@@ -15,6 +15,9 @@ from testkit.lakeproof.command_tree import FoundCommand, every_command
 
 VERBS: Final = frozenset({"list", "show", "create", "change", "delete"})
 OTHER_VERBS: Final = {
+    "policies draft": "proposes contents, which are in force only once somebody else approves them",
+    "policies review": "approves or refuses what somebody else has proposed",
+    "policies diff": "compares two versions",
     "catalogs check": "asks what is behind an alias, and changes nothing",
     "catalogs transfer": "moves a place between two tenants",
     "keys rotate": "creates one key and ends another",

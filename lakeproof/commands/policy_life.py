@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The commands of `lakeproof policies` about what may become of a policy: `draft`, `review` and `diff`.
+
+And what the commands that write policies have in common: the options for their contents, and how those are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+
+from gateway.admin.application import OPERATOR
+from gateway.admin.limits import parse_expiry
+from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText
+from gateway.admin.shown import draft_shown, policy_shown
+from gateway.control.aggregates import Policy, PolicyDraft
+from gateway.errors import BadRequestError
+from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples
+from gateway.policy.scopes import parse_scope
+from lakeproof import console
+from lakeproof.commands.opening import OpenServices, run_with_services
+from lakeproof.commands.options import AsJson, OneTenant, one_of, read_bounded
+from lakeproof.errors import LakeproofError
+from lakeproof.services import Services, now
+from lakeproof.tenants import find_tenant_log
+from ledger.format.events import ReviewVerdict
+from ledger.format.json_object import parse_object
+
+PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
+Condition = Annotated[str, typer.Option("--expression", help="CEL; commits pass where it is true.", show_default=False)]
+Message = Annotated[
+    str,
+    typer.Option("--message", help="What a refused client reads; {commit.name} is a field.", show_default=False),
+]
+ScopeText = Annotated[
+    str | None,
+    typer.Option(
+        "--scope",
+        metavar="JSON",
+        help='The commits it governs, as in {"names": ["sales.**"]}; without it all.',
+        show_default=False,
+    ),
+]
+ExamplesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--examples",
+        metavar="FILE",
+        help="A JSON list of commits that it must allow or deny; it is saved only if they hold.",
+        show_default=False,
+    ),
+]
+Why = Annotated[str, typer.Option("--reason", help="Why, for the record.", show_default=False)]
+ActivateAt = Annotated[
+    str | None,
+    typer.Option("--activate-at", metavar="TIME", help="In force from then on (RFC 3339).", show_default=False),
+]
+_SCOPE_SIZE_BYTES_MAX: Final = 64 * 1024
+
+
+def read_text(*, expression: str, message: str, scope: str | None, examples: Path | None) -> PolicyText:
+    """
+    Return what an author has written on a command line.
+
+    Raises:
+        GatewayError: if it is malformed; names the option.
+        LedgerError: if a file cannot be read, or the scope is no JSON object.
+    """
+    named = None if scope is None else parse_object(scope, what="--scope", size_bytes_max=_SCOPE_SIZE_BYTES_MAX)
+    return PolicyText(
+        expression=expression,
+        message=message,
+        scope=parse_scope(named),
+        examples=() if examples is None else parse_examples(_read_json(examples, where="--examples")),
+    )
+
+
+def read_time(text: str | None) -> datetime | None:
+    """
+    Return the time that `--activate-at` names, if any.
+
+    Raises:
+        BadRequestError: if it is malformed.
+    """
+    return None if text is None else parse_expiry(text, field=ACTIVATE_AT)
+
+
+def force_words(shown: Mapping[str, Any], tenant: str) -> str:
+    """
+    Return a sentence that says from when a policy is in force, given how its newest version is shown.
+    """
+    coming = shown["coming"][-1] if shown["coming"] else None
+    if coming is None and not shown["in_force"]:
+        coming = shown
+    if coming is None:
+        return f"policy {shown['id']} v{shown['version']} is in force for tenant {tenant}"
+    return f"policy {shown['id']} v{coming['version']} will be in force for tenant {tenant} at {coming['active_from']}"
+
+
+def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
+    """
+    Add `draft`, `review` and `diff` to the commands for policies.
+    """
+
+    @app.command()
+    def draft(
+        policy_id: PolicyId,
+        *,
+        tenant: OneTenant,
+        expression: Annotated[str | None, typer.Option(help="CEL, as for `create`.", show_default=False)] = None,
+        message: Annotated[str | None, typer.Option(help="As for `create`.", show_default=False)] = None,
+        scope: ScopeText = None,
+        examples: ExamplesFile = None,
+        retire: Annotated[bool, typer.Option("--retire", help="Propose to take it out of force, for ever.")] = False,
+        reason: Why = "",
+        as_json: AsJson = False,
+    ) -> None:
+        """Propose contents for a policy, for somebody else to review. Nothing is in force by this."""
+        if retire and any(value is not None for value in (expression, message, scope, examples)):
+            raise LakeproofError("--retire: expected no contents for the end of a policy, found some")
+        text = None if retire else _drafted(expression, message, scope, examples)
+
+        async def work(services: Services) -> PolicyDraft:
+            log_id = await find_tenant_log(services, tenant)
+            return await services.gateway.admin.draft_policy(
+                log_id, OPERATOR, policy_id=policy_id, text=text, reason=reason
+            )
+
+        written = run_with_services(open_services, work)
+        sentence = (
+            f"version {written.version} of the draft of policy {policy_id} waits for a review: `lakeproof policies "
+            f"review {policy_id} --version {written.version}`"
+        )
+        console.show_done(sentence, draft_shown(written, author=OPERATOR.actor), as_json=as_json)
+
+    @app.command()
+    def review(
+        policy_id: PolicyId,
+        *,
+        tenant: OneTenant,
+        version: Annotated[int, typer.Option(help="Of the draft: the one that you have read.", show_default=False)],
+        verdict: Annotated[
+            str, typer.Option(help="approve or refuse.", autocompletion=one_of(ReviewVerdict), show_default=False)
+        ],
+        reason: Why = "",
+        activate_at: ActivateAt = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Approve the draft of a policy, which puts it in force, or refuse it."""
+        if verdict not in set(ReviewVerdict):
+            raise LakeproofError(f"--verdict: expected one of {', '.join(ReviewVerdict)}, found {verdict!r:.80}")
+        said = ReviewVerdict(verdict)
+
+        async def work(services: Services) -> Policy | None:
+            log_id = await find_tenant_log(services, tenant)
+            return await services.gateway.admin.review_policy(
+                log_id,
+                OPERATOR,
+                policy_id=policy_id,
+                version=version,
+                verdict=said,
+                reason=reason,
+                activate_at=read_time(activate_at),
+            )
+
+        policy = run_with_services(open_services, work)
+        shown = None if policy is None else policy_shown(policy, now=now())
+        sentence = _review_words(policy_id, policy, tenant)
+        document = {"id": policy_id, "draft": version, "verdict": verdict, "policy": shown}
+        console.show_done(sentence, document, as_json=as_json)
+
+    @app.command()
+    def diff(
+        policy_id: PolicyId,
+        *,
+        tenant: OneTenant,
+        older: Annotated[
+            str | None,
+            typer.Option("--from", metavar="VERSION", help="The one before, if not named.", show_default=False),
+        ] = None,
+        newer: Annotated[
+            str | None,
+            typer.Option("--to", metavar="VERSION", help="Or `draft`; the newest, if not named.", show_default=False),
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show what differs between two versions of a policy, or between one and its draft."""
+
+        async def work(services: Services) -> dict[str, Any]:
+            log_id = await find_tenant_log(services, tenant)
+            return await services.gateway.admin.diff_policy(log_id, policy_id=policy_id, older=older, newer=newer)
+
+        found = {"id": policy_id, **run_with_services(open_services, work)}
+        if as_json:
+            console.show_json(found)
+        else:
+            _say_diff(found)
+
+
+def _review_words(policy_id: str, policy: Policy | None, tenant: str) -> str:
+    if policy is None:
+        return f"the draft of policy {policy_id} is refused"
+    if policy.retired:
+        return f"policy {policy_id} of tenant {tenant} is out of force"
+    return force_words(policy_shown(policy, now=now()), tenant)
+
+
+def _say_diff(found: Mapping[str, Any]) -> None:
+    for line in found["expression"].splitlines():
+        console.say(console.printable(line))
+    for name, both in found["changed"].items():
+        console.say(f"{name}:")
+        console.say(f"- {console.one_line(_value(both['from']))}")
+        console.say(f"+ {console.one_line(_value(both['to']))}")
+    if not found["expression"] and not found["changed"]:
+        console.say(f"{found['from']} and {found['to']} of policy {found['id']} are the same")
+
+
+def _drafted(expression: str | None, message: str | None, scope: str | None, examples: Path | None) -> PolicyText:
+    if expression is None or message is None:
+        missing = "--expression" if expression is None else "--message"
+        raise LakeproofError(f"{missing}: expected a text, or --retire, found neither")
+    return read_text(expression=expression, message=message, scope=scope, examples=examples)
+
+
+def _read_json(path: Path, *, where: str) -> Any:
+    data = read_bounded(path, size_bytes_max=EXAMPLES_SIZE_BYTES_MAX)
+    if len(data) > EXAMPLES_SIZE_BYTES_MAX:
+        raise BadRequestError(f"expected at most {EXAMPLES_SIZE_BYTES_MAX:,} bytes, found more", field=where)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(f"{path}: expected JSON, found {error}", field=where) from error
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Which version of a policy is in force at a time: a function of the entries and of that time alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.control.aggregates import (
+    ControlEvent,
+    Policy,
+    PolicyDraft,
+    RetiredError,
+    evolve,
+    policy_contents,
+    scope_of,
+)
+from gateway.control.plane import ControlState, fold
+from gateway.errors import ConflictError
+from gateway.policy.scopes import EVERYTHING, Scope
+from ledger.errors import FormatError
+from ledger.format import canonical
+from ledger.format.aggregates import key_of
+from ledger.format.entry import Branch, Entry
+from ledger.format.events import (
+    PolicyChanged,
+    PolicyChangedV1,
+    PolicyCreated,
+    PolicyCreatedV1,
+    PolicyDraftReviewed,
+    PolicyDraftWritten,
+    PolicyRetired,
+    ReviewVerdict,
+    to_data,
+)
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ACTOR = "0123456789abcdef" * 2
+
+
+def hour(number: int) -> datetime:
+    return NOON + timedelta(hours=number)
+
+
+def contents(expression: str = "true") -> Any:
+    return policy_contents(expression=expression, message="no", scope=Scope(names=("sales.**",)))
+
+
+def created(active: int | None = None, *, policy_id: str = "p") -> PolicyCreated:
+    return PolicyCreated(
+        id=policy_id,
+        version=1,
+        contents=contents("1 == 1"),
+        reason="",
+        active_from=None if active is None else canonical.format_time(hour(active)),
+        draft=None,
+        author=None,
+    )
+
+
+def changed(version: int, active: int | None = None) -> PolicyChanged:
+    return PolicyChanged(
+        id="p",
+        version=version,
+        contents=contents(f"{version} == {version}"),
+        reason=f"reason {version}",
+        active_from=None if active is None else canonical.format_time(hour(active)),
+        draft=None,
+        author=None,
+    )
+
+
+def state_of(*events: ControlEvent, cuts: Sequence[int] = ()) -> ControlState:
+    """The state after entries of `events`, folded in several pages that are cut at `cuts`."""
+    entries = [
+        Entry(
+            log="lakeproof.invalid/test",
+            index=index,
+            previous=bytes(32),
+            recorded_at=NOON,
+            group_id=UUID(int=index),
+            branch=Branch.THEN,
+            of=1,
+            position=0,
+            type=event.TYPE,
+            version=event.VERSION,
+            key=key_of(event),
+            actor=ACTOR,
+            occurred_at=NOON,
+            data=to_data(event),
+            parts={},
+        )
+        for index, event in enumerate(events)
+    ]
+    state, bounds = ControlState.empty(), sorted({0, *cuts, len(entries)})
+    for first, end in pairwise(bounds):
+        state = fold(state, entries[first:end])
+    return state
+
+
+def versions(state: ControlState, moment: int) -> dict[str, int]:
+    return {id_: policy.version for id_, policy in state.at(hour(moment)).policies.items()}
+
+
+def test_a_policy_without_a_time_is_in_force_at_every_time() -> None:
+    state = state_of(created(), changed(2))
+    assert state.at(hour(-1_000)) is state.at(hour(1_000)) is state
+    assert versions(state, 0) == {"p": 2}
+
+
+def test_a_policy_is_not_in_force_before_its_time() -> None:
+    state = state_of(created(3))
+    assert versions(state, 2) == {}
+    assert versions(state, 3) == versions(state, 9) == {"p": 1}
+    assert state.policies == {}
+    assert state.newest_policies["p"].version == 1
+
+
+def test_until_its_time_a_new_version_leaves_the_one_before_in_force() -> None:
+    state = state_of(created(), changed(2, 3), changed(3, 6))
+    assert [versions(state, moment) for moment in (0, 2, 3, 5, 6)] == [{"p": 1}, {"p": 1}, {"p": 2}, {"p": 2}, {"p": 3}]
+
+
+def test_what_is_approved_later_and_comes_earlier_ends_what_would_have_come() -> None:
+    state = state_of(created(), changed(2, 6), changed(3, 3))
+    assert [versions(state, moment) for moment in (2, 3, 6, 9)] == [{"p": 1}, {"p": 3}, {"p": 3}, {"p": 3}]
+    at_once = state_of(created(), changed(2, 6), changed(3))
+    assert [versions(at_once, moment) for moment in (-9, 6)] == [{"p": 3}, {"p": 3}]
+
+
+def test_a_retired_policy_never_comes_back() -> None:
+    state = state_of(created(), changed(2, 6), PolicyRetired(id="p", version=3))
+    assert versions(state, 0) == versions(state, 9) == {}
+
+
+def test_the_digest_is_that_of_what_is_in_force_at_the_time() -> None:
+    state = state_of(created(), changed(2, 3))
+
+    def digest(version: int) -> str:
+        return hashlib.sha256(f'[["policy","p",{version}]]'.encode()).hexdigest()
+
+    assert state.at(hour(2)).policy_set == digest(1)
+    assert state.at(hour(3)).policy_set == digest(2)
+    assert state.at(hour(3)) is state.at(hour(4)), "a state is made once for each time that changes it"
+    assert state.at(hour(3)).as_of == state.as_of
+
+
+def test_policies_stay_in_order_of_creation_whenever_they_come_into_force() -> None:
+    state = state_of(created(6, policy_id="z"), created(policy_id="m"), created(3, policy_id="a"))
+    assert list(state.at(hour(9)).policies) == ["z", "m", "a"]
+    assert list(state.at(hour(4)).policies) == ["m", "a"]
+
+
+MOMENTS = st.one_of(st.none(), st.integers(0, 6))
+
+
+@given(MOMENTS, st.lists(MOMENTS, max_size=6), st.lists(st.integers(0, 7), max_size=3))
+def test_in_force_is_the_newest_of_the_versions_that_are_due(
+    first: int | None, then: list[int | None], cuts: list[int]
+) -> None:
+    times = [first, *then]
+    events: list[ControlEvent] = [created(first), *(changed(number, time) for number, time in enumerate(then, start=2))]
+    whole = state_of(*events)
+    paged = state_of(*events, cuts=[cut for cut in cuts if cut <= len(events)])
+    assert paged == whole
+    for moment in range(-1, 8):
+        due = [number for number, time in enumerate(times, start=1) if time is None or time <= moment]
+        expected = {"p": due[-1]} if due else {}
+        assert versions(whole, moment) == versions(paged, moment) == expected
+        assert whole.at(hour(moment)).policy_set == paged.at(hour(moment)).policy_set
+
+
+def test_older_events_stay_readable_and_mean_what_they_meant() -> None:
+    old: list[ControlEvent] = [
+        PolicyCreatedV1(id="p", version=1, expression="true", message="{braces}"),
+        PolicyChangedV1(id="p", version=2, expression="false", message="{braces}"),
+    ]
+    policy = state_of(*old).policies["p"]
+    assert policy == Policy(id="p", version=2, expression="false", message="{braces}", is_template=False)
+    assert policy.scope is EVERYTHING
+    newer = state_of(*old, changed(3)).policies["p"]
+    assert (newer.is_template, newer.reason, newer.scope) == (True, "reason 3", Scope(names=("sales.**",)))
+
+
+def test_an_empty_scope_of_an_event_is_the_one_that_covers_everything() -> None:
+    assert scope_of(policy_contents(expression="true", message="no")) is EVERYTHING
+
+
+def written(version: int = 1) -> PolicyDraftWritten:
+    return PolicyDraftWritten(id="p", version=version, contents=contents(), reason="why")
+
+
+def reviewed(version: int, *, draft: int) -> PolicyDraftReviewed:
+    return PolicyDraftReviewed(id="p", version=version, draft=draft, verdict=ReviewVerdict.REFUSE, reason="")
+
+
+def test_a_draft_waits_until_it_is_reviewed_and_is_never_in_force() -> None:
+    state = state_of(written())
+    assert state.policies == {}
+    assert state.drafts["p"] == PolicyDraft(id="p", version=1, contents=contents(), reason="why")
+    assert state.policy_set == ControlState.empty().policy_set
+    ended = state_of(written(), reviewed(2, draft=1))
+    assert not ended.drafts["p"].pending
+    again = state_of(written(), reviewed(2, draft=1), written(3))
+    assert (again.drafts["p"].pending, again.drafts["p"].version) == (True, 3)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [reviewed(1, draft=1)],
+        [written(2)],
+        [written(), written()],
+        [written(), written(3)],
+        [written(), reviewed(2, draft=2)],
+        [written(), reviewed(2, draft=1), reviewed(3, draft=1)],
+        [written(), reviewed(2, draft=1), reviewed(3, draft=2)],
+        [changed(2)],
+        [created(), changed(3)],
+        [created(), PolicyRetired(id="p", version=2), changed(3)],
+    ],
+)
+def test_an_event_that_does_not_follow_is_corruption(events: list[ControlEvent]) -> None:
+    with pytest.raises(FormatError):
+        state_of(*events)
+
+
+def test_a_draft_is_not_taken_for_a_policy_nor_a_policy_for_a_draft() -> None:
+    draft, policy = evolve(None, written()), evolve(None, created())
+    with pytest.raises(FormatError):
+        evolve(draft, changed(2))
+    with pytest.raises(FormatError):
+        evolve(policy, written(2))
+
+
+def test_a_review_is_of_the_version_that_was_read() -> None:
+    draft = PolicyDraft(id="p", version=3, contents=contents(), reason="")
+    assert draft.review(ReviewVerdict.APPROVE, version=3, reason="fine").draft == 3
+    with pytest.raises(ConflictError, match="expected version 2, found 3"):
+        draft.review(ReviewVerdict.APPROVE, version=2, reason="")
+    with pytest.raises(ConflictError, match="reviewed before"):
+        replace(draft, pending=False).review(ReviewVerdict.APPROVE, version=3, reason="")
+
+
+def test_a_retired_policy_is_not_changed() -> None:
+    retired = Policy(id="p", version=2, expression="true", message="no", retired=True)
+    with pytest.raises(RetiredError):
+        retired.change(contents())
