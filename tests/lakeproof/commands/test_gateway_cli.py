@@ -33,6 +33,7 @@ from lakeproof.commands.drops import drops_app, purges_app
 from lakeproof.commands.opening import OpenServices
 from lakeproof.commands.rules import access_rules_app, mark_place, policies_app
 from lakeproof.commands.tenants import tenants_app
+from lakeproof.errors import LakeproofError
 from lakeproof.installation import Installation
 from lakeproof.provision import provision
 from lakeproof.settings import load_settings
@@ -182,10 +183,23 @@ def test_a_policy_is_added_once_listed_as_it_was_written_changed_and_retired(com
     assert added.stdout == "policy tenant-id v1 is in force for tenant initech\n"
     rows = listed(command("policies", "list", *of_tenant, "--json"))
     message = "tables need tenant_id"
-    assert rows == [{"id": "tenant-id", "version": 1, "message": message, "expression": expression}]
+    assert rows == [
+        {
+            "id": "tenant-id",
+            "version": 1,
+            "in_force": True,
+            "expression": expression,
+            "message": message,
+            "scope": {},
+            "examples": [],
+            "reason": "",
+            "active_from": None,
+            "coming": [],
+        }
+    ]
     assert command("policies", "list", *of_tenant).stdout == (
-        "ID         VERSION  MESSAGE                EXPRESSION\n"
-        "tenant-id  1        tables need tenant_id  !table.exists || table.exists\n"
+        "ID         VERSION  IN FORCE  MESSAGE                EXPRESSION\n"
+        "tenant-id  1        True      tables need tenant_id  !table.exists || table.exists\n"
     )
     again = command("policies", "create", *of_tenant, *POLICY, "--expression", "true")
     assert isinstance(again.exception, ConflictError)
@@ -220,6 +234,94 @@ def test_a_policy_that_fails_on_some_inputs_is_added_with_a_warning(command: Com
     assert added.exit_code == 0
     assert added.stderr.startswith("warning: it fails for ")
     assert "reads a field or key that does not exist" in added.stderr
+
+
+def test_a_policy_has_scope_examples_and_a_reason_and_comes_into_force_at_a_time(
+    command: Command, tmp_path: Path
+) -> None:
+    add_tenant(command, "hooli")
+    of = ("--tenant", "hooli")
+    examples = tmp_path / "examples.json"
+    examples.write_text('[{"expect": "deny"}, {"expect": "allow", "given": {"table": {"exists": true}}}]')
+    written = ("--id", "p", "--message", "no", "--expression", "table.exists", "--reason", "for a test")
+    with_scope = ("--scope", '{"names": ["sales.**"]}', "--examples", str(examples))
+    created = command("policies", "create", *of, *written, *with_scope, "--activate-at", "2099-01-01T00:00:00Z")
+    assert isinstance(created.exception, BadRequestError), "that is more than ten years away"
+    year = datetime.now(UTC).year + 2
+    created = command("policies", "create", *of, *written, *with_scope, "--activate-at", f"{year}-01-01T00:00:00Z")
+    assert created.stdout == f"policy p v1 will be in force for tenant hooli at {year}-01-01T00:00:00.000000Z\n"
+    policy = shown(command("policies", "show", "p", *of, "--json"))
+    assert (policy["in_force"], policy["scope"], policy["reason"]) == (False, {"names": ["sales.**"]}, "for a test")
+    assert [example["expect"] for example in policy["examples"]] == ["deny", "allow"]
+    for bad, found in (
+        (("--scope", "[]"), "--scope"),
+        (("--scope", '{"name": []}'), "the nearest is names"),
+        (("--examples", str(tmp_path / "none.json")), "cannot be read"),
+        (("--examples", str(tmp_path)), "cannot be read"),
+    ):
+        refused = command("policies", "change", "p", *of, *written[2:], *bad)
+        assert found in str(refused.exception), refused
+    examples.write_text('[{"expect": "allow"}]')
+    change = ("policies", "change", "p", *of, *written[2:], "--examples", str(examples))
+    assert "example 1: expected allow, found deny" in str(command(*change).exception)
+    examples.write_text("[")
+    assert "expected JSON" in str(command(*change).exception)
+    examples.write_bytes(b" " * 40_000)
+    assert "bytes" in str(command(*change).exception)
+    assert shown(command("policies", "show", "p", *of, "--json")) == policy
+
+
+def test_the_operators_draft_waits_for_another_person_and_versions_are_compared(command: Command) -> None:
+    add_tenant(command, "umbrella")
+    of = ("--tenant", "umbrella")
+    plain = ("--message", "no", "--expression", "true\n&& true")
+    assert command("policies", "create", "--id", "p", *plain, *of).exit_code == 0
+    assert command("policies", "change", "p", "--message", "no!", "--expression", "true", *of).exit_code == 0
+    assert command("policies", "diff", "p", *of).stdout == (
+        "--- version 1\n+++ version 2\n@@ -1,2 +1 @@\n true\n-&& true\nmessage:\n- no\n+ no!\n"
+    )
+    assert command("policies", "diff", "p", "--from", "2", "--to", "2", *of).stdout == (
+        "version 2 and version 2 of policy p are the same\n"
+    )
+    assert shown(command("policies", "diff", "p", *of, "--json"))["changed"] == {"message": {"from": "no", "to": "no!"}}
+    drafted = command("policies", "draft", "p", *plain, "--reason", "as before", *of)
+    assert drafted.stdout == (
+        "version 1 of the draft of policy p waits for a review: `lakeproof policies review p --version 1`\n"
+    )
+    (waiting,) = listed(command("policies", "list", "--drafts", *of, "--json"))
+    assert (waiting["id"], waiting["retires"], waiting["reason"]) == ("p", False, "as before")
+    assert shown(command("policies", "show", "p", "--version", "draft", *of, "--json"))["author"] == "system"
+    assert "draft" in command("policies", "diff", "p", "--to", "draft", *of).stdout
+    review = ("policies", "review", "p", "--version", "1", *of, "--verdict")
+    assert "another person than the author" in str(command(*review, "approve").exception)
+    assert "expected one of approve, refuse" in str(command(*review, "maybe").exception)
+    assert command(*review, "refuse").stdout == "the draft of policy p is refused\n"
+    assert listed(command("policies", "list", "--drafts", *of, "--json")) == []
+    versions = listed(command("policies", "list", "--versions-of", "p", *of, "--json"))
+    assert [(one["version"], one["author"], one["expression"]) for one in versions] == [
+        (1, "system", "true\n&& true"),
+        (2, "system", "true"),
+    ]
+    assert shown(command("policies", "show", "p", "--version", "1", *of, "--json")) == versions[0]
+    assert "expected one list" in str(command("policies", "list", "--drafts", "--versions-of", "p", *of).exception)
+    for words in (("--retire", *plain), ("--message", "no"), ("--expression", "true")):
+        assert isinstance(command("policies", "draft", "p", *words, *of).exception, LakeproofError), words
+
+
+def test_an_operator_is_held_to_a_review_that_the_tenant_requires(command: Command) -> None:
+    add_tenant(command, "stark")
+    of = ("--tenant", "stark")
+    plain = ("--message", "no", "--expression", "true")
+    assert command("policies", "create", "--id", "p", *plain, *of).exit_code == 0
+    assert command("tenants", "change", "stark", "policy-review", "required").exit_code == 0
+    for refused in (
+        command("policies", "create", "--id", "q", *plain, *of),
+        command("policies", "change", "p", *plain, *of),
+        command("policies", "delete", "p", *of),
+    ):
+        assert "`lakeproof policies draft`" in str(refused.exception)
+    (row,) = listed(command("policies", "list", *of, "--json"))
+    assert (row["id"], row["version"]) == ("p", 1)
 
 
 def add_rule(row_id: str, effect: str, expression: str) -> tuple[str, ...]:

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Which policies judge a commit: those in scope, in order of creation, in the version that is in force at that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gateway.admin.application import OPERATOR
+from gateway.policy.engine import Program, Verdict
+from ledger.format.canonical import Json, format_time
+from ledger.proving.evidence.gather import _rules
+from ledger.proving.evidence.scope import rules_digest
+from testkit.gateway.log_contents import StoredEntry, read_stored
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, error_of, properties
+from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def policy(gateway: Gateway, policy_id: str, expression: str = "false", **more: Any) -> None:
+    body = {"id": policy_id, "expression": expression, "message": f"{policy_id} says no", **more}
+    created = await gateway.http.post("/v1/policies", json=body)
+    assert created.status_code == 201, created.text
+
+
+def judged_by(decision: StoredEntry) -> list[tuple[str, int, str]]:
+    """The policies that judged, in the recorded order, and what they said."""
+    verdicts = json.loads(decision.parts["verdicts"])["verdicts"]
+    return [(one["id"], one["version"], one["outcome"]) for one in verdicts if one["kind"] == "policy"]
+
+
+async def last_decision(gateway: Gateway) -> StoredEntry:
+    told = await read_stored(gateway.services, gateway.acme.log_id)
+    return [one for one in told if one.entry.type == "commit.decided"][-1]
+
+
+async def test_only_policies_whose_scope_covers_a_commit_judge_it(sales: Gateway) -> None:
+    await policy(sales, "z-everywhere", "true")
+    await policy(sales, "sales-only", "true", scope={"names": ["sales.**"], "catalogs": ["lake"]})
+    await policy(sales, "elsewhere", scope={"names": ["hr.**"]})
+    await policy(sales, "other-alias", scope={"catalogs": ["far"]})
+    await policy(sales, "a-drops", scope={"operations": ["table.drop"]})
+    await policy(sales, "views", scope={"kinds": ["view"]})
+    assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 200
+    assert judged_by(await last_decision(sales)) == [("z-everywhere", 1, "allow"), ("sales-only", 1, "allow")]
+    refused = await sales.http.delete(ORDERS)
+    assert (refused.status_code, error_of(refused)["message"]) == (403, "a-drops says no (policy a-drops, version 1)")
+    assert judged_by(await last_decision(sales)) == [
+        ("z-everywhere", 1, "allow"),
+        ("sales-only", 1, "allow"),
+        ("a-drops", 1, "deny"),
+    ]
+    assert (await sales.http.post(NAMESPACES, json={"namespace": ["hr"]})).status_code == 403
+
+
+async def test_of_several_that_deny_the_first_in_order_of_creation_is_the_reason(sales: Gateway) -> None:
+    await policy(sales, "z")
+    await policy(sales, "a", scope={"names": ["sales.orders"]})
+    await policy(sales, "m")
+    for _ in range(2):  # the second time, verdicts are known
+        refused = await sales.http.post(ORDERS, json=properties(a="b"))
+        assert error_of(refused)["message"] == "z says no (policy z, version 1)"
+        assert [name for name, _, _ in judged_by(await last_decision(sales))] == ["z", "a", "m"]
+
+
+async def test_without_catalogs_a_policy_governs_a_name_under_every_alias(sales: Gateway) -> None:
+    admin, log_id = sales.services.gateway.admin, sales.acme.log_id
+    await admin.create_catalog(log_id, OPERATOR, alias="second", kind="builtin", options={})
+    await policy(sales, "orders", scope={"names": ["sales.orders"], "operations": ["table.create", "table.commit"]})
+    second = NAMESPACES.replace("/lake/", "/second/")
+    assert (await sales.http.post(second, json={"namespace": ["sales"]})).status_code == 200
+    assert (await sales.http.post(f"{second}/sales/tables", json=CREATE)).status_code == 403
+    assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 403
+    assert (await sales.http.post(f"{second}/sales/tables", json={**CREATE, "name": "items"})).status_code == 200
+
+
+async def test_a_commit_that_no_policy_covers_needs_no_evaluation_of_policies(sales: Gateway) -> None:
+    await policy(sales, "elsewhere", scope={"names": ["hr.**"]})
+    judge = sales.services.gateway.judge
+    asked: list[Program] = []
+
+    class Asked:
+        """The gateway's engine, and what it was asked."""
+
+        async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
+            await judge.engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
+
+        async def judge(
+            self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
+        ) -> tuple[Verdict, ...]:
+            asked.extend(programs)
+            return await judge.engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
+
+    http = sales.through(judge=replace(judge, engine=Asked()))
+    assert (await http.post(ORDERS, json=properties(a="b"))).status_code == 200
+    assert {program.kind for program in asked} == {"access_rule"}
+    assert judged_by(await last_decision(sales)) == []
+
+
+async def test_a_denial_names_values_of_the_commit_and_an_old_message_stays_as_it_is(sales: Gateway) -> None:
+    await policy(sales, "named", message="{commit.name} in {commit.catalog}: {{ask}} {principal.sub}")
+    refused = await sales.http.post(ORDERS, json=properties(a="b"))
+    expected = "orders in lake: {ask} ada@acme.example (policy named, version 1)"
+    assert error_of(refused)["message"] == expected
+    assert (await last_decision(sales)).parts["message"] == expected.encode()
+
+
+# Times
+
+
+def clock_at(gateway: Gateway, **delta: float) -> Any:
+    real = gateway.services.gateway.clock
+    return lambda: real() + timedelta(**delta)
+
+
+async def check_digest(gateway: Gateway, decision: StoredEntry) -> None:
+    """Check that the digest of a decision follows from the log and the recorded time alone."""
+    store = gateway.services.gateway.admin._edits._store
+    control = await asyncio.to_thread(store.control_entries, gateway.acme.log_id, after=-1, limit=10_000)
+
+    class Source:
+        async def control_entries(self, *, end: int) -> Sequence[bytes]:
+            return [entry for index, entry in control if index < end]
+
+    rules: Any = await _rules(Source(), decision.decided.as_of, at=decision.entry.occurred_at)  # type: ignore[arg-type]
+    assert rules_digest(entry for entry, _ in rules) == decision.decided.policy_set
+
+
+async def test_a_version_judges_from_its_time_on_and_the_one_before_until_then(sales: Gateway) -> None:
+    at = format_time(sales.services.gateway.clock() + timedelta(hours=1))
+    await policy(sales, "p", "true")
+    change = {"expression": "false", "message": "now no", "activate_at": at}
+    assert (await sales.http.put("/v1/policies/p", json=change)).status_code == 200
+    before = sales.through(clock=clock_at(sales, minutes=59))
+    after = sales.through(clock=clock_at(sales, minutes=61))
+    for http, status, verdict in (
+        (before, 200, ("p", 1, "allow")),
+        (after, 403, ("p", 2, "deny")),
+        (before, 200, ("p", 1, "allow")),
+        (after, 403, ("p", 2, "deny")),
+    ):
+        answer = await http.post(ORDERS, json=properties(a="b"))
+        assert answer.status_code == status, answer.text
+        decision = await last_decision(sales)
+        assert judged_by(decision) == [verdict]
+        assert (decision.entry.occurred_at >= datetime.fromisoformat(at)) is (status == 403)
+        await check_digest(sales, decision)
+
+
+async def test_a_policy_that_is_to_come_judges_nothing_before(sales: Gateway) -> None:
+    at = format_time(sales.services.gateway.clock() + timedelta(hours=1))
+    await policy(sales, "p", activate_at=at)
+    assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 200
+    decision = await last_decision(sales)
+    assert judged_by(decision) == []
+    await check_digest(sales, decision)
+    after = sales.through(clock=clock_at(sales, hours=2))
+    assert (await after.post(ORDERS, json=properties(a="b"))).status_code == 403
+    await check_digest(sales, await last_decision(sales))
