@@ -142,6 +142,10 @@ async def live_over_http(tenant: Tenant) -> None:
             "/v1/policies",
             json={"id": tenant.policy, "expression": "!('no' in result.properties)", "message": f"{secret} says no"},
         ),
+        await http.put(
+            f"/v1/policy-drafts/{tenant.policy}",
+            json={"expression": "true", "message": f"{secret} says yes", "reason": secret},
+        ),
         await http.post(
             "/v1/access-rules",
             json={"id": tenant.rule, "effect": "permit", "expression": f"'{secret}' in roles"},

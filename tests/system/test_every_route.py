@@ -86,6 +86,7 @@ class Named:
             "view": [f"{self.name}-report"],
             "function": [f"{self.name}-count"],
             "policy_id": [f"{self.name}-policy"],
+            "version": ["1"],
             "rule_id": [f"{self.name}-rule"],
             "key_id": self.key_ids,
             "setting_id": [f"{self.name}-setting"],
@@ -166,6 +167,11 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
         {"id": f"{named.name}-policy", "expression": "true", "message": "mine"},
     ],
     ("PUT", "/v1/policies/{policy_id}"): lambda _: [{"expression": "true", "message": "mine"}],
+    # Contents would make a draft of the caller's own, whatever others have.
+    ("PUT", "/v1/policy-drafts/{policy_id}"): lambda _: [{"retire": True}],
+    ("POST", "/v1/policy-drafts/{policy_id}/review"): lambda _: [
+        {"version": 1, "verdict": verdict} for verdict in ("approve", "refuse")
+    ],
     ("POST", "/v1/access-rules"): lambda named: [
         {"id": f"{named.name}-rule", "effect": "forbid", "expression": "'nobody' in roles"},
     ],
@@ -185,6 +191,7 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
 """What is sent, by method and path: bodies that name those things; a text is a form, everything else is JSON."""
 QUERIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[dict[str, str]]]]] = {
     ("GET", "/v1/config"): lambda named: [{"warehouse": f"{named.name}-vault"}],
+    ("GET", "/v1/policies/{policy_id}/diff"): lambda _: [{}, {"from": "1", "to": "draft"}],
     ("GET", "/v1/drops"): lambda named: [{}, {"alias": f"{named.name}-vault"}],
     ("GET", "/v1/dead-letters"): lambda named: [{}, {"source": f"handler:{named.name}"}],
     ("GET", "/v1/iceberg/{alias}/namespaces"): lambda named: [{}, {"parent": f"{named.name}-sales"}],
@@ -280,7 +287,7 @@ def same_for_anybody(answer: httpx.Response, *names: Named) -> str:
 
 async def everything_of(tenant: Tenant) -> list[str]:
     """Return what a tenant sees of its own."""
-    configuration = ("policies", "access-rules", "catalogs", "keys", "settings", "tenant")
+    configuration = ("policies", "policy-drafts", "access-rules", "catalogs", "keys", "settings", "tenant")
     paths = (*(f"/v1/{name}" for name in configuration), "/v1/purges", "/v1/drops", "/v1/dead-letters", tenant.orders)
     return [shown(await tenant.http.get(path)) for path in paths]
 

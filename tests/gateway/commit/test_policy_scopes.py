@@ -17,6 +17,7 @@ import pytest
 from gateway.admin.application import OPERATOR
 from gateway.policy.engine import Program, Verdict
 from ledger.format.canonical import Json, format_time
+from ledger.format.events import PolicyCreatedV1
 from ledger.proving.evidence.gather import _rules
 from ledger.proving.evidence.scope import rules_digest
 from testkit.gateway.log_contents import StoredEntry, read_stored
@@ -106,7 +107,15 @@ async def test_a_commit_that_no_policy_covers_needs_no_evaluation_of_policies(sa
     assert judged_by(await last_decision(sales)) == []
 
 
-async def test_a_denial_names_values_of_the_commit_and_an_old_message_stays_as_it_is(sales: Gateway) -> None:
+async def test_braces_in_a_message_of_version_1_stay_as_they_are(sales: Gateway) -> None:
+    old = PolicyCreatedV1(id="old", version=1, expression="false", message="{commit.name} {{no}} {")
+    await sales.services.gateway.admin._edits.create(sales.acme.log_id, OPERATOR, old)
+    refused = await sales.http.post(ORDERS, json=properties(a="b"))
+    assert error_of(refused)["message"] == "{commit.name} {{no}} { (policy old, version 1)"
+    assert judged_by(await last_decision(sales)) == [("old", 1, "deny")]
+
+
+async def test_a_denial_names_values_of_the_commit(sales: Gateway) -> None:
     await policy(sales, "named", message="{commit.name} in {commit.catalog}: {{ask}} {principal.sub}")
     refused = await sales.http.post(ORDERS, json=properties(a="b"))
     expected = "orders in lake: {ask} ada@acme.example (policy named, version 1)"

@@ -33,7 +33,10 @@ async def test_a_tenant_is_shown_with_what_is_in_force_for_it(sales: Gateway) ->
     tenant = await shown(sales, "/v1/tenant")
     async with sales.services.gateway.database.as_role(sales.services.gateway.roles.auditor) as connection:
         size = (await read_head(connection, sales.acme.log_id)).size
-    setting = {"id": "lineage-cycles", "version": 0, "value": "refuse"}
+    settings = [
+        {"id": "lineage-cycles", "version": 0, "value": "refuse"},
+        {"id": "policy-review", "version": 0, "value": "none"},
+    ]
     assert tenant == {
         "id": sales.acme.tenant.hex,
         "name": "acme",
@@ -44,7 +47,7 @@ async def test_a_tenant_is_shown_with_what_is_in_force_for_it(sales: Gateway) ->
         "policies": 0,
         "access_rules": 1,
         "keys": 1,
-        "settings": [setting],
+        "settings": settings,
     }
 
 

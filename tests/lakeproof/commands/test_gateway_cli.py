@@ -156,12 +156,15 @@ def test_a_tenant_goes_by_its_name_and_by_its_id(command: Command, acme: dict[st
 
 def test_a_tenants_setting_is_shown_and_set(command: Command, acme: dict[str, object]) -> None:
     row = {"id": "lineage-cycles", "version": 0, "value": "refuse"}
-    assert shown(command("tenants", "show", "acme", "--json"))["settings"] == [row]
-    assert re.search("^settings +lineage-cycles=refuse$", command("tenants", "show", "acme").stdout, re.MULTILINE)
+    other = {"id": "policy-review", "version": 0, "value": "none"}
+    assert shown(command("tenants", "show", "acme", "--json"))["settings"] == [row, other]
+    assert re.search(
+        "^settings +lineage-cycles=refuse, policy-review=none$", command("tenants", "show", "acme").stdout, re.MULTILINE
+    )
     changed = command("tenants", "change", str(acme["tenant"]), "lineage-cycles", "keep")
     assert changed.stdout == f"setting lineage-cycles of tenant {acme['tenant']} is keep\n"
     changed_row = {**row, "version": 1, "value": "keep"}
-    assert shown(command("tenants", "show", "acme", "--json"))["settings"] == [changed_row]
+    assert shown(command("tenants", "show", "acme", "--json"))["settings"] == [changed_row, other]
     refused = command("tenants", "change", "acme", "lineage-cycles", "maybe")
     assert isinstance(refused.exception, BadRequestError)
     assert "expected one of ['refuse', 'keep'], found 'maybe'" in str(refused.exception)
