@@ -51,6 +51,8 @@ SENTENCES_MAX: Final = 10
 """Examples that a refusal names."""
 COMING_MAX: Final = 8
 """Versions of one policy that wait for their time."""
+TIMES_MAX: Final = 64
+"""Versions with a time, come or not, behind the newest without one: which of them is in force depends on the time."""
 ACTIVATE_AT: Final = "activate_at"
 
 
@@ -165,7 +167,7 @@ class PolicyEdits:
 
         def change(policy: Policy) -> PolicyChanged:
             _check_version(policy, version)
-            _check_coming(policy)
+            _check_coming(policy, now=self._clock())
             return policy.change(contents, reason=reason, active_from=active_from)
 
         return await self._edits.change(Policy, log_id, by, policy_id, change)
@@ -244,7 +246,7 @@ class PolicyEdits:
                 limits.check_room(state.newest_policies, "policies")
                 brought = self._created(policy_id, draft.contents, reason=draft.reason, activate_at=activate_at)
             else:
-                _check_coming(policy)
+                _check_coming(policy, now=self._clock())
                 active_from = self._checked_time(activate_at)
                 brought = policy.change(draft.contents, reason=draft.reason, active_from=active_from)
             brought = replace(brought, draft=version, author=author)
@@ -362,15 +364,15 @@ def _check_version(policy: Policy, version: int | None) -> None:
         )
 
 
-def _check_coming(policy: Policy) -> None:
+def _check_coming(policy: Policy, *, now: datetime) -> None:
     """Check that there may be one version more that waits for its time."""
-    coming, waiting = 0, policy
-    while waiting.before is not None:
-        coming, waiting = coming + 1, waiting.before
-    if coming >= COMING_MAX:
+    coming, kept, waiting = 0, 0, policy
+    while waiting.before is not None and waiting.active_from is not None:
+        coming, kept, waiting = coming + (waiting.active_from > now), kept + 1, waiting.before
+    if coming >= COMING_MAX or kept >= TIMES_MAX:
         raise UnprocessableError(
-            f"policy {policy.id}: expected at most {COMING_MAX} versions with a time to come, found {coming}: change "
-            "it without a time, which ends them"
+            f"policy {policy.id}: expected at most {COMING_MAX} versions with a time to come, and {TIMES_MAX} with a "
+            f"time in a row, found {coming} and {kept}: change it without a time, which ends them"
         )
 
 
