@@ -27,6 +27,9 @@ from ledger.format.events import (
     KeyCreatedV1,
     KeyReplaced,
     KeyRevoked,
+    PolicyContents,
+    PolicyCreated,
+    PolicyScope,
     Reason,
 )
 from projections.errors import UnknownLabelError
@@ -143,6 +146,20 @@ def test_a_policy_and_a_rule_of_one_name_are_two_and_both_can_be_the_reason(
     story.decided(decision=CommitDecision.REJECTED, reason=Reason(id="p1", version=1))
     decided_by = {end for _, label, end in drawn(changes_of(story.entries())) if label == "DECIDED_BY"}
     assert decided_by == {"policy:p1/1", "access_rule:p1/1"}
+
+
+def test_the_author_of_a_policy_wrote_the_draft_that_somebody_else_approved(story: Story) -> None:
+    written = PolicyContents(
+        expression="size(result.columns) < 5",
+        message="no",
+        scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=()),
+        examples=(),
+    )
+    event = PolicyCreated(id="p1", version=1, contents=written, reason="", active_from=None, draft=1, author="ab" * 16)
+    story.add(story.event(event, key="policy:p1"))
+    changes = changes_of(story.entries())
+    assert changes.vertices[Vertex(VertexLabel.POLICY, "policy:p1/1")]["expression"] == written.expression
+    assert {start for start, label, _ in drawn(changes) if label == "AUTHORED"} == {f"person:{'ab' * 16}"}
 
 
 def test_versions_are_in_force_one_after_the_other(story: Story) -> None:
