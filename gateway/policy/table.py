@@ -11,8 +11,9 @@ Snapshot ids are random 63-bit integers and become strings; see `plain_json` for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -29,9 +30,13 @@ INTEGER_MAX: Final = 2**53 - 1
 DEPTH_MAX: Final = 200
 """Levels of arrays and objects; the encoder that carries them to the worker stops at 254."""
 
+PATHS_CHARACTERS_MAX: Final = 8 * 2**20
+"""Of the paths of all fields: the name of a column is a part of each path below it."""
+
 _SNAPSHOT_IDS: Final = frozenset({"snapshot-id", "parent-snapshot-id", "snapshot-ids"})
 _NO_SNAPSHOT: Final = -1
 _UNSORTED: Final = 0
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS: Final = "policy.table"
 """The name under which metadata remembers its fields."""
 
@@ -40,29 +45,41 @@ class UnreadableMetadataError(UnavailableError):
     """The metadata is not what the Iceberg specification says, so that policies cannot be judged on it."""
 
 
-def table_of(metadata: Metadata | None, *, before: Metadata | None = None) -> Mapping[str, Json]:
+def table_of(
+    metadata: Metadata | None, *, before: Metadata | None = None, demanded: frozenset[str] = frozenset()
+) -> Mapping[str, Json]:
     """
     Return the fields of a table or a view; all of them zero, and `exists` false, if `metadata` is None. Read-only.
 
-    What it shares with the table `before`, whose fields are known, is not made again.
+    Those of `vocabulary.ON_DEMAND` are there only if they are `demanded`. What it shares with the table `before`, whose
+    fields are known, is not made again.
 
     Raises:
         UnreadableMetadataError: if the metadata contradicts the specification; names the field.
     """
-    derived = _derived(metadata)
+    derived, of_before = _derived(metadata), _derived(before).get(_FIELDS)
     fields = derived.get(_FIELDS)
     if fields is None:
-        fields = derived[_FIELDS] = _fields_of(metadata, _derived(before).get(_FIELDS))
-    return fields.members
+        fields = derived[_FIELDS] = _fields_of(metadata, of_before)
+    if not demanded:
+        return fields.members
+    known = metadata if metadata is not None else {}
+    for name in demanded:
+        if name not in fields.made:
+            fields.made[name] = _made(name, known, fields, of_before)
+    return {**fields.members, **{name: fields.made[name] for name in demanded}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fields:
-    """The fields of a table, with the parts of the metadata that some of them were made of."""
+    """
+    The fields of a table, with the parts of the metadata that some of them were made of, and those `made` on demand.
+    """
 
     members: Mapping[str, Json]
     schema: Metadata
     names: Mapping[int, str]
+    made: dict[str, Json] = field(default_factory=dict)
 
 
 def _derived(metadata: Metadata | None) -> dict[str, _Fields]:
@@ -92,6 +109,182 @@ def _fields_of(metadata: Metadata | None, before: _Fields | None) -> _Fields:
         "queries": _queries(known),
     }
     return _Fields(members=members, schema=schema, names=names)
+
+
+def _made(name: str, metadata: Metadata, fields: _Fields, before: _Fields | None) -> Json:
+    """Return a field that is made on demand; a schema that is the same as before has the same `fields`."""
+    if name == "fields" and before is not None and before.schema is fields.schema and name in before.made:
+        return before.made[name]
+    return _ON_DEMAND[name](metadata)
+
+
+def _all_fields(metadata: Metadata) -> list[Json]:
+    """
+    Return the columns at every level, each before those within it, with their paths.
+
+    The parts of a list and a map have paths like `tags.element`, `prices.key` and `prices.value`.
+    """
+    found: list[Json] = []
+    waiting, characters = [("", each) for each in reversed(_nested_in(_current_schema(metadata)))], 0
+    while waiting:
+        prefix, one = waiting.pop()
+        shown = _column(one)
+        path = prefix + str(shown["name"])
+        characters += len(path)
+        if characters > PATHS_CHARACTERS_MAX:
+            raise UnreadableMetadataError(
+                f"schemas: expected paths of at most {PATHS_CHARACTERS_MAX} characters in all"
+            )
+        kind = one.get("type")
+        if isinstance(kind, Mapping):
+            shown["type"] = _text(kind, "type")
+            waiting += [(f"{path}.", each) for each in reversed(_nested_in(kind))]
+        found.append({"path": path, **shown})
+    return found
+
+
+def _nested_in(kind: Metadata) -> Sequence[Metadata]:
+    """Return the fields right within a struct, a list or a map, in the form of those of a struct."""
+    return [
+        *_maps(kind, "fields"),
+        *(
+            {
+                "id": kind[f"{part}-id"],
+                "name": part,
+                "type": kind.get(part, ""),
+                "required": part == "key" or kind.get(f"{part}-required") is True,
+            }
+            for part in ("element", "key", "value")
+            if f"{part}-id" in kind
+        ),
+    ]
+
+
+def column_changes(before: Mapping[str, Json], after: Mapping[str, Json]) -> tuple[list[Json], list[Json], list[Json]]:
+    """
+    Return the columns that are added, removed and changed from one table to another, both with their `fields`.
+
+    Columns are the same if their ids are. Added and removed ones are as in `fields`, changed ones as they are after,
+    with `old_path`, `old_type`, `old_required` and `old_doc`.
+    """
+    old: Any = before["fields"]
+    new: Any = after["fields"]
+    if old is new:
+        return [], [], []
+    was, now = {each["id"]: each for each in old}, {each["id"]: each for each in new}
+    changed: list[Json] = [
+        {**each, **{f"old_{name}": was[each["id"]][name] for name in _COMPARED}}
+        for each in new
+        if each["id"] in was and any(each[name] != was[each["id"]][name] for name in _COMPARED)
+    ]
+    return [each for each in new if each["id"] not in was], [each for each in old if each["id"] not in now], changed
+
+
+_COMPARED: Final = ("path", "type", "required", "doc")
+
+
+def removed_snapshots(table: Metadata | None, result: Metadata | None, *, purged: bool) -> list[Json]:
+    """
+    Return the snapshots that a change takes away, as `snapshots` has them before it, each with `kept`.
+
+    These are the ones that no branch or tag leads to any more while one did before, or that the metadata does not have
+    any more. `kept` says that the metadata still has it. A table that is dropped loses its snapshots only if its files
+    are `purged`, too: else it can be registered again.
+
+    Raises:
+        UnreadableMetadataError: if the metadata contradicts the specification.
+    """
+    if table is None or (result is None and not purged):
+        return []
+    after = result if result is not None else {}
+    if table.get("snapshots") is after.get("snapshots") and table.get("refs") is after.get("refs"):
+        return []
+    left = {_snapshot_id(each) for each in _maps(after, "snapshots")}
+    led_to = _reachable(after)
+    found: list[Json] = []
+    for each in _snapshots(table):
+        shown: Any = each
+        if shown["id"] not in left or (shown["referenced"] and shown["id"] not in led_to):
+            found.append({**shown, "kept": shown["id"] in left})
+    return found
+
+
+def _snapshots(metadata: Metadata) -> list[Json]:
+    """Return all snapshots with their times, and whether a branch or tag leads to them."""
+    led_to = _reachable(metadata)
+    return [
+        {
+            **snapshot_of(each),
+            "parent_id": "" if (parent := _id(each, "parent-snapshot-id")) is None else str(parent),
+            "timestamp": _time_of(each),
+            "referenced": _snapshot_id(each) in led_to,
+        }
+        for each in _maps(metadata, "snapshots")
+    ]
+
+
+def _reachable(metadata: Metadata) -> frozenset[str]:
+    """Return the ids of the snapshots that a branch or a tag leads to: those that it names, and their ancestors."""
+    parents = {_id(each, "snapshot-id"): _id(each, "parent-snapshot-id") for each in _maps(metadata, "snapshots")}
+    found: set[int | None] = set()
+    for ref in _known_refs(metadata).values():
+        snapshot = _id(ref, "snapshot-id")
+        while snapshot is not None and snapshot not in found:
+            found.add(snapshot)
+            snapshot = parents.get(snapshot)
+    return frozenset(str(each) for each in found)
+
+
+def _ref_list(metadata: Metadata) -> list[Json]:
+    """Return branches and tags with what they keep; 0 where the table's properties say that."""
+    times = {_id(each, "snapshot-id"): _time_of(each) for each in _maps(metadata, "snapshots")}
+    return [
+        {
+            "name": name,
+            "type": _text(ref, "type"),
+            "snapshot_id": _snapshot_id(ref),
+            "timestamp": times.get(_id(ref, "snapshot-id"), ""),
+            "max_ref_age_ms": _integer(ref, "max-ref-age-ms"),
+            "max_snapshot_age_ms": _integer(ref, "max-snapshot-age-ms"),
+            "min_snapshots_to_keep": _integer(ref, "min-snapshots-to-keep"),
+        }
+        for name, ref in _known_refs(metadata).items()
+    ]
+
+
+def _statistics(metadata: Metadata) -> list[Json]:
+    """Return the files of statistics, those of tables first, with the types of their blobs."""
+    return [
+        {
+            "kind": kind,
+            "snapshot_id": _snapshot_id(each),
+            "path": _text(each, "statistics-path"),
+            "size_bytes": _integer(each, "file-size-in-bytes"),
+            "blob_types": [_text(blob, "type") for blob in _maps(each, "blob-metadata")],
+        }
+        for kind, name in (("table", "statistics"), ("partition", "partition-statistics"))
+        for each in _maps(metadata, name)
+    ]
+
+
+def _time_of(snapshot: Metadata) -> str:
+    """Return when a snapshot was made, in the form of RFC 3339; empty if that is not known."""
+    milliseconds = _id(snapshot, "timestamp-ms")
+    if milliseconds is None:
+        return ""
+    try:
+        made = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError as error:
+        raise UnreadableMetadataError(f"timestamp-ms: expected a time, found {milliseconds}") from error
+    return made.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+_ON_DEMAND: Final[Mapping[str, Callable[[Metadata], Json]]] = {
+    "fields": _all_fields,
+    "ref_list": _ref_list,
+    "snapshots": _snapshots,
+    "statistics": _statistics,
+}
 
 
 def snapshot_of(snapshot: Metadata | None) -> dict[str, Json]:
@@ -196,16 +389,19 @@ def _current_snapshot(metadata: Metadata) -> Metadata | None:
 
 
 def _refs(metadata: Metadata) -> dict[str, Json]:
+    return {
+        name: {"type": _text(ref, "type"), "snapshot_id": _snapshot_id(ref)}
+        for name, ref in _known_refs(metadata).items()
+    }
+
+
+def _known_refs(metadata: Metadata) -> dict[str, Metadata]:
     """Return branches and tags; `main` is always there once there is a snapshot (specification, "Table Metadata")."""
     refs = _map(metadata, "refs")
     current = _current_snapshot(metadata)
     if not refs and current is not None:
         refs = {"main": {"snapshot-id": current["snapshot-id"], "type": "branch"}}
-    found: dict[str, Json] = {}
-    for name in refs:
-        ref = _map(refs, name)
-        found[str(name)] = {"type": _text(ref, "type"), "snapshot_id": _snapshot_id(ref)}
-    return found
+    return {str(name): _map(refs, name) for name in refs}
 
 
 def _column(column: Metadata) -> dict[str, Json]:
@@ -255,11 +451,11 @@ def _names_of(schema: Metadata) -> Iterator[tuple[int, str]]:
     waiting = [("", schema)]
     while waiting:
         prefix, kind = waiting.pop()
-        for field in _maps(kind, "fields"):
-            name = prefix + _text(field, "name")
-            yield _integer(field, "id"), name
-            if isinstance(field.get("type"), Mapping):
-                waiting.append((f"{name}.", field["type"]))
+        for each in _maps(kind, "fields"):
+            name = prefix + _text(each, "name")
+            yield _integer(each, "id"), name
+            if isinstance(each.get("type"), Mapping):
+                waiting.append((f"{name}.", each["type"]))
         for part in ("element", "key", "value"):
             if f"{part}-id" in kind:
                 yield _integer(kind, f"{part}-id"), prefix + part

@@ -2,9 +2,9 @@
 """
 The variables of policies: `table`, `result`, `commit`, `principal` and `request`, as one JSON object.
 
-Guarantee: pure, and total: all fields of `vocabulary.py` are always present, so that a policy never meets a missing
-one. `table` is the table before the commit and `result` after it; a created table has an empty `table`, a dropped one
-an empty `result`, and a namespace has neither.
+Guarantee: pure, and total: all fields of `vocabulary.py` that a policy in force reads are present, so that it never
+meets a missing one. `table` is the table before the commit and `result` after it; a created table has an empty `table`,
+a dropped one an empty `result`, and a namespace has neither.
 
 Names that users choose (columns, properties, refs) are values or keys of maps; a policy tests for a key with `in`.
 """
@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import BadRequestError
-from gateway.policy.table import UnreadableMetadataError, snapshot_of, table_of
+from gateway.policy.table import (
+    UnreadableMetadataError,
+    column_changes,
+    removed_snapshots,
+    snapshot_of,
+    table_of,
+)
+from gateway.policy.vocabulary import ON_DEMAND
 
 if TYPE_CHECKING:
     from gateway.metadata import Metadata
@@ -52,23 +59,36 @@ class CommitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrincipalView:
-    """The caller: `actor` is the pseudonym in the log, `source` the kind of credentials; unknown parts are empty."""
+    """
+    The caller: `actor` is the pseudonym in the log, `source` the kind of credentials; unknown parts are empty.
+
+    `groups` and `attributes` (names with values) are those that an identity provider names.
+    """
 
     actor: str
     source: str
     sub: str = ""
     email: str = ""
     roles: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    attributes: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
-    """The request: `client_version` is the header X-Client-Version of Iceberg's clients."""
+    """
+    The request: `client_version` is the header X-Client-Version of Iceberg's clients.
+
+    `time` is the time at which it is judged (RFC 3339, UTC), which the record of the decision has, too; `address` is
+    the client's, as text. Both are empty where they are not known.
+    """
 
     method: str
     path: str
     client_version: str | None = None
     user_agent: str | None = None
+    time: str = ""
+    address: str = ""
 
 
 def activation(
@@ -78,20 +98,22 @@ def activation(
     commit: CommitView,
     principal: PrincipalView,
     request: RequestView,
+    demanded: Mapping[str, frozenset[str]] = ON_DEMAND,
 ) -> dict[str, Json]:
     """
     Return the variables of policies, by name.
 
-    The members in `AS_REQUESTED` are not converted yet: they may be large, and few policies read them.
+    Of the fields in `ON_DEMAND` those that are `demanded` are made (`words.on_demand`). The members in `AS_REQUESTED`
+    are not converted yet: they may be large, and few policies read them.
 
     Raises:
         UnreadableMetadataError: if the metadata contradicts the Iceberg specification.
         BadRequestError: if a snapshot among the updates of the commit does.
     """
     client = request.client_version or request.user_agent or ""
-    return {
-        "table": table_of(table),
-        "result": table_of(result, before=table),
+    made: dict[str, Any] = {
+        "table": table_of(table, demanded=demanded.get("table", _NONE)),
+        "result": table_of(result, before=table, demanded=demanded.get("result", _NONE)),
         "commit": _commit(commit),
         "principal": {
             "actor": principal.actor,
@@ -102,6 +124,35 @@ def activation(
         },
         "request": {"method": request.method, "path": request.path, "client": client[:CLIENT_CHARACTERS_MAX]},
     }
+    if of_commit := demanded.get("commit"):
+        changes = _changes(table, result, commit, of_commit)
+        made["commit"] |= {name: changes[name] for name in of_commit}
+    if of_principal := demanded.get("principal"):
+        known: dict[str, Json] = {"groups": list(principal.groups), "attributes": dict(principal.attributes)}
+        made["principal"] |= {name: known[name] for name in of_principal}
+    if of_request := demanded.get("request"):
+        known = {"time": request.time, "address": request.address}
+        made["request"] |= {name: known[name] for name in of_request}
+    return made
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+_WITH_FIELDS: Final = frozenset({"fields"})
+_OF_COLUMNS: Final = ("added_columns", "removed_columns", "changed_columns")
+
+
+def _changes(
+    table: Metadata | None, result: Metadata | None, commit: CommitView, demanded: frozenset[str]
+) -> dict[str, Json]:
+    """Return what the commit changes, at least those of the fields that are `demanded`."""
+    changes: dict[str, Json] = {}
+    if not demanded.isdisjoint(_OF_COLUMNS):
+        before = table_of(table, demanded=_WITH_FIELDS)
+        after = table_of(result, before=table, demanded=_WITH_FIELDS)
+        changes.update(zip(_OF_COLUMNS, column_changes(before, after), strict=True))
+    if "removed_snapshots" in demanded:
+        changes["removed_snapshots"] = removed_snapshots(table, result, purged=commit.purge)
+    return changes
 
 
 def _commit(commit: CommitView) -> dict[str, Json]:

@@ -30,6 +30,10 @@ _TABLE: Final[Fields] = {
     "refs": None,
     "snapshot": {"id": None, "operation": None, "summary": None},
     "queries": None,
+    "fields": None,
+    "ref_list": None,
+    "snapshots": None,
+    "statistics": None,
 }
 
 _VARIABLES: Final[Mapping[str, Fields]] = {
@@ -47,9 +51,21 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
             "updates": None,
             "requirements": None,
             "snapshots": None,
+            "added_columns": None,
+            "removed_columns": None,
+            "changed_columns": None,
+            "removed_snapshots": None,
         },
-        "principal": {"actor": None, "sub": None, "email": None, "roles": None, "source": None},
-        "request": {"method": None, "path": None, "client": None},
+        "principal": {
+            "actor": None,
+            "sub": None,
+            "email": None,
+            "roles": None,
+            "source": None,
+            "groups": None,
+            "attributes": None,
+        },
+        "request": {"method": None, "path": None, "client": None, "time": None, "address": None},
     },
     # Nessie's authorization rules, and three of ours: `actor`, the pseudonym under which the log knows the caller;
     # `catalog`, the alias, empty for what is not content of a catalog; `grant`, the key to be issued.
@@ -67,6 +83,32 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         "grant": {"identity": None, "roles": None},
     },
 }
+
+_OF_TABLE: Final = frozenset({"fields", "ref_list", "snapshots", "statistics"})
+ON_DEMAND: Final[Mapping[str, frozenset[str]]] = {
+    "table": _OF_TABLE,
+    "result": _OF_TABLE,
+    "commit": frozenset({"added_columns", "removed_columns", "changed_columns", "removed_snapshots"}),
+    "principal": frozenset({"groups", "attributes"}),
+    "request": frozenset({"time", "address"}),
+}
+"""
+The fields of policies' variables that are made, or looked up, only where a policy in force reads them.
+
+A commit costs nothing for those that none reads.
+"""
+
+FIELDS_READ: Final[Mapping[str, frozenset[str]]] = {
+    "column_type": frozenset({"fields"}),
+    "has_column": frozenset({"fields"}),
+    "has_partition": frozenset({"partition_fields"}),
+    "is_narrowed": frozenset({"exists", "fields"}),
+    "region": frozenset({"location", "properties"}),
+}
+"""For each function of tables (`cel/tables.py`): the fields that it reads of a table or result among its arguments."""
+
+TIME_READ_BY: Final = "age"
+"""The function that reads `request.time` besides its argument."""
 
 
 def variables_of(kind: str) -> Fields:

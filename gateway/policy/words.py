@@ -9,13 +9,15 @@ nor field, and `fields_named` finds a field only where it is named outside of st
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from gateway.policy.vocabulary import Fields
+from gateway.policy.engine import POLICY
+from gateway.policy.vocabulary import FIELDS_READ, ON_DEMAND, TIME_READ_BY, Fields, variables_of
 
 REMEMBERED_MAX: Final = 4_096
+REMEMBERED_SETS_MAX: Final = 256
 
 _TOKEN: Final = re.compile(
     r"//[^\n]*"
@@ -27,6 +29,14 @@ _TOKEN: Final = re.compile(
 )
 _FIELD: Final = re.compile(r"\s*\.\s*([_a-zA-Z][_a-zA-Z0-9]*)(?![_a-zA-Z0-9]|\s*\()")
 """Behind a name: one of its fields, and not a method that is called on the whole of it."""
+_ARGUMENT: Final = re.compile(r"(?<![_a-zA-Z0-9.])([_a-z]+)\([^\S\n]*(?:[_a-zA-Z][_a-zA-Z0-9]*[^\S\n]*,[^\S\n]*)?$")
+"""
+Before a name: a function of which it is the first argument, or the second after another name, on one line: on the line
+before, it could stand in a comment.
+"""
+_ARGUMENT_CHARACTERS_MAX: Final = 256
+_WHOLE_ARGUMENT: Final = re.compile(r"\s*[,)]")
+_TIME_READ: Final = re.compile(rf"(?<![_a-zA-Z0-9]){TIME_READ_BY}\s*(//[^\n]*\s*)*\(")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -47,17 +57,57 @@ def reads(expression: str, variables: Fields) -> dict[str, frozenset[str] | None
     Return what `expression` may read: the variables, and the known fields of each, or None for the whole of it.
 
     More rather than less: names in strings, in comments, and behind another name's dot count, too. Only `name.field`,
-    with nothing but blanks between, is less than the whole of `name`.
+    with nothing but blanks between, is less than the whole of `name`, and so is `name` as an argument of a function of
+    tables.
     """
     found: dict[str, frozenset[str] | None] = {}
     for name, known in variables.items():
         places = list(re.finditer(rf"\b{re.escape(name)}\b", expression, re.ASCII))
         if not places:
             continue
-        fields = [_FIELD.match(expression, place.end()) for place in places]
-        named = frozenset(field[1] for field in fields if field is not None and field[1] in (known or ()))
-        is_whole = known is None or len(named) == 0 or any(field is None or field[1] not in known for field in fields)
-        found[name] = None if is_whole else named
+        named: frozenset[str] | None = frozenset()
+        for place in places:
+            fields = None if known is None else _fields_at(expression, place, known)
+            named = None if named is None or fields is None else named | fields
+        found[name] = named
+    if "request" in variables and _TIME_READ.search(expression):
+        named = found.get("request", frozenset())
+        found["request"] = None if named is None else named | {"time"}
+    return found
+
+
+def _fields_at(expression: str, place: re.Match[str], known: Mapping[str, object]) -> frozenset[str] | None:
+    """Return the fields that are read of a variable at one place where its name stands; None for the whole of it."""
+    if field := _FIELD.match(expression, place.end()):
+        return frozenset({field[1]}) if field[1] in known else None
+    if not _WHOLE_ARGUMENT.match(expression, place.end()):
+        return None
+    before = expression[max(0, place.start() - _ARGUMENT_CHARACTERS_MAX) : place.start()]
+    called = _ARGUMENT.search(before)
+    fields = None if called is None else FIELDS_READ.get(called[1])
+    return fields if fields is not None and fields <= known.keys() else None
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _on_demand_in(expression: str) -> Mapping[str, frozenset[str]]:
+    found = reads(expression, variables_of(POLICY))
+    wanted = {
+        variable: fields if (named := found[variable]) is None else fields & named
+        for variable, fields in ON_DEMAND.items()
+        if variable in found
+    }
+    return {variable: fields for variable, fields in wanted.items() if fields}
+
+
+@lru_cache(maxsize=REMEMBERED_SETS_MAX)
+def on_demand(expressions: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """
+    Return which of the fields that are made on demand (`ON_DEMAND`) some of the policies `expressions` may read.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for expression in expressions:
+        for variable, fields in _on_demand_in(expression).items():
+            found[variable] = found.get(variable, frozenset()) | fields
     return found
 
 

@@ -18,12 +18,15 @@ import lark
 from celpy import celtypes
 from celpy.evaluation import Activation, CELEvalError, Evaluator
 
+from gateway.policy.cel import library, tables
 from gateway.policy.cel.check import MACROS, name_of
 from gateway.policy.cel.functions import FUNCTIONS
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.literals import value_of
+from gateway.policy.cel.natives import FAILURES, plain, wrapped
 from gateway.policy.cel.parse import Node
 from gateway.policy.cel.values import TYPES, Value, is_key, key_of, of_key
+from gateway.policy.vocabulary import TIME_READ_BY
 
 TRUE: Final = celtypes.BoolType(True)
 FALSE: Final = celtypes.BoolType(False)
@@ -54,8 +57,43 @@ def evaluate(tree: Node, variables: Mapping[str, Value], interruption: Interrupt
         JudgingStopped: at the next node, once `interruption` is set.
         Whatever cel-python raises on what it did not expect; to a caller that is one more error.
     """
-    activation = Activation(vars={**TYPES, **variables}, functions=FUNCTIONS)
+    activation = Activation(
+        vars={**TYPES, **variables}, functions={**FUNCTIONS, **_LIBRARY, TIME_READ_BY: _age(variables)}
+    )
     return _Evaluator(tree, activation, interruption).visit(tree)
+
+
+def _of_library(function: Callable[..., Value]) -> Callable[..., Value]:
+    """Return a function on values of compiled expressions as one on cel-python's; errors are values."""
+
+    def called(*operands: Value) -> Value:
+        for operand in operands:
+            if isinstance(operand, CELEvalError):
+                return operand
+        try:
+            return wrapped(function(*map(plain, operands)))
+        except FAILURES as error:
+            return CELEvalError("failed", type(error), error.args)
+
+    return called
+
+
+_LIBRARY: Final = {
+    name: _of_library(function)
+    for name, function in {**library.FUNCTIONS, **library.METHODS, **tables.FUNCTIONS}.items()
+}
+
+
+def _age(variables: Mapping[str, Value]) -> Callable[[Value], Value]:
+    """Return what `age(x)` is: `timestamp(request.time) - timestamp(x)`."""
+
+    def age(moment: Value) -> Value:
+        request = variables.get("request")
+        if not isinstance(request, dict) or "time" not in request:
+            return CELEvalError("not known", KeyError)
+        return FUNCTIONS["_-_"](*(FUNCTIONS["timestamp"](each) for each in (request["time"], moment)))
+
+    return age
 
 
 def is_true(value: Value) -> bool:

@@ -11,23 +11,30 @@ The result is `Needs`: which variables, and which of their fields, a program rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, cast
 
 import lark
 
+from gateway.policy.cel import library, tables
 from gateway.policy.cel.functions import TIME_PARTS
 from gateway.policy.cel.parse import Node, refuse
 from gateway.policy.cel.values import TYPES
-from gateway.policy.vocabulary import Fields, variables_of
+from gateway.policy.vocabulary import FIELDS_READ, TIME_READ_BY, Fields, variables_of
 
 Needs: TypeAlias = "dict[str, set[str] | None]"
 """Variables that a program reads: the fields of each, or None for the whole of it."""
 
+_NONE: Final = frozenset({0})
 _ONE: Final = frozenset({1})
 _TWO: Final = frozenset({2})
+_ONE_OR_TWO: Final = _ONE | _TWO
+_TWO_OR_THREE: Final = frozenset({2, 3})
+_SOME: Final = frozenset(range(1, 33))
 
-FUNCTIONS: Final = {
+FUNCTIONS: Final[Mapping[str, frozenset[int]]] = {
+    TIME_READ_BY: _ONE,
     "bool": _ONE,
     "bytes": _ONE,
     "double": _ONE,
@@ -41,8 +48,22 @@ FUNCTIONS: Final = {
     "timestamp": _ONE,
     "type": _ONE,
     "uint": _ONE,
+    **dict.fromkeys(tables.FUNCTIONS, _TWO),
+    "has_partition": _TWO_OR_THREE,
+    "region": _ONE,
+    **dict.fromkeys(library.FUNCTIONS, _ONE),
+    "math.greatest": _SOME,
+    "math.least": _SOME,
+    "regex.extract": _TWO,
+    "regex.extractAll": _TWO,
+    "regex.replace": frozenset({3, 4}),
 }
-"""Called as `f(x)`, with the numbers of arguments (CEL language definition, "List of Standard Definitions")."""
+"""
+Called as `f(x)`, with the numbers of arguments.
+
+These are the CEL language definition's ("List of Standard Definitions"), those of tables (`tables.py`), and those of
+extensions (`library.py`).
+"""
 
 KEYWORDS: Final = frozenset({"false", "in", "null", "true"})
 """Words that are no field (CEL language definition, "Syntax")."""
@@ -53,22 +74,49 @@ RESERVED: Final = KEYWORDS | {
 }
 """Words that are no name of an element (the same)."""
 
-NEVER_BOOLEAN: Final = frozenset(
-    {"bytes", "double", "duration", "filter", "int", "map", "size", "string", "timestamp", "type", "uint"}
-)
-"""Functions, methods and macros whose value no program can end in."""
+NAME_CHARACTERS_COMPARED: Final = 100
+"""Of a name that is not known: how much of it is compared with those that are."""
 
-METHODS: Final = {
+METHODS: Final[Mapping[str, frozenset[int]]] = {
+    "charAt": _ONE,
     "contains": _ONE,
     "endsWith": _ONE,
+    "indexOf": _ONE_OR_TWO,
+    "join": frozenset({0, 1}),
+    "lastIndexOf": _ONE_OR_TWO,
+    "lowerAscii": _NONE,
     "matches": _ONE,
-    "size": frozenset({0}),
+    "replace": _TWO_OR_THREE,
+    "reverse": _NONE,
+    "size": _NONE,
+    "split": _ONE_OR_TWO,
     "startsWith": _ONE,
-    **dict.fromkeys(TIME_PARTS, frozenset({0})),
+    "substring": _ONE_OR_TWO,
+    "trim": _NONE,
+    "upperAscii": _NONE,
+    **dict.fromkeys(TIME_PARTS, _NONE),
 }
 """Called as `x.f(y)`, with the numbers of arguments besides `x`."""
 
-MACROS: Final = {"all": _TWO, "exists": _TWO, "exists_one": _TWO, "filter": _TWO, "map": frozenset({2, 3})}
+NEVER_BOOLEAN: Final = frozenset(
+    {
+        *("bytes", "double", "duration", "filter", "int", "map", "size", "string", "timestamp", "type", "uint"),
+        *(TIME_READ_BY, "column_type", "region"),
+        *(name for name in library.FUNCTIONS if not name.startswith("math.is")),
+        *library.METHODS,
+    }
+)
+"""Functions, methods and macros whose value no program can end in."""
+
+NAMESPACES: Final = frozenset(name.partition(".")[0] for name in library.FUNCTIONS)
+
+MACROS: Final[Mapping[str, frozenset[int]]] = {
+    "all": _TWO,
+    "exists": _TWO,
+    "exists_one": _TWO,
+    "filter": _TWO,
+    "map": _TWO_OR_THREE,
+}
 """Called as `x.f(name, …)`: the first argument is a name, bound in the others to each element of `x` in turn."""
 
 
@@ -143,22 +191,25 @@ class _Checker:
         if name in bound or (not path and name in TYPES):
             return
         if name not in self._variables:
-            refuse(root, f"unknown variable {name!r}; known here: {_listed(self._variables)}")
-        self._need(name, path)
+            refuse(root, _unknown("unknown variable", name, self._variables))
+        self._need(name, [str(field) for field in path[:1]])
         known, place = self._variables[name], name
         for field in path:
             if known is None:
                 return
             if str(field) not in known:
-                refuse(field, f"{place} has no field {str(field)!r}; it has {_listed(known)}")
+                refuse(
+                    field, f"{place} has no field {str(field)!r}{_nearest(str(field), known)}; it has {_listed(known)}"
+                )
             known, place = known[str(field)], f"{place}.{field}"
 
-    def _need(self, name: str, path: list[lark.Token]) -> None:
+    def _need(self, name: str, read: Collection[str]) -> None:
+        """Note that some fields of a variable are read, or without any the whole of it."""
         fields = self.needs.setdefault(name, set())
-        if not path:
+        if not read:
             self.needs[name] = None
         elif fields is not None:
-            fields.add(str(path[0]))
+            fields.update(read)
 
     def _visit_function(self, node: Node, bound: frozenset[str]) -> None:
         name, arguments = node.children[0], _arguments(node.children[1:])
@@ -167,10 +218,28 @@ class _Checker:
         _check_count(name, arguments, known=FUNCTIONS)
         if str(name) == "has" and arguments[0].data != "member_dot":
             refuse(arguments[0], "has() takes one field of something, as in has(table.properties.owner)")
-        self._visit_all(arguments, bound)
+        if str(name) == TIME_READ_BY:
+            self._need_time(name)
+        read = FIELDS_READ.get(str(name))
+        for argument in arguments:
+            variable = name_of(argument)
+            fields = None if variable in bound else self._variables.get(variable or "")
+            if read is not None and variable is not None and fields is not None and read <= fields.keys():
+                self._need(variable, read)
+            else:
+                self.visit(argument, bound=bound)
+
+    def _need_time(self, name: lark.Token | Node) -> None:
+        if "time" not in (self._variables.get("request") or ()):
+            refuse(name, f"{name}() is for policies: there is no request.time here")
+        self._need("request", {"time"})
 
     def _visit_method(self, node: Node, bound: frozenset[str]) -> None:
         target, name, arguments = node.children[0], node.children[1], _arguments(node.children[2:])
+        namespace = name_of(target)
+        if namespace in NAMESPACES and namespace not in bound and namespace not in self._variables:
+            of_namespace = [each for each in FUNCTIONS if each.startswith(f"{namespace}.")]
+            refuse(name, _unknown("unknown function", f"{namespace}.{name}", of_namespace))
         self.visit(target, bound=bound)
         if str(name) in FUNCTIONS and str(name) not in METHODS:
             refuse(name, f"{str(name)!r} is called with its value in brackets, as in {name}(x)")
@@ -209,13 +278,24 @@ def _arguments(children: list[Node]) -> list[Node]:
     return list(children[0].children) if children else []
 
 
-def _check_count(name: Any, arguments: list[Node], *, known: dict[str, frozenset[int]]) -> None:
+def _check_count(name: Any, arguments: list[Node], *, known: Mapping[str, frozenset[int]]) -> None:
     counts = known.get(str(name))
     if counts is None:
-        refuse(name, f"unknown function {str(name)!r}; known here: {_listed(known)}")
+        refuse(name, _unknown("unknown function", str(name), known))
     if len(arguments) not in counts:
-        expected = " or ".join(str(count) for count in sorted(counts))
+        expected = " or ".join(str(count) for count in sorted(counts)) if counts != _SOME else f"1 to {len(_SOME)}"
         refuse(name, f"{name} takes {expected} argument(s), found {len(arguments)}")
+
+
+def _unknown(what: str, name: str, known: Collection[str]) -> str:
+    return f"{what} {name!r}{_nearest(name, known)}; known here: {_listed(known)}"
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    """Return a question for the known name that is most like `name`, whatever the case; empty if none is like it."""
+    of_lower = {each.lower(): each for each in known}
+    found = get_close_matches(name.lower()[:NAME_CHARACTERS_COMPARED], of_lower, n=1)
+    return f" (did you mean {of_lower[found[0]]!r}?)" if found else ""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 import lark
 from celpy.evaluation import CELEvalError
 
+from gateway.policy.cel import library, tables
 from gateway.policy.cel.check import MACROS, name_of
 from gateway.policy.cel.functions import FUNCTIONS, compile_pattern
 from gateway.policy.cel.interruption import Interruption
@@ -45,6 +46,7 @@ from gateway.policy.cel.natives import (
 )
 from gateway.policy.cel.parse import Node
 from gateway.policy.cel.values import Value, is_key, key_of, of_key
+from gateway.policy.vocabulary import TIME_READ_BY
 
 Frame: TypeAlias = list[Any]
 Evaluate: TypeAlias = Callable[[Frame], Value]
@@ -117,6 +119,9 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     "size": size,
     "startsWith": starts_with,
     "type": type_of,
+    **library.FUNCTIONS,
+    **library.METHODS,
+    **tables.FUNCTIONS,
 }
 """Those that need no class of cel-python."""
 
@@ -128,6 +133,10 @@ def _by_celpy(name: str, *operands: Value) -> Value:
         cause = result.args[1] if len(result.args) > 1 else TypeError
         raise _CelpyError(cause)
     return plain(result)
+
+
+def _time_since(now: Value, moment: Value) -> Value:
+    return _by_celpy("_-_", _by_celpy("timestamp", now), _by_celpy("timestamp", moment))
 
 
 class _CelpyError(ValueError):
@@ -148,6 +157,7 @@ class _Compiler:
 
     def __init__(self, names: Sequence[str], interruption: Interruption) -> None:
         self._slots = {name: slot for slot, name in enumerate(names)}
+        self._request = self._slots.get("request")
         self._interruption = interruption
         self.size = len(names)
 
@@ -321,7 +331,21 @@ class _Compiler:
             target, field = arguments[0].children[0].children
             key, found = str(field), self.visit(target)
             return _call(lambda container: has(container, key), (found,), tree)
+        if name == TIME_READ_BY:
+            return self._age(self._arguments(arguments)[0], tree)
         return self._call_of(name, self._arguments(arguments), arguments, tree)
+
+    def _age(self, moment: Evaluate, tree: Node) -> Evaluate:
+        """The time from `moment` to `request.time`, whatever a macro around it calls `request`."""
+        slot, fail = self._request, _failing(tree)
+
+        def now(frame: Frame) -> Value:
+            request = None if slot is None else frame[slot]
+            if type(request) is not dict or "time" not in request:
+                raise fail(KeyError)
+            return request["time"]
+
+        return _binary(_time_since, now, moment, tree)
 
     def member_dot_arg(self, tree: Node) -> Evaluate:
         target, name, *arguments = tree.children

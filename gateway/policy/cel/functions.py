@@ -101,10 +101,25 @@ def compile_pattern(pattern: str) -> Any:
     Raises:
         ValueError: if it is not an RE2 pattern, or needs more memory than that.
     """
+    return _compiled(pattern, never_capture=True)
+
+
+@lru_cache(maxsize=128)
+def compile_capturing(pattern: str) -> Any:
+    """
+    Return `pattern` as `compile_pattern` does, with its groups.
+
+    Raises:
+        ValueError: as `compile_pattern`.
+    """
+    return _compiled(pattern, never_capture=False)
+
+
+def _compiled(pattern: str, *, never_capture: bool) -> Any:
     options = re2.Options()
     options.max_mem = 2**20
     options.log_errors = False
-    options.never_capture = True
+    options.never_capture = never_capture
     try:
         return re2.compile(pattern, options)
     except re2.error as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from celpy import celtypes
@@ -29,6 +30,7 @@ _ESCAPE: Final = re.compile(
 )
 _SPACES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _NO_FRACTION: Final = re.compile(r"-?[0-9]+\.(?![0-9])")
+_WITH_PATTERN: Final = frozenset({"matches", "regex.extract", "regex.extractAll", "regex.replace"})
 
 
 def value_of(literal: Node) -> Value:
@@ -98,8 +100,8 @@ def check_literals(tree: Node) -> None:
     """
     for literal in tree.find_data("literal"):
         _check_literal(literal)
-    for call in tree.find_pred(_is_match):
-        _check_pattern(call.children[-1].children[-1])
+    for pattern in _patterns(tree):
+        _check_pattern(pattern)
 
 
 def _check_literal(literal: Node) -> None:
@@ -113,10 +115,16 @@ def _check_literal(literal: Node) -> None:
         refuse(token, f"{str(token)!r:.40} is out of range")
 
 
-def _is_match(node: Node) -> bool:
-    """Whether `node` is a call of `matches`; its name stands first in `matches(x, y)` and second in `x.matches(y)`."""
-    name = {"ident_arg": 0, "member_dot_arg": 1}.get(node.data)
-    return name is not None and str(node.children[name]) == "matches"
+def _patterns(tree: Node) -> Iterator[Node]:
+    """
+    Yield the arguments of all calls that are patterns: the second one of `matches(x, y)`, the last of `x.matches(y)`.
+    """
+    for call in tree.find_data("member_dot_arg"):
+        if str(call.children[1]) == "matches":
+            yield call.children[-1].children[-1]
+    for call in tree.find_data("ident_arg"):
+        if str(call.children[0]) in _WITH_PATTERN:
+            yield call.children[-1].children[1]
 
 
 def _check_pattern(pattern: Node) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import lark
 
+from gateway.policy.cel import library
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.text import check_text, place_of
@@ -92,6 +93,8 @@ def _folded(tree: Node) -> Node:
 
 def _replacement(node: Node) -> Node:
     """Return the folded form of `node`, whose own children are folded already."""
+    if node.data == "member_dot_arg":
+        return _of_namespace(node)
     if len(node.children) != 1:
         return node
     child = node.children[0]
@@ -100,6 +103,24 @@ def _replacement(node: Node) -> Node:
     if node.data == "primary" and child.data == "paren_expr":
         return cast("Node", child.children[0])
     return node
+
+
+def _of_namespace(node: Node) -> Node:
+    """
+    Return the call of a function with a namespace, such as `strings.quote(x)`, in the form of one without.
+
+    A function comes before a field (CEL language definition, "Name Resolution").
+    """
+    target, method, *arguments = node.children
+    if target.data != "primary" or len(target.children) != 1 or target.children[0].data != "ident":
+        return node
+    namespace = target.children[0].children[0]
+    name = f"{namespace}.{method}"
+    if name not in library.FUNCTIONS:
+        return node
+    token = lark.Token.new_borrow_pos("IDENT", name, cast("lark.Token", namespace))
+    call: Node = lark.Tree("ident_arg", [token, *arguments], node.meta)
+    return lark.Tree("primary", [call], node.meta)
 
 
 def _check_depth(tree: Node) -> None:

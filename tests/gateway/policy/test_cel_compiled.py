@@ -27,6 +27,16 @@ NAMES: Final = ("a", "b", "id", "name")
 VARIABLES: Final = ("table", "result", "commit")
 MACROS: Final = ("all", "exists", "exists_one", "filter", "map")
 METHODS: Final = ("contains", "startsWith", "endsWith", "matches")
+LIBRARY: Final = (
+    *("({0}).charAt({1})", "({0}).indexOf({1})", "({0}).indexOf({1}, {2})", "({0}).lastIndexOf({1}, {2})"),
+    *("({0}).join()", "({0}).join({1})", "({0}).lowerAscii()", "({0}).upperAscii()", "({0}).trim()", "({0}).reverse()"),
+    *("({0}).replace({1}, {2})", "({0}).split({1})", "({0}).split({1}, {2})", "({0}).substring({1}, {2})"),
+    *("strings.quote({0})", "regex.extract({0}, {1})", "regex.extractAll({0}, {1})", "regex.replace({0}, {1}, {2})"),
+    *("math.abs({0})", "math.sign({0})", "math.round({0})", "math.greatest({0}, {1}, {2})", "math.least({0})"),
+    *("has_column({0}, {1})", "column_type({0}, {1})", "has_partition({0}, {1})", "is_narrowed({0}, {1})"),
+    *("region({0})", "age({0})"),
+)
+"""Calls of functions that both ways share: what they are given, and what becomes of what they give."""
 
 _leaves = st.one_of(
     st.none(),
@@ -76,6 +86,7 @@ def _mixed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds(lambda pair: f"{{{pair[0]}: {pair[1]}}}", two),
         st.builds(lambda pair, macro: f"({pair[0]}).{macro}(x, {pair[1]})", two, st.sampled_from(MACROS)),
         st.builds(lambda pair, third: f"({pair[0]}).map(x, {pair[1]}, {third})", two, inner),
+        st.builds(lambda form, pair, third: form.format(*pair, third), st.sampled_from(LIBRARY), two, inner),
     )
 
 
@@ -89,12 +100,20 @@ def _typed() -> st.SearchStrategy[str]:
     all_numbers = st.one_of(
         st.sampled_from(["0", "1", "2", "-1", "1.0", "2u", "table.n", "x.id", "y.id", "9223372036854775807"]),
         st.builds(lambda one: f"size({one})", lists | texts),
+        st.builds(lambda a, b: f"{a}.indexOf({b})", texts, texts),
+        st.builds(lambda a, b: f"math.greatest({a}, {b})", numbers, numbers),
         st.builds(lambda a, sign, b: f"({a} {sign} {b})", numbers, st.sampled_from("+-*/%"), numbers),
     )
     all_texts = st.one_of(
         st.sampled_from(["''", "'a'", "'ab'", "table.s", "x.name", "y.name", "result.s"]),
         st.builds(lambda a, b: f"({a} + {b})", texts, texts),
         st.builds(lambda one: f"string({one})", numbers),
+        st.builds(lambda a, b, name: f"{a}.{name}({b})", texts, numbers, st.sampled_from(["charAt", "substring"])),
+        st.builds(lambda one, name: f"{one}.{name}()", texts, st.sampled_from(["upperAscii", "trim", "reverse"])),
+        st.builds(lambda a, b, c: f"{a}.replace({b}, {c})", texts, texts, texts),
+        st.builds(lambda a, b: f"{a}.split({b}).join('-')", texts, texts),
+        st.builds(lambda a, b: f"regex.replace({a}, 'a', {b})", texts, texts),
+        st.builds(lambda one: f"column_type(table, {one})", texts),
     )
     all_lists = st.one_of(
         st.sampled_from(["table.l", "result.l", "[]"]),
@@ -109,6 +128,8 @@ def _typed() -> st.SearchStrategy[str]:
         st.builds(lambda a, b: f"({a} == {b})", lists, lists),
         st.builds(lambda a, b: f"{a} in {b}.map(x, x.name)", texts, lists),
         st.builds(lambda a, name, b: f"{a}.{name}({b})", texts, st.sampled_from(METHODS), texts),
+        st.builds(lambda one: f"has_column(table, {one})", texts),
+        st.sampled_from(["is_narrowed(table, result)", "age('2026-01-01T00:00:00Z') > duration('1h')"]),
         st.builds(lambda a, sign, b: f"({a} {sign} {b})", booleans, st.sampled_from(["&&", "||", "=="]), booleans),
         st.builds(lambda one: f"!({one})", booleans),
         st.builds(lambda a, b, c: f"({a} ? {b} : {c})", booleans, booleans, booleans),
@@ -134,8 +155,21 @@ _tables = st.fixed_dictionaries(
             st.fixed_dictionaries({"id": st.integers(-1, 3)}, optional={"name": st.sampled_from(["a", "b"])}),
             max_size=4,
         ),
+        "exists": st.just(True),
+        "fields": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "id": st.integers(1, 3),
+                    "path": st.sampled_from(["a", "ab"]),
+                    "type": st.sampled_from(["int", "long"]),
+                    "required": st.booleans(),
+                }
+            ),
+            max_size=3,
+        ),
     },
 )
+_requests = st.sampled_from([{"time": "2026-01-01T01:00:01Z"}, {"time": "2026-01-01T00:00:00Z"}, {"time": ""}, {}])
 
 
 def interpreted(tree: Any, variables: dict[str, Any]) -> Any:
@@ -184,11 +218,12 @@ def test_any_compiled_expression_gives_what_the_interpreter_gives(expression: st
 
 
 @settings(deadline=None)
-@given(expression=_typed(), table=_tables, result=_tables)
+@given(expression=_typed(), table=_tables, result=_tables, request=_requests)
+@example(expression="[1].all(request, age('2026-01-01T00:00:00Z') > duration('1h'))", table={}, result={}, request={})
 def test_a_compiled_predicate_gives_what_the_interpreter_gives(
-    expression: str, table: dict[str, Any], result: dict[str, Any]
+    expression: str, table: dict[str, Any], result: dict[str, Any], request: dict[str, Any]
 ) -> None:
-    check_same(expression, {"table": table, "result": result})
+    check_same(expression, {"table": table, "result": result, "request": request})
 
 
 def _same(a: Any, b: Any) -> bool:

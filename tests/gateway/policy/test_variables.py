@@ -28,7 +28,7 @@ from gateway.policy.variables import (
     RequestView,
     activation,
 )
-from gateway.policy.vocabulary import Fields, variables_of
+from gateway.policy.vocabulary import ON_DEMAND, Fields, variables_of
 
 SNAPSHOT_ID = 993863745535017463  # of a captured commit; beyond 2^53, as most are
 METADATA: dict[str, Any] = {
@@ -88,6 +88,7 @@ METADATA: dict[str, Any] = {
 }
 COMMIT = CommitView(catalog="lake", namespace=("db",), name="t", kind="table", operation="table.commit")
 PRINCIPAL = PrincipalView(actor="0" * 32, source="api_key", sub="ann", roles=("data-eng",))
+NOTHING: Mapping[str, frozenset[str]] = {}
 REQUEST = RequestView(method="POST", path="/v1/iceberg/lake/namespaces/db/tables/t")
 
 
@@ -97,8 +98,11 @@ def variables(
     result: Mapping[str, Any] | None = None,
     commit: CommitView = COMMIT,
     request: RequestView = REQUEST,
+    demanded: Mapping[str, frozenset[str]] = NOTHING,
 ) -> Any:
-    return activation(table=table, result=result, commit=commit, principal=PRINCIPAL, request=request)
+    return activation(
+        table=table, result=result, commit=commit, principal=PRINCIPAL, request=request, demanded=demanded
+    )
 
 
 def has_exactly(value: Any, fields: Fields | None) -> bool:
@@ -310,7 +314,8 @@ def test_metadata_that_contradicts_the_specification_is_refused(change: dict[str
 
 def test_the_variables_are_those_of_the_vocabulary() -> None:
     for table, result in [(None, None), (None, METADATA), (METADATA, None), (METADATA, METADATA)]:
-        assert has_exactly(variables(table=table, result=result), variables_of(POLICY))
+        shown = variables(table=table, result=result, demanded=ON_DEMAND)
+        assert has_exactly(shown, variables_of(POLICY))
 
 
 def test_a_commit_shows_its_updates_and_the_snapshots_they_add() -> None:
@@ -495,7 +500,7 @@ def holds_wide_integer(value: Any) -> bool:
 @settings(max_examples=50, deadline=None)
 def test_any_metadata_has_all_fields_or_is_refused(metadata: dict[str, Any]) -> None:
     try:
-        shown = table_of(metadata)
+        shown = table_of(metadata, demanded=ON_DEMAND["table"])
     except UnreadableMetadataError:
         return
     assert has_exactly(shown, variables_of(POLICY)["table"])
@@ -534,7 +539,7 @@ def test_captured_commits_are_shown_and_judged(shared_data: Path) -> None:
             updates=captured["req"]["updates"],
             requirements=captured["req"]["requirements"],
         )
-        shown = variables(result=metadata, commit=commit)
+        shown = variables(result=metadata, commit=commit, demanded=ON_DEMAND)
         assert has_exactly(shown, variables_of(POLICY)), path.name
         assert {result.outcome for result in programs.judge(policy, shown, log_id=1)} == {Outcome.ALLOW}, path.name
         judged += 1
