@@ -296,6 +296,8 @@ def _principal(login: AccessToken | Login, state: ControlState, *, sub: str) -> 
             key_id=None,
             email=login.email,
             ends_at=login.ends_at,
+            groups=login.groups,
+            attributes=login.attributes,
         )
     key = state.keys.get(login.key_id)
     if key is None or key.actor != login.actor:

@@ -9,7 +9,7 @@ that named the tenant would put every tenant into the hands of one provider, and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -21,6 +21,7 @@ from gateway.identity.principal import TokenRefusedError
 from gateway.identity.setting_tables import ROLES_MAX, parse_roles, parse_table, parse_tables, parse_tenant, parse_text
 from gateway.identity.signatures import ALGORITHMS, DEFAULT_ALGORITHMS
 from gateway.identity.tokens import (
+    TEXT_LENGTH_MAX,
     TYPES,
     Token,
     check_audience,
@@ -34,6 +35,8 @@ from ledger.errors import FormatError
 ISSUERS_MAX: Final = 100
 GROUPS_MAX: Final = 1_000
 """Groups that one issuer maps to roles."""
+ATTRIBUTES_MAX: Final = 32
+"""Claims of one issuer that policies see."""
 SKEW_S_MAX: Final = 600
 SKEW_S_DEFAULT: Final = 60
 DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -49,6 +52,7 @@ _MEMBERS: Final = frozenset(
         "subject_claim",
         "email_claim",
         "groups_claim",
+        "attribute_claims",
         "roles",
     }
 )
@@ -59,7 +63,8 @@ class Issuer:
     """
     An identity provider of one tenant. `url` is what its tokens have as `iss`, to the letter.
 
-    Its keys are at `jwks_url`; None: where its discovery document says. `roles` has the roles of each group.
+    Its keys are at `jwks_url`; None: where its discovery document says. `roles` has the roles of each group, and
+    `attribute_claims` the names of claims that policies see.
     """
 
     url: str
@@ -72,6 +77,7 @@ class Issuer:
     email_claim: str
     groups_claim: str
     roles: Mapping[str, tuple[str, ...]]
+    attribute_claims: tuple[str, ...] = ()
 
     @property
     def discovery_url(self) -> str:
@@ -96,6 +102,8 @@ class Claims:
     subject: str
     email: str | None
     roles: tuple[str, ...]
+    groups: tuple[str, ...]
+    attributes: tuple[tuple[str, str], ...]
     issued_at: datetime
     ends_at: datetime
 
@@ -104,7 +112,7 @@ def read_claims(issuer: Issuer, token: Token, *, now: datetime) -> Claims:
     """
     Return what a token of `issuer`, whose signature is valid, says of its caller.
 
-    Groups without a role are left out. An address that the provider calls unverified is none.
+    Groups without a role give none. An address that the provider calls unverified is none.
 
     Raises:
         TokenRefusedError: if it is of another kind, for another audience, not valid now, bound to a key that the caller
@@ -129,9 +137,21 @@ def read_claims(issuer: Issuer, token: Token, *, now: datetime) -> Claims:
         subject=required_text(token.claims, issuer.subject_claim),
         email=None if is_unverified else email,
         roles=tuple(sorted(roles)),
+        groups=tuple(sorted(set(groups))),
+        attributes=tuple(_attributes(token.claims, issuer.attribute_claims)),
         issued_at=issued_at,
         ends_at=ends_at,
     )
+
+
+def _attributes(claims: Mapping[str, object], names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield those of the claims `names` that the token has; numbers and booleans as JSON spells them."""
+    for name in names:
+        found = claims.get(name)
+        if isinstance(found, bool | int):
+            yield name, str(found).lower()
+        elif (text := optional_text(claims, name)) is not None:
+            yield name, text
 
 
 def parse_issuers(text: str) -> tuple[Issuer, ...]:
@@ -188,6 +208,7 @@ def _parse_issuer(found: object, what: str) -> Issuer:
         email_claim=parse_text(table, "email_claim", what, "email"),
         groups_claim=parse_text(table, "groups_claim", what, "groups"),
         roles=_parse_roles(table.get("roles", {}), f"{what}, roles"),
+        attribute_claims=_parse_attributes(table.get("attribute_claims", []), f"{what}, attribute_claims"),
     )
 
 
@@ -207,6 +228,17 @@ def _parse_roles(found: object, what: str) -> Mapping[str, tuple[str, ...]]:
     if not isinstance(found, dict) or len(found) > GROUPS_MAX:
         raise FormatError(what, expected=f"a table of at most {GROUPS_MAX} groups, each with its roles", found=found)
     return {group: tuple(parse_roles(given, what)) for group, given in found.items()}
+
+
+def _parse_attributes(found: object, what: str) -> tuple[str, ...]:
+    if (
+        not isinstance(found, list)
+        or not all(isinstance(one, str) and 0 < len(one) <= TEXT_LENGTH_MAX for one in found)
+        or len(found) > ATTRIBUTES_MAX
+        or len(set(found)) < len(found)
+    ):
+        raise FormatError(what, expected=f"a list of at most {ATTRIBUTES_MAX} names of claims, each once", found=found)
+    return tuple(found)
 
 
 def _is_loopback(host: str) -> bool:

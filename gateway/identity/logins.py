@@ -33,7 +33,8 @@ class Login:
     """
     A caller whose credential was verified: one of `tenant`, in force until `ends_at`.
 
-    `issuer` is the pseudonym of who vouches for `identity`, `actor` that of the two in the log.
+    `issuer` is the pseudonym of who vouches for `identity`, `actor` that of the two in the log. `groups` and
+    `attributes` are for policies alone.
     """
 
     source: PrincipalSource
@@ -45,6 +46,8 @@ class Login:
     roles: tuple[str, ...]
     email: str | None
     ends_at: datetime
+    groups: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
 
 
 class LoginActors:

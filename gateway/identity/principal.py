@@ -51,8 +51,9 @@ class Principal:
 
     `actor` (32 hex digits) is the pseudonym of the identity `sub` in the log; `key_id` is the key of the request, None
     for a token of an identity provider and for a client certificate. `issuer` is the actor who issues this actor's keys
-    to that identity, or the pseudonym of who vouches for it otherwise; None for the identity's own actor. `email` is
-    what the provider says; `ends_at` is when the token or the certificate ends (None: the request has a key).
+    to that identity, or the pseudonym of who vouches for it otherwise; None for the identity's own actor. `email`,
+    `groups` and `attributes` (names with values) are what the provider says; `ends_at` is when the token or the
+    certificate ends (None: the request has a key).
     """
 
     tenant: UUID
@@ -65,6 +66,8 @@ class Principal:
     key_id: str | None
     email: str | None = None
     ends_at: datetime | None = None
+    groups: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
 
     def check_in_force(self, state: ControlState, *, now: datetime) -> None:
         """

@@ -95,6 +95,8 @@ class TokenLogins:
             roles=claims.roles,
             email=claims.email,
             ends_at=claims.ends_at,
+            groups=claims.groups,
+            attributes=claims.attributes,
         )
 
     def forget(self, login: Login) -> None:

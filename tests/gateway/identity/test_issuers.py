@@ -47,6 +47,8 @@ subject_claim = "email"
 email_claim = "mail"
 groups_claim = "https://example.org/groups"
 
+attribute_claims = ["department", "https://example.org/site"]
+
 [issuers.roles]
 "Lake Writers" = ["data-eng", "reader"]
 readers = "reader"
@@ -74,6 +76,7 @@ def test_a_file_describes_its_issuers() -> None:
     # printf 'lakeproof issuer\0https://idp.example.org/' | sha256sum
     assert first.actor == "8535fdd13eacdcabe63612097447f920"
     assert second.roles == {"Lake Writers": ("data-eng", "reader"), "readers": ("reader",)}
+    assert second.attribute_claims == ("department", "https://example.org/site")
     assert (second.skew, second.algorithms) == (timedelta(seconds=5), frozenset({"RS256", "PS512"}))
 
 
@@ -104,6 +107,11 @@ def test_a_file_describes_its_issuers() -> None:
         (lambda text: text.replace("https://login.example.org/t/v2.0", "https://idp.example.org/"), "each issuer once"),
         (lambda text: text.replace('"data-eng", "reader"', '"data eng"'), "a role"),
         (lambda text: text.replace('readers = "reader"', "readers = 1"), "a role"),
+        (lambda text: text.replace('["department", ', '["", '), "attribute_claims: expected a list of at most 32"),
+        (lambda text: text.replace('["department", ', '["a", "a", '), "attribute_claims"),
+        (lambda text: text.replace('["department", ', f"[{'1, ' * 3}"), "attribute_claims"),
+        (lambda text: text.replace('["department", ', f"[{', '.join(map(repr, map(str, range(32))))}, "), "at most 32"),
+        (lambda text: text.replace('["department", "https://example.org/site"]', '"department"'), "attribute_claims"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused(change: Callable[[str], str], words: str) -> None:

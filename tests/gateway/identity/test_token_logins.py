@@ -90,6 +90,7 @@ async def test_a_token_stands_for_its_subject_in_the_tenant_of_its_issuer(
         key_id=None,
         email=ADA,
         ends_at=datetime.fromtimestamp(now_s + HOUR_S + 60, tz=UTC),
+        groups=("lake-writers",),
     )
     assert principal.payload() == {
         "actor": principal.actor,
@@ -130,6 +131,21 @@ async def test_the_same_subject_of_two_providers_is_two_callers(
             assert len({each.actor for each in callers}) == 2
             with pytest.raises(TokenRefusedError, match="does not have"):
                 await who_is(accepting, token(other, key="rsa-other", iss=provider.url))
+
+
+async def test_policies_see_all_groups_and_the_claims_that_the_operator_names(
+    accepting: TokenGateway, provider: IdentityProvider
+) -> None:
+    named = issuer_for(accepting.gateway, provider, attribute_claims=("department", "level", "contractor", "missing"))
+    claims = {"department": "risk", "level": 3, "contractor": True, "secret": "x"}
+    async with token_gateway(accepting.gateway, named) as other:
+        caller = await who_is(other, token(provider, groups=["lake-writers", "everybody"], **claims))
+        assert caller.groups == ("everybody", "lake-writers")
+        assert dict(caller.attributes) == {"department": "risk", "level": "3", "contractor": "true"}
+        assert "groups" not in caller.payload()
+        for wrong in (["risk"], 1.5, "", "a\nb"):
+            with pytest.raises(TokenRefusedError, match="department"):
+                await who_is(other, token(provider, department=wrong))
 
 
 async def test_groups_become_roles_and_unknown_groups_nothing(
