@@ -156,6 +156,7 @@ class ReadRequest:
             method=request.method,
             path=request.path,
             client=request.client,
+            address=request.address,
             body=body,
             request_hash=self.request_hash,
             onward=request.onward,
@@ -195,7 +196,9 @@ async def find_catalog(gateway: Gateway, read: ReadRequest, requested: Requested
 
 def _unjudged(requested: Requested) -> JudgedRequest:
     """Return a request as access rules judge it, which do not see the target's state."""
-    request = RequestView(method=requested.method, path=requested.path, client_version=requested.client)
+    request = RequestView(
+        method=requested.method, path=requested.path, client_version=requested.client, address=requested.address
+    )
     return JudgedRequest(commit=requested.mutation.view(), principal=requested.principal, request=request)
 
 
@@ -345,19 +348,19 @@ class Flow:
         Policies come into force at times, so a judgement is one `at` a time, which is recorded with it.
         """
         state = state.at(at)
-        judgement = await self._judge_end(state, plan, self.unjudged)
+        judgement = await self._judge_end(state, plan, self.unjudged, at)
         ends, other = [Judged(self.requested, judgement, at)], self.requested.mutation.other_end
         if other is not None and judgement.decision is CommitDecision.APPROVED:
             requested = replace(self.requested, mutation=other)
-            ends.append(Judged(requested, await self._judge_end(state, plan, _unjudged(requested)), at))
+            ends.append(Judged(requested, await self._judge_end(state, plan, _unjudged(requested), at), at))
         return ends
 
-    async def _judge_end(self, state: ControlState, plan: Plan, unjudged: JudgedRequest) -> Judgement:
+    async def _judge_end(self, state: ControlState, plan: Plan, unjudged: JudgedRequest, at: datetime) -> Judgement:
         """Without a result there is nothing for policies: access alone says whether the caller learns why."""
         judge, table = self.gateway.judge, plan.loaded.metadata
         match plan:
             case Feasible(change=planned):
-                request = replace(unjudged, table=table, result=planned.metadata)
+                request = replace(unjudged, table=table, result=planned.metadata, at=at)
                 judgement = await judge.access_and_policies(state, request)
             case Infeasible():
                 judgement = await judge.access(state, replace(unjudged, table=table))

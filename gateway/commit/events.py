@@ -9,7 +9,7 @@ can be erased without invalidating a proof.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -30,6 +30,7 @@ from gateway.metadata import added_snapshot_ids, uuid_of
 from gateway.metadata.files import Written
 from gateway.mutations import RENAMES_TO, Mutation
 from ledger.format import canonical
+from ledger.format.canonical import Json
 from ledger.format.event import Event, Part, PreparedEvent, prepare
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
 
@@ -52,6 +53,7 @@ class Requested:
     method: str
     path: str
     client: str
+    address: str
     body: bytes
     request_hash: str
     onward: Onward
@@ -72,8 +74,9 @@ def decided(
     """
     Return the decision on a request. `change` is what it will make of the target; None if it changes nothing.
 
-    `forwarding` describes an approved request that will be sent to a foreign catalog. `places` are the table's places
-    from here on, if they change. The group has `share` decisions.
+    `at` is when it was judged, which policies see as `request.time`. `forwarding` describes an approved request that
+    will be sent to a foreign catalog. `places` are the table's places from here on, if they change. The group has
+    `share` decisions.
     """
     mutation = requested.mutation
     data = CommitDecided(
@@ -93,7 +96,7 @@ def decided(
     payloads = {
         "principal": canonical.encode(requested.principal.payload()),
         "verdicts": canonical.encode(judgement.verdicts),
-        "inputs": inputs(requested, size_bytes_max=INPUTS_SIZE_BYTES_MAX // share),
+        "inputs": inputs(requested, judgement.noted, size_bytes_max=INPUTS_SIZE_BYTES_MAX // share),
     }
     if judgement.message:
         payloads["message"] = judgement.message.encode()
@@ -201,9 +204,11 @@ def snapshots_of(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
     return tuple(str(one["snapshot-id"]) for one in change.found.metadata.get("snapshots") or ())
 
 
-def inputs(requested: Requested, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX) -> bytes:
+def inputs(requested: Requested, noted: Mapping[str, Json] | None, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX) -> bytes:
     """
     Return the part `inputs`: method, path, client and body, or the digest of a body that would make it too large.
+
+    It also has what is `noted` of the variables of policies, because the record has it nowhere else.
     """
     known: dict[str, Any] = {
         "body": None,
@@ -213,6 +218,8 @@ def inputs(requested: Requested, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX)
         "method": requested.method,
         "path": f"{requested.path}{PURGE_QUERY}" if requested.mutation.purge else requested.path,
     }
+    if noted:
+        known["variables"] = noted
     if len(requested.body) <= size_bytes_max:
         body = requested.body.decode("utf-8", "replace")
         whole = orjson.dumps({**known, "body": body}, option=orjson.OPT_SORT_KEYS)

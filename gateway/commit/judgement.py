@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +40,8 @@ from gateway.policy.messages import fill
 from gateway.policy.scopes import EVERYTHING, covers
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
-from ledger.format.canonical import Json
+from gateway.policy.words import on_demand
+from ledger.format.canonical import Json, format_time
 from ledger.format.events import CommitDecision, Reason
 
 READ_JUDGEMENTS_MAX: Final = 10_000
@@ -51,7 +53,8 @@ class JudgedRequest:
     """
     A request to judge, with its caller; `table` and `result` are the table's metadata before and after it.
 
-    `grant` is the key that would be issued, `retired` the access rule that would be retired.
+    `grant` is the key that would be issued, `retired` the access rule that would be retired. `at` is the time of the
+    judgement, which the record of the decision has; None where there is no such record.
     """
 
     commit: CommitView
@@ -61,6 +64,7 @@ class JudgedRequest:
     result: Mapping[str, Any] | None = None
     grant: Grant = NOTHING
     retired: str | None = None
+    at: datetime | None = None
 
     def principal_view(self) -> PrincipalView:
         """Return the caller as rules see it."""
@@ -83,6 +87,8 @@ def principal_view(caller: Principal) -> PrincipalView:
         sub=caller.sub,
         email=caller.email or "",
         roles=caller.roles,
+        groups=caller.groups,
+        attributes=caller.attributes,
     )
 
 
@@ -93,7 +99,8 @@ class Judgement:
 
     `message` is for the client: the reason of a refusal, empty if approved. `verdicts` is a payload part of the record;
     `failed` has the kind of each program that could not be judged; `is_of_policies` says that access was permitted, and
-    policies decided.
+    policies decided. `noted` has the variables, by name, that policies in force name and that the record of a decision
+    has nowhere else.
     """
 
     decision: CommitDecision
@@ -104,6 +111,7 @@ class Judgement:
     policy_set: str
     failed: tuple[str, ...] = ()
     is_of_policies: bool = False
+    noted: Mapping[str, Json] | None = None
 
 
 class Read(NamedTuple):
@@ -249,13 +257,22 @@ class Judge:
         applying = policies_for(state, request.commit)
         if not applying:
             return await self.access(state, request)
+        demanded = on_demand(tuple(policy.expression for policy in state.policies.values()))
+        judgement = await self._by_access_and_policies(state, request, demanded)
+        noted = _noted(request, demanded)
+        return replace(judgement, noted=noted) if noted else judgement
+
+    async def _by_access_and_policies(
+        self, state: ControlState, request: JudgedRequest, demanded: Mapping[str, frozenset[str]]
+    ) -> Judgement:
         try:
             variables = activation(
                 table=request.table,
                 result=request.result,
                 commit=request.commit,
                 principal=request.principal_view(),
-                request=request.request,
+                request=_timed(request) if "request" in demanded else request.request,
+                demanded=demanded,
             )
         except UnavailableError as error:
             # Policies cannot be evaluated. Only callers whom access permits learn what is wrong with the table.
@@ -407,6 +424,28 @@ def access_rules(state: ControlState) -> tuple[JudgedRule, ...]:
     Return the access rules in force as they are judged.
     """
     return tuple(rule.judged() for rule in state.access_rules.values())
+
+
+def _timed(request: JudgedRequest) -> RequestView:
+    """Return a request with the time of its judgement."""
+    return request.request if request.at is None else replace(request.request, time=format_time(request.at))
+
+
+def _noted(request: JudgedRequest, demanded: Mapping[str, frozenset[str]]) -> dict[str, Json]:
+    """
+    Return what must be recorded of the variables that are `demanded`, so that they can be judged again.
+
+    All others follow from the request, from the table's metadata before it, and from the time of the decision.
+    """
+    noted: dict[str, Json] = {}
+    if "address" in demanded.get("request", ()):
+        noted["request.address"] = request.request.address
+    of_principal = demanded.get("principal", ())
+    if "groups" in of_principal:
+        noted["principal.groups"] = list(request.principal.groups)
+    if "attributes" in of_principal:
+        noted["principal.attributes"] = dict(request.principal.attributes)
+    return noted
 
 
 def _of_access(state: ControlState, access: AccessDecision, verdicts: Sequence[Verdict]) -> Judgement:

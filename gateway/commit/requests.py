@@ -32,7 +32,8 @@ class Request:
     """
     A request for one mutation. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.
 
-    `credentials` are as the client sent them, `content_length` what the client declared (None: nothing).
+    `credentials` are as the client sent them, `address` is the client's (empty: not known), `content_length` what it
+    declared (None: nothing).
     With an `idempotency_key` it may be sent again.
     """
 
@@ -41,6 +42,7 @@ class Request:
     path: str
     credentials: Credentials
     client: str
+    address: str
     alias_segment: str
     namespace_segment: str | None
     name_segment: str | None

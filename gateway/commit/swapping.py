@@ -127,8 +127,9 @@ def _group(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> Group:
     its ends, and what is to be purged. On the last attempt it records that they conflict, if others were first.
     """
     first = prepared[0][0]
-    group_id, at = first.ids.next(), first.gateway.clock()
+    group_id = first.ids.next()
     ends = [(part, written, end) for part, written in prepared for end in part.ends]
+    at = max(end.at for _, _, end in ends)
     decisions = [
         decided(
             end.requested,

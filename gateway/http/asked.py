@@ -25,6 +25,8 @@ from gateway.identity.passed_certificates import CLIENT_CERT, CLIENT_CERT_CHAIN,
 
 CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
 """The headers that hold one."""
+CLIENT_ADDRESS: Final = b"x-lakeproof-client-address"
+"""With which a process of this gateway passes the client's address on to another; nobody else's is read."""
 _PASSED_ON: Final = frozenset({CLIENT_CERT, CLIENT_CERT_CHAIN})
 _LOGINS: Final = CREDENTIALS | _PASSED_ON
 JSON: Final = (b"content-type", b"application/json")
@@ -62,6 +64,14 @@ class Asked:
     def is_of_peer(self) -> bool:
         """Whether another process of this gateway has passed it on: only they reach a socket without host and port."""
         return self._server is None
+
+    @property
+    def address(self) -> str:
+        """Return the client's address, behind trusted proxies the one that they name; empty if it is not known."""
+        if self.is_of_peer:
+            return self.header(CLIENT_ADDRESS) or ""
+        client = self._scope.get("client")
+        return str(client[0]) if client else ""
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header, whose name is given in lower case."""

@@ -206,6 +206,7 @@ def _mutating(asked: Asked, operation: Operation, alias: str, namespace: str | N
         path=asked.path,
         credentials=asked.credentials(),
         client=client_of(asked),
+        address=asked.address,
         alias_segment=alias,
         namespace_segment=namespace,
         name_segment=name,

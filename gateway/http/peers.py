@@ -26,7 +26,7 @@ from gateway.catalogs.connection import Answer as PeersAnswer
 from gateway.catalogs.connection import AnswerError, Connection, format_request
 from gateway.commit.races import Races
 from gateway.errors import CommitStateUnknownError
-from gateway.http.asked import Answer, Asked
+from gateway.http.asked import CLIENT_ADDRESS, Answer, Asked
 from gateway.http.request_context import REQUEST_ID, TRACEPARENT, current_request
 
 BODY_SIZE_BYTES_MAX: Final = 256 * 1024
@@ -158,6 +158,7 @@ def _headers(asked: Asked) -> dict[str, str] | None:
     kept = {name.decode(): value.decode("latin-1") for name, value in asked.raw_headers if name not in _FRAMING}
     if (request := current_request()) is not None:
         kept |= {REQUEST_ID.decode(): request.request_id, TRACEPARENT.decode(): request.traceparent()}
+    kept[CLIENT_ADDRESS.decode()] = asked.address
     return {**kept, "content-type": asked.header(b"content-type") or "application/json"}
 
 

@@ -23,6 +23,7 @@ import pytest_asyncio
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from gateway.admin.application import OPERATOR
 from gateway.commit.races import LATELY_S, RACES_MAX, Races
 from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application
@@ -149,6 +150,17 @@ async def test_a_commit_that_is_passed_on_keeps_its_id_and_its_trace(both: Both)
     (passed_on,) = both.headers
     assert passed_on[b"x-request-id"] == own.encode()
     assert passed_on[b"traceparent"] == f"00-{trace}-{own[:16]}-01".encode()
+
+
+async def test_a_commit_that_is_passed_on_has_the_address_of_its_client(both: Both) -> None:
+    named = {"policy_id": "near", "expression": "request.address == '127.0.0.1'", "message": "not from there"}
+    await both.here.services.gateway.admin.create_policy(both.here.acme.log_id, OPERATOR, **named)
+    claimed = {"x-lakeproof-client-address": "192.0.2.1"}
+    async with listening(both):
+        assert (await both.http.post(ORDERS, json=properties(a="b"), headers=claimed)).status_code == 200
+    assert both.outcomes == ["answered"]
+    async with both.at_owner() as there:  # what a client says of itself is not read
+        assert (await there.post(ORDERS, json=properties(a="c"), headers=claimed)).status_code == 200
 
 
 async def test_a_commit_where_none_was_lost_is_made_where_it_arrives(both: Both) -> None:
