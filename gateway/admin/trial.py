@@ -34,7 +34,7 @@ from gateway.policy.former import ROOTS, speaks_of_former_paths
 from gateway.policy.judging import CONTENT_OPERATIONS, Evaluate, judge_rules
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.vocabulary import variables_of
-from gateway.policy.words import mentions, texts_in, texts_near
+from gateway.policy.words import mentions, on_demand, texts_in, texts_near
 from ledger.format.events import Effect
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ TEXTS_MAX: Final = 4
 WARNINGS_MAX: Final = 5
 
 _ACTOR: Final = "0" * 32
+_TIME: Final = "2026-01-01T00:00:00.000000Z"
 _OWN_OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in {"tenant", "log", "lineage"}},
     "tenant": ("inspect",),
@@ -70,6 +71,27 @@ _TABLE: Final[dict[str, Any]] = {
     "sort-orders": [{"order-id": 0, "fields": []}],
 }
 """A minimal table."""
+_EVOLVED: Final[dict[str, Any]] = {
+    **_TABLE,
+    "current-schema-id": 1,
+    "schemas": [
+        *_TABLE["schemas"],
+        {
+            "schema-id": 1,
+            "fields": [
+                {"id": 1, "name": "key", "type": "long", "required": False},
+                {
+                    "id": 2,
+                    "name": "tags",
+                    "type": {"type": "list", "element-id": 3, "element": "string", "element-required": False},
+                    "required": False,
+                },
+            ],
+            "type": "struct",
+        },
+    ],
+}
+"""The same table with a column that has changed, and one more that has another one in it."""
 _VIEW: Final[dict[str, Any]] = {
     "format-version": 1,
     "view-uuid": "00000000-0000-0000-0000-000000000000",
@@ -239,12 +261,17 @@ def _inputs(expression: str) -> Iterator[_Input]:
     """Yield possible inputs of a policy."""
     texts = texts_in(expression)[:TEXTS_MAX]
     later = {**_TABLE, "properties": {"p": "v"}, "refs": {}}
-    snapshot = {"snapshot-id": 1, "summary": {"operation": "append"}}
+    snapshot = {"snapshot-id": 1, "timestamp-ms": 0, "summary": {"operation": "append"}}
     added = [{"action": "add-snapshot", "snapshot": snapshot}]
+    with_snapshot = {**later, "current-snapshot-id": 1, "snapshots": [snapshot]}
+    removed = [{"action": "remove-snapshots", "snapshot-ids": [1]}]
+    demanded = on_demand((expression,))
     shapes: list[tuple[str, dict[str, Any] | None, dict[str, Any] | None, list[dict[str, Any]]]] = [
         ("table.create", None, _TABLE, []),
         ("table.commit", _TABLE, later, [{"action": "set-properties", "updates": {"p": "v"}}]),
-        ("table.commit", later, {**later, "current-snapshot-id": 1, "snapshots": [snapshot]}, added),
+        ("table.commit", later, with_snapshot, added),
+        ("table.commit", with_snapshot, later, removed),
+        ("table.commit", _TABLE, _EVOLVED, [{"action": "set-current-schema", "schema-id": 1}]),
         ("table.drop", _TABLE, None, []),
         ("table.register", None, _TABLE, []),
         ("table.unregister", _TABLE, None, []),
@@ -278,6 +305,7 @@ def _inputs(expression: str) -> Iterator[_Input]:
                 result=result,
                 commit=commit,
                 principal=caller,
-                request=RequestView(method="POST", path="/", client_version=None),
+                request=RequestView(method="POST", path="/", time=_TIME, address="192.0.2.1"),
+                demanded=demanded,
             ),
         )
