@@ -4,9 +4,9 @@ Checks the text of an expression before it is parsed, and finds the line and col
 
 Guarantee: a checked text has a UTF-8 form of at most `EXPRESSION_BYTES_MAX` bytes and is not blank. The gateway checks
 that before it sends a text to a worker, and the worker checks it again. A new text, which is about to be saved, also
-has at most `TOKENS_MAX` tokens, `NESTING_MAX` open brackets and `BACKSLASHES_MAX` backslashes, counted in one pass
-before any parser sees it: a parser's time grows with them. Stored texts are not held to these bounds: they keep their
-meaning.
+has no control characters, and at most `TOKENS_MAX` tokens, `NESTING_MAX` open brackets and `BACKSLASHES_MAX`
+backslashes, counted in one pass before any parser sees it: a parser's time grows with them. Stored texts are not held
+to these bounds: they keep their meaning.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from typing import Final, NoReturn
 
 from gateway.policy.engine import PolicyNotCompiledError
 
-EXPRESSION_BYTES_MAX: Final = 8192
+EXPRESSION_BYTES_MAX: Final = 16_384
 """As UTF-8. A policy longer than that is several policies."""
 
 TOKENS_MAX: Final = 2_048
 """Names, numbers, strings and operators. Parsing takes up to a tenth of a millisecond for each."""
 
-NESTING_MAX: Final = 100
-"""Brackets open at once; evaluating gives up at twice that many levels."""
+NESTING_MAX: Final = 32
+"""Brackets open at once. Nobody reads more."""
 
 BACKSLASHES_MAX: Final = 1_024
 """Inside and outside of strings. A pattern has a few; nothing sensible needs a thousand."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""All but tab and line ends. The log writes one with six bytes, and so an entry with many would be too large."""
 
 _TOKENS: Final = re.compile(
     r"""
@@ -67,9 +70,14 @@ def check_new_text(expression: str) -> None:
     Check the text of an expression that is about to be saved.
 
     Raises:
-        PolicyNotCompiledError: if it is blank, too long or too intricate; carries the place where it becomes that.
+        PolicyNotCompiledError: if it is blank, too long or too intricate, or has a control character; carries the place
+            of that.
     """
     check_text(expression)
+    if control := _CONTROL.search(expression):
+        line, column = place_of(expression, control.start())
+        reason = rf"a control character; in a string it is written \u{ord(control[0]):04x}"
+        raise PolicyNotCompiledError(reason, line=line, column=column)
     backslashes = expression.count("\\")
     if backslashes > BACKSLASHES_MAX:
         reason = f"the expression has {backslashes} backslashes; at most {BACKSLASHES_MAX} are allowed"

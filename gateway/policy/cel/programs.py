@@ -13,7 +13,7 @@ checked at most once per call, and only the fields that some program of the call
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ from gateway.policy.cel.compile import UNKNOWN, Compiled, NoValueError, compile_
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.literals import check_literals
 from gateway.policy.cel.natives import check_json
-from gateway.policy.cel.parse import parse
+from gateway.policy.cel.numbers import check_numbers
+from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.values import Value
 from gateway.policy.engine import Outcome, PolicyNotCompiledError
 from gateway.policy.table import UnreadableMetadataError, plain_json
@@ -104,12 +105,12 @@ class Programs:
 
     def check(self, expression: str, *, kind: str) -> None:
         """
-        Check that `expression` compiles as this `kind` of program. It is not cached.
+        Check that `expression` compiles as this `kind` of program, and that it may be saved as one. It is not cached.
 
         Raises:
             PolicyNotCompiledError: if it does not; carries the place.
         """
-        _compile(expression, self.interruption, kind=kind)
+        _compile(expression, self.interruption, kind=kind, checks=(check_literals, check_numbers))
 
     def judge(
         self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any], *, log_id: int
@@ -164,11 +165,18 @@ class Programs:
                 del self._kept[most]
 
 
-def _compile(expression: str, interruption: Interruption, *, kind: str) -> _Compiled:
+def _compile(
+    expression: str,
+    interruption: Interruption,
+    *,
+    kind: str,
+    checks: Sequence[Callable[[Node], None]] = (check_literals,),
+) -> _Compiled:
     try:
         tree = parse(expression, interruption)
         needs = check(tree, kind=kind)
-        check_literals(tree)
+        for one in checks:
+            one(tree)
         return _Compiled(compile_tree(tree, list(needs), interruption), needs)
     except RecursionError as error:
         raise PolicyNotCompiledError("nested too deeply", line=1, column=1) from error

@@ -21,7 +21,7 @@ from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import DEPTH_MAX, parse
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyNotCompiledError
-from gateway.policy.text import EXPRESSION_BYTES_MAX
+from gateway.policy.text import EXPRESSION_BYTES_MAX, NESTING_MAX, check_new_text
 from projections.cel_grammar import open_parser
 
 
@@ -134,7 +134,7 @@ def test_an_expression_may_have_as_many_bytes_as_allowed_and_not_one_more() -> N
     longest = "true //" + "é" * ((EXPRESSION_BYTES_MAX - 7) // 2)
     longest += "x" * (EXPRESSION_BYTES_MAX - len(longest.encode()))
     Programs().check(longest, kind=POLICY)
-    assert "8193 bytes" in refused(longest + "x").reason
+    assert f"{EXPRESSION_BYTES_MAX + 1} bytes" in refused(longest + "x").reason
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,66 @@ def test_the_deepest_expression_that_compiles_can_be_judged(before: str, after: 
     (result,) = Programs().judge([(POLICY, before * count + "true" + after * count)], {}, log_id=1)
     assert "nested" not in result.detail
     assert not _compiles(before * (count + DEPTH_MAX) + "true" + after * (count + DEPTH_MAX))
+
+
+@pytest.mark.parametrize("opening", ["(", "[", "size([", "[1].all(x, "])
+def test_a_new_expression_may_have_32_open_brackets_and_not_one_more(opening: str) -> None:
+    brackets = sum(map(opening.count, "([")) - opening.count("]")
+    closing = {"(": ")", "[": "]", "size([": "])", "[1].all(x, ": ")"}[opening]
+    allowed = NESTING_MAX // brackets
+    check_new_text(opening * allowed + "1" + closing * allowed)
+    with pytest.raises(PolicyNotCompiledError, match="more than 32 open brackets") as caught:
+        check_new_text(opening * (allowed + 1) + "1" + closing * (allowed + 1))
+    assert caught.value.line == 1
+    assert len(opening) * allowed < caught.value.column <= len(opening) * (allowed + 1)
+
+
+@pytest.mark.parametrize(("text", "place"), [("a\x00", (1, 2)), ("true &&\n 'x\x1b' == ''", (2, 4)), ("\x7f", (1, 1))])
+def test_a_new_expression_has_no_control_characters(text: str, place: tuple[int, int]) -> None:
+    with pytest.raises(PolicyNotCompiledError, match="control character") as caught:
+        check_new_text(text)
+    assert (caught.value.line, caught.value.column) == place
+    check_new_text("true\t&&\r\n'é' != 'x'")
+
+
+@pytest.mark.parametrize(
+    ("expression", "place", "words"),
+    [
+        ("1 == 1.0", (1, 6), "compares int with double"),
+        ("true &&\n  size(commit.name) > 1.5", (2, 23), "compares int with double"),
+        ("result.format_version >= 2.0", (1, 26), "compares int with double"),
+        ("2.0 <= table.format_version", (1, 8), "compares double with int"),
+        ("size(commit.name) == 1u", (1, 22), "compares int with uint"),
+        ("commit.name.indexOf('a') != -1.0", (1, 29), "compares int with double"),
+        ("1 in [2, 1.0]", (1, 10), "compares int with double"),
+        ("commit.actions.all(a, size(a) + 1.0 > 2.0)", (1, 33), "computes int with double"),
+        ("math.floor(1.5) * 2 == 2.0", (1, 19), "computes double with int"),
+        ("double(size(commit.name)) / 2 > 1.0", (1, 29), "computes double with int"),
+        ("1 + size(commit.name) > 2.0", (1, 25), "compares int with double"),
+    ],
+)
+def test_numbers_of_two_types_are_refused_on_save(expression: str, place: tuple[int, int], words: str) -> None:
+    error = refused(expression)
+    assert (error.line, error.column) == place
+    assert words in error.reason
+    # One that is in force already keeps its meaning.
+    (result,) = Programs().judge([(POLICY, expression)], {}, log_id=1)
+    assert "compile" not in result.detail
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "1 == 1 && 1.0 < 2.5 && 1u == 1u",
+        "result.format_version >= 2 && double(size(commit.name)) > 1.5",
+        "commit.snapshots.all(s, int(s.summary['added-records']) < 1000)",
+        "commit.actions == [] || 1 in [1, 2] || 'a' in ['a', 1]",
+        "dyn(1) == 1.0",
+        "int(1.5) == 1 && uint(1) + 1u == 2u",
+    ],
+)
+def test_numbers_of_one_type_or_of_an_unknown_one_are_not_refused(expression: str) -> None:
+    Programs().check(expression, kind=POLICY)
 
 
 def _compiles(expression: str) -> bool:
