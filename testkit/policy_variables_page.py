@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Writes `docs/policy-variables.md`: what policies may name, from the code that describes it.
+
+A test compares the page with the code, compiles each example, and judges it on a commit.
+
+Run: `python -m testkit.policy_variables_page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gateway.policy.reference import (
+    COMMIT,
+    EXTENSIONS,
+    MACROS,
+    OF_TABLES,
+    PRINCIPAL,
+    REQUEST,
+    STANDARD,
+    TABLE,
+    Described,
+)
+from testkit.environment import PROJECT
+
+PAGE: Final = PROJECT / "docs" / "policy-variables.md"
+HEAD: Final = """\
+# What policies may name
+
+A policy is an expression of CEL that is true for a commit that it allows. This page has every variable and function,
+each with an example that compiles. `python -m testkit.policy_variables_page` writes it from
+`gateway/policy/reference.py`.
+
+- Every field is always there: what a table does not have is empty (`''`, `0`, `[]`, `{}`). The keys of maps are names
+  that users choose: ask with `in` before you read one.
+- A time is a text in the form of RFC 3339, always in UTC: `age(x)` and `timestamp(x)` read it. There is no clock: a
+  policy that is judged again sees the same `request.time`.
+- Snapshot ids, and numbers beyond 53 bits, are texts. Numbers of two types are not compared: `size(x) == 1.0` is
+  refused when it is saved.
+- What `fields`, `ref_list`, `snapshots`, `statistics`, the lists of changes, `groups`, `attributes`, `time` and
+  `address` hold is looked up only where a policy in force names it. A policy that names `request.time` or `age` is
+  judged anew each time; others are not while what they read stays the same.
+- An error (a key that is missing, an element outside of a list) lets nothing pass: the commit is answered with 503.
+- An expression has at most 16 KiB, and 32 brackets that are open at once.
+"""
+OF_BOTH: Final = """\
+The table or view before the commit, and as it would be after it: each row holds for both. A created table has an empty
+`table`, a dropped one an empty `result`, and a namespace has neither.
+"""
+OPERATORS: Final = """\
+Operators are those of CEL: `&&`, `!`, `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, `+`, `-`, `*`, `/`, `%`, `? :`, `x.f`,
+`x[i]`, and *or*, which is written `||`. *And* and *or* absorb an error if the other side settles the matter.
+"""
+BOUNDS: Final = """\
+These are of cel-go's extension libraries. A text that they give has at most 1,048,576 characters, a list at most
+100,000 elements. Places in a text count characters from 0.
+"""
+
+
+def page() -> str:
+    """
+    Return the page as it should be.
+    """
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield HEAD
+    yield "## `table` and `result`\n"
+    yield OF_BOTH
+    yield from _table("field", TABLE, prefix="")
+    for variable, fields in (("commit", COMMIT), ("principal", PRINCIPAL), ("request", REQUEST)):
+        yield f"## `{variable}`\n"
+        yield from _table("field", fields, prefix=f"{variable}.")
+    yield "## Functions of tables and times\n"
+    yield from _table("function", OF_TABLES)
+    yield "## Functions of CEL\n"
+    yield OPERATORS
+    yield from _table("function", STANDARD)
+    yield "## Macros\n"
+    yield from _table("macro", MACROS)
+    yield "## Functions of extensions\n"
+    yield BOUNDS
+    yield from _table("function", EXTENSIONS)
+
+
+def _table(what: str, rows: Sequence[Described], *, prefix: str | None = None) -> Iterator[str]:
+    """Yield the lines of a table; a function's type says its name, too."""
+    if prefix is None:
+        yield f"| {what} | meaning | example |"
+        yield "|---|---|---|"
+    else:
+        yield f"| {what} | type | meaning | example |"
+        yield "|---|---|---|---|"
+    for row in rows:
+        first = f"`{row.type}`" if prefix is None else f"`{prefix}{row.name}` | {row.type}"
+        yield f"| {first} | {row.words} | `{row.example.replace('|', chr(92) + '|')}` |"
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
