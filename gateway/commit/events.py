@@ -204,7 +204,9 @@ def snapshots_of(mutation: Mutation, change: Change | None) -> tuple[str, ...]:
     return tuple(str(one["snapshot-id"]) for one in change.found.metadata.get("snapshots") or ())
 
 
-def inputs(requested: Requested, noted: Mapping[str, Json] | None, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX) -> bytes:
+def inputs(
+    requested: Requested, noted: Mapping[str, Json] | None, *, size_bytes_max: int = INPUTS_SIZE_BYTES_MAX
+) -> bytes:
     """
     Return the part `inputs`: method, path, client and body, or the digest of a body that would make it too large.
 

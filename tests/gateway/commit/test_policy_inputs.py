@@ -16,9 +16,13 @@ import pytest
 from gateway.admin.application import OPERATOR
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.target_queues import TargetQueues
+from gateway.identifiers import Target
+from gateway.mutations import Operation, parse_mutation
 from gateway.policy.engine import PolicyEngine, Program, Verdict
+from gateway.policy.variables import PrincipalView, RequestView, activation
+from gateway.policy.vocabulary import ON_DEMAND
 from ledger.format.canonical import Json, format_time
-from testkit.gateway.log_contents import StoredEntry, read_stored
+from testkit.gateway.log_contents import StoredEntry, path_of, read_stored
 from testkit.gateway.sales import ORDERS, TABLES, properties
 from testkit.servers.gateways import Gateway, app_of, open_gateway
 
@@ -144,6 +148,48 @@ async def test_nothing_is_made_that_no_policy_names(sales: Gateway) -> None:
     assert set(seen["principal"]) == {"actor", "sub", "email", "roles", "source"}
     assert not {"added_columns", "removed_snapshots"} & set(seen["commit"])
     assert not {"fields", "snapshots", "ref_list", "statistics"} & set(seen["result"])
+
+
+async def test_what_policies_saw_can_be_made_again_from_the_record(sales: Gateway) -> None:
+    """As a replay does: nothing is needed but the log and the metadata files that it names."""
+    every = " && ".join(
+        f"{name}.{field} != null" for name, fields in sorted(ON_DEMAND.items()) for field in sorted(fields)
+    )
+    await in_force(sales, every)
+    async with watching(sales) as (gateway, engine):
+        answer = await gateway.http.post(ORDERS, json=properties(a="b"), headers={"X-Client-Version": "test 1"})
+        assert answer.status_code == 200
+    *_, decision, outcome = await read_stored(sales.services, sales.acme.log_id)
+    inputs, caller = inputs_of(decision), json.loads(decision.parts["principal"])
+    found, decided = inputs["variables"], decision.decided
+    target = Target(alias="lake", namespace=("sales",), name="orders")
+    mutation = parse_mutation(Operation(decided.operation), target, body=inputs["body"].encode())
+    before, after = (
+        json.loads(path_of(location or "").read_bytes())
+        for location in (decided.base, outcome.settled.metadata_location)
+    )
+    again = activation(
+        table=before,
+        result=after,
+        commit=mutation.view(),
+        principal=PrincipalView(
+            actor=decision.entry.actor,
+            source=decided.principal_source,
+            sub=caller["sub"],
+            email=caller["email"] or "",
+            roles=caller["roles"],
+            groups=found["principal.groups"],
+            attributes=tuple(found["principal.attributes"].items()),
+        ),
+        request=RequestView(
+            method=inputs["method"],
+            path=inputs["path"],
+            client_version=inputs["client"],
+            time=format_time(decision.entry.occurred_at),
+            address=found["request.address"],
+        ),
+    )
+    assert json.loads(json.dumps(again)) == {name: json.loads(json.dumps(engine.seen[-1][name])) for name in again}
 
 
 async def test_columns_are_judged_by_what_changes(sales: Gateway) -> None:
