@@ -46,6 +46,7 @@ from ledger.format.events import CommitDecision, Reason
 
 READ_JUDGEMENTS_MAX: Final = 10_000
 ACCESS_DECISIONS_MAX: Final = 10_000
+DEMANDS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +208,29 @@ class KnownAccess:
             self._decisions.popitem(last=False)
 
 
+class Demands:
+    """
+    Which fields that are made on demand the policies in force read: of each tenant, as long as these are the same.
+    Event loop only.
+    """
+
+    def __init__(self, *, tenants_max: int = DEMANDS_MAX) -> None:
+        self._tenants_max = tenants_max
+        self._known: OrderedDict[int, tuple[Mapping[str, Policy], Mapping[str, frozenset[str]]]] = OrderedDict()
+
+    def of(self, state: ControlState, *, log_id: int) -> Mapping[str, frozenset[str]]:
+        """Return them by variable; `state` is that of the log `log_id`."""
+        known = self._known.get(log_id)
+        if known is not None and known[0] is state.policies:
+            return known[1]
+        demanded = on_demand(policy.expression for policy in state.policies.values())
+        self._known[log_id] = (state.policies, demanded)
+        self._known.move_to_end(log_id)
+        if len(self._known) > self._tenants_max:
+            self._known.popitem(last=False)
+        return demanded
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """
@@ -223,6 +247,7 @@ class Judge:
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements, init=False)
     known_access: KnownAccess = field(default_factory=KnownAccess, init=False)
     verdicts: KnownVerdicts = field(default_factory=KnownVerdicts, init=False)
+    demands: Demands = field(default_factory=Demands, init=False)
 
     async def access(self, state: ControlState, request: JudgedRequest) -> Judgement:
         """
@@ -257,7 +282,7 @@ class Judge:
         applying = policies_for(state, request.commit)
         if not applying:
             return await self.access(state, request)
-        demanded = on_demand(tuple(policy.expression for policy in state.policies.values()))
+        demanded = self.demands.of(state, log_id=request.principal.log_id)
         judgement = await self._by_access_and_policies(state, request, demanded)
         noted = _noted(request, demanded)
         return replace(judgement, noted=noted) if noted else judgement

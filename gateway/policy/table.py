@@ -227,7 +227,7 @@ def _reachable(metadata: Metadata) -> frozenset[str]:
     """Return the ids of the snapshots that a branch or a tag leads to: those that it names, and their ancestors."""
     parents = {_id(each, "snapshot-id"): _id(each, "parent-snapshot-id") for each in _maps(metadata, "snapshots")}
     found: set[int | None] = set()
-    for ref in _known_refs(metadata).values():
+    for _, ref in _known_refs(metadata):
         snapshot = _id(ref, "snapshot-id")
         while snapshot is not None and snapshot not in found:
             found.add(snapshot)
@@ -248,7 +248,7 @@ def _ref_list(metadata: Metadata) -> list[Json]:
             "max_snapshot_age_ms": _integer(ref, "max-snapshot-age-ms"),
             "min_snapshots_to_keep": _integer(ref, "min-snapshots-to-keep"),
         }
-        for name, ref in _known_refs(metadata).items()
+        for name, ref in _known_refs(metadata)
     ]
 
 
@@ -389,19 +389,17 @@ def _current_snapshot(metadata: Metadata) -> Metadata | None:
 
 
 def _refs(metadata: Metadata) -> dict[str, Json]:
-    return {
-        name: {"type": _text(ref, "type"), "snapshot_id": _snapshot_id(ref)}
-        for name, ref in _known_refs(metadata).items()
-    }
+    return {name: {"type": _text(ref, "type"), "snapshot_id": _snapshot_id(ref)} for name, ref in _known_refs(metadata)}
 
 
-def _known_refs(metadata: Metadata) -> dict[str, Metadata]:
-    """Return branches and tags; `main` is always there once there is a snapshot (specification, "Table Metadata")."""
+def _known_refs(metadata: Metadata) -> Iterator[tuple[str, Metadata]]:
+    """Yield branches and tags; `main` is always there once there is a snapshot (specification, "Table Metadata")."""
     refs = _map(metadata, "refs")
     current = _current_snapshot(metadata)
     if not refs and current is not None:
         refs = {"main": {"snapshot-id": current["snapshot-id"], "type": "branch"}}
-    return {str(name): _map(refs, name) for name in refs}
+    for name in refs:
+        yield str(name), _map(refs, name)
 
 
 def _column(column: Metadata) -> dict[str, Json]:

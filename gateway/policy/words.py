@@ -17,7 +17,6 @@ from gateway.policy.engine import POLICY
 from gateway.policy.vocabulary import FIELDS_READ, ON_DEMAND, TIME_READ_BY, Fields, variables_of
 
 REMEMBERED_MAX: Final = 4_096
-REMEMBERED_SETS_MAX: Final = 256
 
 _TOKEN: Final = re.compile(
     r"//[^\n]*"
@@ -99,8 +98,7 @@ def _on_demand_in(expression: str) -> Mapping[str, frozenset[str]]:
     return {variable: fields for variable, fields in wanted.items() if fields}
 
 
-@lru_cache(maxsize=REMEMBERED_SETS_MAX)
-def on_demand(expressions: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+def on_demand(expressions: Iterable[str]) -> Mapping[str, frozenset[str]]:
     """
     Return which of the fields that are made on demand (`ON_DEMAND`) some of the policies `expressions` may read.
     """

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.commit.judgement import (
     AccessKey,
+    Demands,
     JudgedRequest,
     Judgement,
     KnownAccess,
@@ -22,6 +23,7 @@ from gateway.commit.judgement import (
     ReadJudgements,
     access_key,
 )
+from gateway.control.aggregates import Policy
 from gateway.control.plane import ControlState
 from gateway.identifiers import Target
 from gateway.identity.principal import Principal, PrincipalSource
@@ -168,3 +170,27 @@ def test_what_grants_or_retires_has_no_key() -> None:
     assert access_key(state, usual) is not None
     assert access_key(state, replace(usual, grant=Grant(identity="eve"))) is None
     assert access_key(state, replace(usual, retired="r")) is None
+
+
+def in_force(**expressions: str) -> ControlState:
+    policies = {
+        name: Policy(id=name, version=1, expression=expression, message="no")
+        for name, expression in expressions.items()
+    }
+    return replace(ControlState.empty(), policies=policies)
+
+
+def test_what_policies_demand_is_looked_up_again_only_when_other_policies_are_in_force() -> None:
+    demands, first = Demands(), in_force(a="result.fields == []", b="request.time != ''")
+    demanded = demands.of(first, log_id=1)
+    assert demanded == {"result": {"fields"}, "request": {"time"}}
+    assert demands.of(replace(first, as_of=7), log_id=1) is demanded
+    assert demands.of(in_force(a="result.columns == []"), log_id=1) == {}
+    assert demands.of(first, log_id=1) == demanded
+
+
+def test_what_the_policies_of_one_tenant_demand_is_not_what_those_of_another_do() -> None:
+    demands = Demands(tenants_max=1)
+    states = {log_id: in_force(a=f"result.{name} == []") for log_id, name in ((1, "fields"), (2, "snapshots"))}
+    for log_id, name in ((1, "fields"), (2, "snapshots"), (1, "fields")):
+        assert demands.of(states[log_id], log_id=log_id) == {"result": {name}}

@@ -429,7 +429,7 @@ def test_without_a_time_there_is_no_age() -> None:
     ],
 )
 def test_what_is_demanded_is_what_policies_name(expressions: list[str], demanded: dict[str, set[str]]) -> None:
-    assert on_demand(tuple(expressions)) == demanded
+    assert on_demand(expressions) == demanded
 
 
 def test_a_table_as_a_whole_demands_all_of_it() -> None:
