@@ -41,6 +41,9 @@ that as a JSON string) always fits, since its row is replayed from here. It leav
 of 2 MiB.
 """
 
+NOTED_SIZE_BYTES_MAX: Final = 64 * 1024
+"""Of variables of policies in a part `inputs`. A token may name a thousand groups."""
+
 Random = Callable[[int], bytes]
 
 
@@ -210,7 +213,8 @@ def inputs(
     """
     Return the part `inputs`: method, path, client and body, or the digest of a body that would make it too large.
 
-    It also has what is `noted` of the variables of policies, because the record has it nowhere else.
+    It also has what is `noted` of the variables of policies, because the record has it nowhere else; None in its place
+    if that would take more than `NOTED_SIZE_BYTES_MAX`, or half of the part.
     """
     known: dict[str, Any] = {
         "body": None,
@@ -221,7 +225,8 @@ def inputs(
         "path": f"{requested.path}{PURGE_QUERY}" if requested.mutation.purge else requested.path,
     }
     if noted:
-        known["variables"] = noted
+        fits = len(orjson.dumps(noted)) <= min(NOTED_SIZE_BYTES_MAX, size_bytes_max // 2)
+        known["variables"] = noted if fits else None
     if len(requested.body) <= size_bytes_max:
         body = requested.body.decode("utf-8", "replace")
         whole = orjson.dumps({**known, "body": body}, option=orjson.OPT_SORT_KEYS)

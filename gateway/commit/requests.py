@@ -33,8 +33,7 @@ class Request:
     A request for one mutation. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.
 
     `credentials` are as the client sent them, `address` is the client's (empty: not known), `content_length` what it
-    declared (None: nothing).
-    With an `idempotency_key` it may be sent again.
+    declared (None: nothing). With an `idempotency_key` it may be sent again.
     """
 
     operation: Operation

@@ -35,7 +35,7 @@ before, it could stand in a comment.
 """
 _ARGUMENT_CHARACTERS_MAX: Final = 256
 _WHOLE_ARGUMENT: Final = re.compile(r"\s*[,)]")
-_TIME_READ: Final = re.compile(rf"(?<![_a-zA-Z0-9]){TIME_READ_BY}\s*(//[^\n]*\s*)*\(")
+_TIME_READ: Final = re.compile(rf"(?<![_a-zA-Z0-9]){TIME_READ_BY}\s*(?://[^\n]*\n\s*)*\(")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 

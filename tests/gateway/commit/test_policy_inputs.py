@@ -10,14 +10,18 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.catalogs.onward import Onward
+from gateway.commit.events import NOTED_SIZE_BYTES_MAX, Requested, inputs
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.target_queues import TargetQueues
 from gateway.identifiers import Target
-from gateway.mutations import Operation, parse_mutation
+from gateway.identity.principal import Principal, PrincipalSource
+from gateway.mutations import Mutation, Operation, parse_mutation
 from gateway.policy.engine import PolicyEngine, Program, Verdict
 from gateway.policy.variables import PrincipalView, RequestView, activation
 from gateway.policy.vocabulary import ON_DEMAND
@@ -122,6 +126,35 @@ async def test_the_record_has_what_a_policy_names_and_nothing_else_has(sales: Ga
         "principal.attributes": {},
     }
     assert "127.0.0.1" not in json.dumps(dict(decision.entry.data))
+
+
+async def test_variables_that_are_too_large_are_recorded_as_missing() -> None:
+    requested = Requested(
+        mutation=Mutation(operation=Operation.TABLE_DROP, target=Target(alias="lake", namespace=("n",), name="t")),
+        principal=Principal(
+            tenant=UUID(int=1),
+            log_id=1,
+            actor="a" * 32,
+            issuer=None,
+            sub="ada",
+            roles=(),
+            source=PrincipalSource.JWT,
+            key_id=None,
+        ),
+        method="DELETE",
+        path=ORDERS,
+        client="",
+        address="192.0.2.7",
+        body=b"",
+        request_hash="",
+        onward=Onward(),
+    )
+    largest = {"principal.groups": ["g" * (NOTED_SIZE_BYTES_MAX - len('{"principal.groups":[""]}'))]}
+    larger = {"principal.groups": [largest["principal.groups"][0] + "g"]}
+    assert json.loads(inputs(requested, largest))["variables"] == largest
+    assert json.loads(inputs(requested, larger))["variables"] is None
+    assert json.loads(inputs(requested, largest, size_bytes_max=NOTED_SIZE_BYTES_MAX))["variables"] is None
+    assert "variables" not in json.loads(inputs(requested, None))
 
 
 async def test_a_refused_commit_is_recorded_with_it_too(sales: Gateway) -> None:

@@ -424,7 +424,9 @@ def test_without_a_time_there_is_no_age() -> None:
         (["is_narrowed( table , result )"], {"table": {"fields"}, "result": {"fields"}}),
         (["age('2026-01-30T12:00:00Z') > duration('1h')"], {"request": {"time"}}),
         (["age // (\n (commit.name) > duration('1h')"], {"request": {"time"}}),
+        (["age // a\n\n // (\n (commit.name) > duration('1h')"], {"request": {"time"}}),
         (["commit.name == 'age'"], {}),
+        (["true //" + "age// " * 2_000], {}),  # quickly
         (["principal.groups == []", "request.address == ''"], {"principal": {"groups"}, "request": {"address"}}),
     ],
 )
