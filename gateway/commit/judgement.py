@@ -36,7 +36,7 @@ from gateway.policy.access import (
 from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rules, permits_anything
 from gateway.policy.known_verdicts import KnownVerdicts
-from gateway.policy.messages import fill
+from gateway.policy.messages import fields_in, fill
 from gateway.policy.scopes import EVERYTHING, covers
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
@@ -223,7 +223,7 @@ class Demands:
         known = self._known.get(log_id)
         if known is not None and known[0] is state.policies:
             return known[1]
-        demanded = on_demand(policy.expression for policy in state.policies.values())
+        demanded = on_demand(text for policy in state.policies.values() for text in _read_by(policy))
         self._known[log_id] = (state.policies, demanded)
         self._known.move_to_end(log_id)
         if len(self._known) > self._tenants_max:
@@ -283,12 +283,16 @@ class Judge:
         if not applying:
             return await self.access(state, request)
         demanded = self.demands.of(state, log_id=request.principal.log_id)
-        judgement = await self._by_access_and_policies(state, request, demanded)
+        judgement = await self._by_access_and_policies(state, request, applying, demanded)
         noted = _noted(request, demanded)
         return replace(judgement, noted=noted) if noted else judgement
 
     async def _by_access_and_policies(
-        self, state: ControlState, request: JudgedRequest, demanded: Mapping[str, frozenset[str]]
+        self,
+        state: ControlState,
+        request: JudgedRequest,
+        applying: Sequence[Policy],
+        demanded: Mapping[str, frozenset[str]],
     ) -> Judgement:
         try:
             variables = activation(
@@ -442,6 +446,11 @@ def policies_for(state: ControlState, commit: CommitView) -> list[Policy]:
     Return the policies in force whose scope covers a commit, in order of creation.
     """
     return [policy for policy in state.policies.values() if policy.scope is EVERYTHING or covers(policy.scope, commit)]
+
+
+def _read_by(policy: Policy) -> tuple[str, ...]:
+    """Return what names the variables of a policy: its expression, and each field of its message."""
+    return (policy.expression, *fields_in(policy.message)) if policy.is_template else (policy.expression,)
 
 
 def access_rules(state: ControlState) -> tuple[JudgedRule, ...]:

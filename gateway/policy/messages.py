@@ -65,6 +65,14 @@ def check_message(message: str) -> None:
             )
 
 
+@lru_cache(maxsize=PARSED_MAX)
+def fields_in(message: str) -> tuple[str, ...]:
+    """
+    Return the fields of a message that `check_message` has accepted, as in `commit.name`.
+    """
+    return tuple(name for _, name in _parsed(message) if name is not None)
+
+
 def fill(message: str, variables: Mapping[str, Json]) -> str:
     """
     Return a message that `check_message` has accepted, with the values of a commit.

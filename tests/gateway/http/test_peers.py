@@ -153,8 +153,13 @@ async def test_a_commit_that_is_passed_on_keeps_its_id_and_its_trace(both: Both)
 
 
 async def test_a_commit_that_is_passed_on_has_the_address_of_its_client(both: Both) -> None:
-    named = {"policy_id": "near", "expression": "request.address == '127.0.0.1'", "message": "not from there"}
-    await both.here.services.gateway.admin.create_policy(both.here.acme.log_id, OPERATOR, **named)
+    await both.here.services.gateway.admin.create_policy(
+        both.here.acme.log_id,
+        OPERATOR,
+        policy_id="near",
+        expression="request.address == '127.0.0.1'",
+        message="not from there",
+    )
     claimed = {"x-lakeproof-client-address": "192.0.2.1"}
     async with listening(both):
         assert (await both.http.post(ORDERS, json=properties(a="b"), headers=claimed)).status_code == 200
