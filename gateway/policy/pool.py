@@ -47,6 +47,7 @@ from gateway.policy.engine import (
     Verdict,
 )
 from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
+from gateway.policy.inspected import Branch, Inspection, parse_inspection
 from gateway.policy.lines import LINE_CALLS_MAX, Credit, LineFullError, Lines
 from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker
 from gateway.policy.text import check_new_text
@@ -70,6 +71,9 @@ KILLED_COST_S: Final = 1.0
 """The cost of a call that ended its process: another is started, and all tenants' programs are compiled again."""
 STOP_GRACE_S: Final = 0.25
 """How long a process may take to obey a stop. Judging stops within a millisecond, a parser does not."""
+
+AUTHOR: Final = -1
+"""In place of a log: inspections are for an author's own engine, which serves no tenant."""
 
 _OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}
 
@@ -218,13 +222,35 @@ class WorkerEngine:
     async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = POLICY) -> None:
         """See `PolicyEngine.check`."""
         check_new_text(expression)
+        request = {"check": {"expression": expression, "kind": kind}}
+        await self._ask_about(request, "compiled", log_id=log_id, timeout_s=timeout_s)
+
+    async def inspect(
+        self, expression: str, *, zero: Mapping[str, Json], timeout_s: float, kind: str = POLICY
+    ) -> Inspection:
+        """See `Inspector.inspect`."""
+        check_new_text(expression)
+        request = {"inspect": {"expression": expression, "kind": kind, "zero": zero}}
+        return parse_inspection(await self._ask_about(request, "inspection", log_id=AUTHOR, timeout_s=timeout_s))
+
+    async def cover(
+        self, expression: str, activations: Sequence[Mapping[str, Json]], *, timeout_s: float, kind: str = POLICY
+    ) -> tuple[Branch, ...]:
+        """See `Inspector.cover`."""
+        check_new_text(expression)
+        request = {"cover": {"expression": expression, "kind": kind, "activations": activations}}
+        branches = await self._ask_about(request, "branches", log_id=AUTHOR, timeout_s=timeout_s)
+        return tuple(Branch(**branch) for branch in branches)
+
+    async def _ask_about(self, request: dict[str, Any], answer: str, *, log_id: int, timeout_s: float) -> Any:
+        """Return the member `answer` of what the worker says about one expression."""
         call = self._call(log_id, timeout_s)
-        await self._ask(call, {"check": {"expression": expression, "kind": kind}}, self._checks)
+        await self._ask(call, request, self._checks)
         match call.results:
-            case [{"compiled": True}]:
-                return
             case [{"reason": str(reason), "line": int(line), "column": int(column)}]:
                 raise PolicyNotCompiledError(reason, line=line, column=column)
+            case [result] if answer in result:
+                return result[answer]
             case _:
                 raise EngineUnavailableError("the policy worker gave another answer than expected")
 

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -30,6 +31,7 @@ from gateway.policy.cel.interruption import Interruption, JudgingStopped
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import POLICY, PolicyNotCompiledError
 from gateway.policy.frames import LENGTH, End, format_frame, parse_length, parse_payload
+from gateway.policy.inspected import format_inspection
 
 GRACE_S: Final = 2.0
 """How long after a deadline the process ends by itself; the parent waits less than that before it kills it."""
@@ -119,13 +121,31 @@ def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, 
             try:
                 programs.check(expression, kind=kind)
             except PolicyNotCompiledError as error:
-                yield {"reason": error.reason, "line": error.line, "column": error.column}
+                yield _refusal(error)
             else:
                 yield {"compiled": True}
+        case {"inspect": {"expression": expression, "kind": kind, "zero": zero}}:
+            try:
+                inspection = programs.inspect(expression, kind=kind, zero=zero)
+            except PolicyNotCompiledError as error:
+                yield _refusal(error)
+            else:
+                yield {"inspection": format_inspection(inspection)}
+        case {"cover": {"expression": expression, "kind": kind, "activations": activations}}:
+            try:
+                branches = programs.cover(expression, activations, kind=kind)
+            except PolicyNotCompiledError as error:
+                yield _refusal(error)
+            else:
+                yield {"branches": list(map(asdict, branches))}
         case {"judge": {"programs": requested, "activation": activation, "log_id": log_id}}:
             pairs = [(kind, expression) for kind, expression in requested]
             for result in programs.judge(pairs, activation, log_id=log_id):
                 yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
+
+
+def _refusal(error: PolicyNotCompiledError) -> dict[str, Any]:
+    return {"reason": error.reason, "line": error.line, "column": error.column}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 
 from gateway.policy.cel.check import Needs, check
 from gateway.policy.cel.compile import UNKNOWN, Compiled, NoValueError, compile_tree
+from gateway.policy.cel.inspection import Taken, inspection_of
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.literals import check_literals
 from gateway.policy.cel.natives import check_json
@@ -30,9 +32,12 @@ from gateway.policy.cel.numbers import check_numbers
 from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.values import Value
 from gateway.policy.engine import Outcome, PolicyNotCompiledError
+from gateway.policy.inspected import Branch, Inspection
 from gateway.policy.table import UnreadableMetadataError, plain_json
 from gateway.policy.variables import AS_REQUESTED
 
+SAVE_CHECKS: Final = (check_literals, check_numbers)
+"""What is checked of a tree when its text is saved, besides its names."""
 COMPILED_MAX: Final = 2_048
 COMPILED_CHARACTERS_MAX: Final = 262_144
 """Over all cached texts. A program takes some hundred bytes of the worker's memory per character."""
@@ -110,7 +115,34 @@ class Programs:
         Raises:
             PolicyNotCompiledError: if it does not; carries the place.
         """
-        _compile(expression, self.interruption, kind=kind, checks=(check_literals, check_numbers))
+        _compile(expression, self.interruption, kind=kind, checks=SAVE_CHECKS)
+
+    def inspect(self, expression: str, *, kind: str, zero: Mapping[str, Any]) -> Inspection:
+        """
+        Return what is known of `expression`; `zero` are the variables of an empty commit.
+
+        Raises:
+            PolicyNotCompiledError: if it does not compile; carries the place.
+        """
+        with _bounded_depth():
+            tree, needs = _checked(expression, self.interruption, kind=kind)
+            return inspection_of(tree, needs, kind=kind, zero=zero)
+
+    def cover(self, expression: str, activations: Sequence[Mapping[str, Any]], *, kind: str) -> tuple[Branch, ...]:
+        """
+        Return the branches of `expression`, with the values that they took on `activations`.
+
+        Raises:
+            PolicyNotCompiledError: if it does not compile; carries the place.
+            JudgingStopped: once `interruption` is set.
+        """
+        with _bounded_depth():
+            tree, needs = _checked(expression, self.interruption, kind=kind)
+            taken = Taken(tree)
+            program = compile_tree(tree, list(needs), self.interruption, watch=taken.watch)
+        for activation in activations:
+            _judge(_Compiled(program, needs), _Variables(activation, [needs], self.interruption))
+        return taken.branches()
 
     def judge(
         self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any], *, log_id: int
@@ -172,12 +204,29 @@ def _compile(
     kind: str,
     checks: Sequence[Callable[[Node], None]] = (check_literals,),
 ) -> _Compiled:
-    try:
-        tree = parse(expression, interruption)
-        needs = check(tree, kind=kind)
-        for one in checks:
-            one(tree)
+    with _bounded_depth():
+        tree, needs = _checked(expression, interruption, kind=kind, checks=checks)
         return _Compiled(compile_tree(tree, list(needs), interruption), needs)
+
+
+def _checked(
+    expression: str,
+    interruption: Interruption,
+    *,
+    kind: str,
+    checks: Sequence[Callable[[Node], None]] = SAVE_CHECKS,
+) -> tuple[Node, Needs]:
+    tree = parse(expression, interruption)
+    needs = check(tree, kind=kind)
+    for one in checks:
+        one(tree)
+    return tree, needs
+
+
+@contextmanager
+def _bounded_depth() -> Iterator[None]:
+    try:
+        yield
     except RecursionError as error:
         raise PolicyNotCompiledError("nested too deeply", line=1, column=1) from error
 
