@@ -28,6 +28,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "pyarrow",
         "pydantic",
         "pyiceberg",
+        "yaml",
     ),
     "streams": ("aiokafka", "boto3", "faust"),
     "traces": ("opentelemetry",),
