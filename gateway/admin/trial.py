@@ -192,6 +192,13 @@ async def why_not_retirable(
     return None if judged.decision.outcome is Access.PERMITTED else judged.decision.message
 
 
+def policy_inputs(expression: str) -> tuple[Mapping[str, Json], ...]:
+    """
+    Return the variables of the possible inputs that a policy is tried on when it is saved.
+    """
+    return tuple(one.variables for one in _bounded(_inputs(expression)))
+
+
 def _consequence(effect: Effect | None) -> str:
     match effect:
         case Effect.PERMIT:
