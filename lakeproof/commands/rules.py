@@ -8,7 +8,6 @@ nobody can over HTTP any more. What they change is in the log under the actor `s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
@@ -24,6 +23,7 @@ from gateway.policy.former import how_to_mend, is_in_doubt
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant, one_of
+from lakeproof.commands.policy_files import add_file_commands
 from lakeproof.commands.policy_life import (
     ActivateAt,
     Condition,
@@ -175,6 +175,7 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         console.show_done(sentence, policy_shown(policy, now=now()), as_json=as_json)
 
     add_life_commands(app, open_services)
+    add_file_commands(app, open_services)
     return app
 
 
@@ -274,16 +275,6 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
     return app
 
 
-def mark_place(text: str, *, line: int, column: int) -> str:
-    """
-    Return line `line` of `text` with a caret under column `column` (both from 1), indented by four spaces.
-    """
-    lines = text.split("\n")
-    shown = lines[line - 1] if line <= len(lines) else ""
-    before = re.sub(r"[^\t]", " ", shown[: column - 1].ljust(column - 1))  # a tab stays as wide as it is above
-    return f"    {shown}\n    {before}^"
-
-
 def _put_in_force(
     open_services: OpenServices,
     save: Callable[[Admin, int], Awaitable[Policy]],
@@ -310,7 +301,7 @@ def _saved(open_services: OpenServices, work: Callable[[Services], Awaitable[R]]
     try:
         return run_with_services(open_services, work)
     except PolicyNotCompiledError as error:
-        console.explain(mark_place(expression, line=error.line, column=error.column))
+        console.explain(console.mark_place(expression, line=error.line, column=error.column))
         raise
 
 

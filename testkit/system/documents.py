@@ -20,7 +20,13 @@ from typing import Final
 from testkit.environment import PROJECT
 
 DOCUMENTS: Final = (*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").glob("*.md")))
-CONTINUED: Final = ("docs/first-hours.md", "docs/auditing.md", "docs/event-store.md", "docs/access-rules.md")
+CONTINUED: Final = (
+    "docs/first-hours.md",
+    "docs/auditing.md",
+    "docs/event-store.md",
+    "docs/access-rules.md",
+    "docs/policies.md",
+)
 """The pages whose commands continue the first steps of the README, in this order."""
 TIMEOUT_S: Final = 300
 

@@ -87,3 +87,16 @@ def check_what_was_printed(printed: Mapping[str, str]) -> None:
     assert re.search(r"^Buy oat milk\n.*Note\.Written.*Note\.Amended", recorded, re.MULTILINE)
     assert re.search("recorded events.*^OK", recorded, re.MULTILINE | re.DOTALL)
     assert "analysts" in printed["docs/access-rules.md"]
+    policies = printed["docs/policies.md"]
+    for said in (
+        "orders-keep-tenant: 2 of 2 examples hold, 4 of 4 directions of branches taken, 4 of 4 mutants killed (100 %)",
+        '3:28: survived: the operand (c.name == "tenant_id") of && dropped',
+        "orders-keep-tenant: 4 of 4 examples hold, 10 of 10 mutants killed (100 %)",
+    ):
+        assert said in policies
+    assert "looked at 1, found nothing" in policies
+    assert "quadratic" in policies
+    steps = re.findall(r"^(create|change) +orders-keep-tenant +(\S+) +(yes|-)", policies, re.MULTILINE)
+    assert steps == [("create", "-", "-"), ("create", "1", "yes"), ("change", "2", "yes")]
+    assert "Keep the column tenant_id" in policies
+    assert "policy orders-keep-tenant of tenant acme is out of force" in policies

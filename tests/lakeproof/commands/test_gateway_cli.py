@@ -31,8 +31,9 @@ from lakeproof.commands.catalog_secrets import secrets_app
 from lakeproof.commands.catalogs import catalogs_app
 from lakeproof.commands.drops import drops_app, purges_app
 from lakeproof.commands.opening import OpenServices
-from lakeproof.commands.rules import access_rules_app, mark_place, policies_app
+from lakeproof.commands.rules import access_rules_app, policies_app
 from lakeproof.commands.tenants import tenants_app
+from lakeproof.console import mark_place
 from lakeproof.errors import LakeproofError
 from lakeproof.installation import Installation
 from lakeproof.provision import provision

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The commands of `lakeproof policies` that work on files: test, lint, compile, apply, and the library.
+
+All but `apply` work without a server and without a database: they start a policy engine of their own. Exit codes: 0
+clean, 1 refused (an example does not hold, a finding, a file or a policy that is not accepted), 2 failed (whatever
+else, so that a pipeline never takes an outage for a verdict). Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import typer
+
+from gateway.admin import limits
+from gateway.admin.application import OPERATOR
+from gateway.admin.policy_apply import Planned, apply_planned, check_planned, plan
+from gateway.admin.policy_lint import lint as lint_policies
+from gateway.errors import BadRequestError, GatewayError
+from gateway.policy.engine import PolicyNotCompiledError
+from gateway.policy.examples import EMPTY, failing, format_examples, variables_given
+from gateway.policy.inspected import Branch, Inspection
+from gateway.policy.messages import check_message
+from gateway.policy.mutation_score import MutationScore, mutation_score
+from gateway.policy.policy_files import PolicyFile, parse_policy, read_policies
+from gateway.policy.policy_library import library, library_text
+from gateway.policy.pool import AUTHOR, WorkerEngine
+from gateway.policy.scopes import format_scope
+from lakeproof import console
+from lakeproof.commands.exits import INTERRUPTED
+from lakeproof.commands.opening import OpenServices, run_with_services
+from lakeproof.commands.options import AsJson, OneTenant
+from lakeproof.errors import LakeproofError
+from lakeproof.services import Services
+from lakeproof.tenants import find_tenant_log
+
+CLEAN: Final = 0
+REFUSED: Final = 1
+FAILED: Final = 2
+
+WAITING_S: Final = 60.0
+COMPILE_TIMEOUT_S: Final = 10.0
+EXAMPLES_TIMEOUT_S: Final = 10.0
+MUTATION_TIMEOUT_S: Final = 60.0
+"""Each for one policy."""
+INTERNAL: Final = 500
+"""Errors with a status from here on are no refusals."""
+
+OpenEngine: TypeAlias = "Callable[[], AbstractAsyncContextManager[WorkerEngine]]"
+PolicyPath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A policy file, or a folder of them.", show_default=False)
+]
+
+R = TypeVar("R")
+
+_STEPS: Final = ("step", "id", "version", "saved", "file")
+_LIBRARY: Final = ("id", "examples", "message")
+
+_log = logging.getLogger(__name__)
+
+
+def open_patient_engine() -> WorkerEngine:
+    """Return an engine for one author, who waits for as long as its processes take to start on a busy machine."""
+    return WorkerEngine(waiting_s=WAITING_S)
+
+
+def add_file_commands(
+    app: typer.Typer, open_services: OpenServices, open_engine: OpenEngine = open_patient_engine
+) -> None:
+    """
+    Add the commands on files to those on policies; those that need no database work with an engine of their own.
+    """
+    _add_test(app, open_engine)
+    _add_lint(app, open_engine)
+    _add_compile(app, open_engine)
+    _add_apply(app, open_services)
+    app.add_typer(_library_app(), name="library", help="See the policies that are ready to be copied.")
+
+
+def _add_test(app: typer.Typer, open_engine: OpenEngine) -> None:
+    @app.command()
+    def test(
+        path: PolicyPath,
+        *,
+        coverage: Annotated[bool, typer.Option("--coverage", help="Say which branches no example takes.")] = False,
+        mutation: Annotated[bool, typer.Option("--mutation", help="Say which mistakes no example notices.")] = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Run the examples of policy files; end with 1 if one does not hold."""
+
+        async def work(engine: WorkerEngine) -> list[dict[str, Any]]:
+            return [await _tested(engine, policy, coverage=coverage, mutation=mutation) for policy in read(path)]
+
+        with _answering(as_json=as_json):
+            tested = _run_with_engine(open_engine, work)
+            if as_json:
+                console.show_json(tested)
+            else:
+                for one in tested:
+                    _show_tested(one)
+            raise typer.Exit(CLEAN if all(_holds(one) for one in tested) else REFUSED)
+
+
+def _add_lint(app: typer.Typer, open_engine: OpenEngine) -> None:
+    @app.command()
+    def lint(path: PolicyPath, *, as_json: AsJson = False) -> None:
+        """Say what looks wrong in policy files; end with 1 if anything does."""
+
+        async def work(engine: WorkerEngine) -> tuple[int, list[dict[str, Any]]]:
+            policies = read(path)
+            found = await lint_policies(engine, partial(engine.judge, log_id=AUTHOR), policies)
+            return len(policies), [asdict(finding) for finding in found]
+
+        with _answering(as_json=as_json):
+            count, findings = _run_with_engine(open_engine, work)
+            if as_json:
+                console.show_json(findings)
+            else:
+                for one in findings:
+                    console.say(console.one_line("{file}:{line}:{column}: {rule}: {words}".format(**one)))
+                console.say(f"looked at {count}, found {len(findings) or 'nothing'}")
+            raise typer.Exit(REFUSED if findings else CLEAN)
+
+
+def _add_compile(app: typer.Typer, open_engine: OpenEngine) -> None:
+    @app.command("compile")
+    def compile_(
+        what: Annotated[
+            str, typer.Argument(metavar="EXPRESSION|PATH", help="CEL, or a policy file, or a folder of them.")
+        ],
+        *,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show what expressions read and call, and how their cost grows; end with 1 if one does not compile."""
+
+        async def work(engine: WorkerEngine) -> list[dict[str, Any]]:
+            return [await _compiled(engine, policy) for policy in _expressions(what)]
+
+        with _answering(as_json=as_json):
+            compiled = _run_with_engine(open_engine, work)
+            if as_json:
+                console.show_json(compiled)
+            else:
+                for one in compiled:
+                    _show_compiled(one)
+            raise typer.Exit(CLEAN if all(one["refused"] is None for one in compiled) else REFUSED)
+
+
+def _add_apply(app: typer.Typer, open_services: OpenServices) -> None:
+    @app.command()
+    def apply(
+        path: PolicyPath,
+        *,
+        tenant: OneTenant,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+        retire: Annotated[bool, typer.Option("--retire", help="Retire what is in force and in no file.")] = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Bring into force what policy files say; safe to repeat. End with 1 if anything is refused."""
+
+        async def work(services: Services) -> None:
+            try:
+                log_id = await find_tenant_log(services, tenant)
+            except GatewayError as error:  # a wrong name refuses no policy
+                raise LakeproofError(str(error)) from error
+            admin = services.gateway.admin
+            planned = plan(read(path), await admin.list_policies(log_id), retire=retire)
+            await check_planned(admin, services.engine, log_id, planned)
+            rows.update({one.id: _planned_shown(one) for one in planned})
+            if not dry_run:
+                async for one, policy in apply_planned(admin, log_id, OPERATOR, planned):
+                    rows[one.id] |= {"version": policy.version, "saved": True}
+
+        rows: dict[str, dict[str, Any]] = {}
+        with _answering(as_json=as_json):
+            try:
+                run_with_services(open_services, work)
+            except BaseException:
+                if rows and not as_json:  # what was saved stays, and is shown
+                    _show_steps(rows.values())
+                raise
+            if as_json:
+                console.show_json(list(rows.values()))
+            else:
+                _show_steps(rows.values())
+
+
+def read(path: Path) -> tuple[PolicyFile, ...]:
+    """
+    Return the policies of a file or folder, each of which could be saved as far as its members alone say.
+
+    Raises:
+        PolicyFileError: if one is refused; says where.
+    """
+    policies = read_policies(path)
+    for policy in policies:
+        try:
+            limits.check_id(policy.id)
+            limits.check_text(policy.message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
+            check_message(policy.message)
+            limits.check_reason(policy.reason)
+            limits.check_text(policy.expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
+        except BadRequestError as error:
+            raise policy.refused(error) from error
+    return policies
+
+
+def _library_app() -> typer.Typer:
+    app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+    @app.command("list")
+    def list_(*, as_json: AsJson = False) -> None:
+        """Show the policies of the library."""
+        rows = [{**_shown(policy), "examples": len(policy.examples)} for policy in library()]
+        console.show_rows(_LIBRARY, rows, as_json=as_json)
+
+    @app.command()
+    def show(
+        policy_id: Annotated[str, typer.Argument(help="Its id, as `policies library list` shows it.")],
+        *,
+        as_json: AsJson = False,
+    ) -> None:
+        """Print the file of one policy of the library, to be changed and applied."""
+        with _answering(as_json=as_json):
+            text = library_text(policy_id)
+            if as_json:
+                policy = parse_policy(text.encode(), name=policy_id)
+                console.show_json({**_shown(policy), "examples": format_examples(policy.examples)})
+            else:
+                console.say(text.rstrip("\n"))
+
+    return app
+
+
+def _shown(policy: PolicyFile) -> dict[str, Any]:
+    return {
+        "id": policy.id,
+        "expression": policy.expression,
+        "message": policy.message,
+        "reason": policy.reason,
+        "scope": format_scope(policy.scope),
+    }
+
+
+# Apply
+
+
+def _planned_shown(planned: Planned) -> dict[str, Any]:
+    file = None if planned.file is None else planned.file.name
+    return {"id": planned.id, "step": planned.step.value, "version": planned.version, "file": file, "saved": False}
+
+
+def _show_steps(rows: Iterable[Mapping[str, Any]]) -> None:
+    console.show_rows(_STEPS, [{**row, "saved": "yes" if row["saved"] else "-"} for row in rows], as_json=False)
+
+
+# Test
+
+
+async def _tested(engine: WorkerEngine, policy: PolicyFile, *, coverage: bool, mutation: bool) -> dict[str, Any]:
+    """Return how a policy does on its examples; mutants are judged only if all of them hold."""
+    evaluate = partial(engine.judge, log_id=AUTHOR)
+    tested: dict[str, Any] = {"file": policy.name, "id": policy.id, "examples": len(policy.examples)}
+    try:
+        found = await engine.inspect(policy.expression, zero=EMPTY, timeout_s=COMPILE_TIMEOUT_S)
+    except PolicyNotCompiledError as error:
+        return {**tested, "refused": _refusal(policy, error), "failing": []}
+    failures = await failing(evaluate, policy.expression, policy.examples, timeout_s=EXAMPLES_TIMEOUT_S)
+    tested |= {"refused": None, "failing": list(failures)}
+    if coverage:
+        given = [variables_given(example.given) for example in policy.examples]
+        branches = await engine.cover(policy.expression, given, timeout_s=EXAMPLES_TIMEOUT_S)
+        tested["coverage"] = _coverage(policy, branches)
+    if mutation and not failures:
+        score = await mutation_score(evaluate, found.mutants, policy.examples, timeout_s=MUTATION_TIMEOUT_S)
+        tested["mutation"] = _mutation(policy, score)
+    return tested
+
+
+def _holds(tested: Mapping[str, Any]) -> bool:
+    return tested["refused"] is None and not tested["failing"]
+
+
+def _coverage(policy: PolicyFile, branches: Sequence[Branch]) -> dict[str, Any]:
+    """Return how many directions of branches were taken, and which were not."""
+    missing = [
+        {**_at(policy, branch.line, branch.column), "part": branch.role, "text": branch.text, "never": value}
+        for branch in branches
+        for value in branch.missing
+    ]
+    return {"directions": 2 * len(branches), "taken": 2 * len(branches) - len(missing), "missing": missing}
+
+
+def _mutation(policy: PolicyFile, score: MutationScore) -> dict[str, Any]:
+    survivors = [
+        {**_at(policy, one.line, one.column), "change": one.words, "expression": one.expression}
+        for one in score.survivors
+    ]
+    return {
+        "mutants": score.of,
+        "killed": score.killed,
+        "unknown": score.unknown,
+        "percent": score.percent,
+        "survivors": survivors,
+    }
+
+
+def _at(policy: PolicyFile, line: int, column: int) -> dict[str, int]:
+    in_file = policy.place_in_expression(line, column)
+    return {"line": in_file[0], "column": in_file[1]}
+
+
+def _show_tested(tested: Mapping[str, Any]) -> None:
+    if tested["refused"] is not None:
+        _show_refusal(tested)
+        return
+    count, failures = tested["examples"], tested["failing"]
+    said = [f"{count - len(failures)} of {count} examples hold"]
+    if (covered := tested.get("coverage")) is not None:
+        said.append("{taken} of {directions} directions of branches taken".format(**covered))
+    if (mutated := tested.get("mutation")) is not None:
+        unknown = f", {mutated['unknown']} not tried in time" if mutated["unknown"] else ""
+        said.append("{killed} of {mutants} mutants killed ({percent} %)".format(**mutated) + unknown)
+    console.say(f"{tested['id']}: {', '.join(said)}")
+    for failure in failures:
+        console.say(f"  {console.one_line(failure)}")
+    for one in (covered or {}).get("missing", ()):
+        console.say(f"  {console.one_line('{line}:{column}: never {never}: {part} {text}'.format(**one))}")
+    for one in (mutated or {}).get("survivors", ()):
+        console.say(f"  {console.one_line('{line}:{column}: survived: {change}'.format(**one))}")
+
+
+# Compile
+
+
+def _expressions(what: str) -> tuple[PolicyFile, ...]:
+    """Return what is to be compiled: the policies of a path, or one expression without a file."""
+    path = Path(what)
+    try:
+        is_path = path.exists() or path.suffix.lower() in {".yaml", ".yml"}
+    except (OSError, ValueError):  # too long for a name, or with a null in it: no file is called that
+        is_path = False
+    return read_policies(path) if is_path else (PolicyFile(name="", id="", expression=what, message=""),)
+
+
+async def _compiled(engine: WorkerEngine, policy: PolicyFile) -> dict[str, Any]:
+    named = {"file": policy.name or None, "id": policy.id or None}
+    try:
+        found = await engine.inspect(policy.expression, zero=EMPTY, timeout_s=COMPILE_TIMEOUT_S)
+    except PolicyNotCompiledError as error:
+        return {**named, "refused": _refusal(policy, error)}
+    return {**named, "refused": None, "expression": found.text, **_read_and_called(found)}
+
+
+def _read_and_called(found: Inspection) -> dict[str, Any]:
+    read_fields = [
+        name if fields is None else f"{name}.{field}"
+        for name, fields in found.reads.items()
+        for field in (fields or ("",))
+    ]
+    return {"reads": read_fields, "functions": list(found.functions), "cost": found.cost}
+
+
+def _refusal(policy: PolicyFile, error: PolicyNotCompiledError) -> dict[str, Any]:
+    """Return where and why an expression does not compile; `shown` is its line with a caret."""
+    shown = console.mark_place(policy.expression, line=error.line, column=error.column)
+    return {**_at(policy, error.line, error.column), "reason": error.reason, "shown": shown}
+
+
+def _show_compiled(compiled: Mapping[str, Any]) -> None:
+    if compiled["refused"] is not None:
+        _show_refusal(compiled)
+        return
+    members = {name: value for name, value in compiled.items() if name != "refused" and value is not None}
+    console.show_object(members, as_json=False)
+
+
+def _show_refusal(refused: Mapping[str, Any]) -> None:
+    refusal = refused["refused"]
+    console.explain(console.printable(refusal["shown"]))
+    place = "{line}:{column}".format(**refusal)
+    where = f"{refused['file']}:{place}" if refused["file"] else place
+    console.say(console.one_line(f"{where}: {refusal['reason']}"))
+
+
+# Ending
+
+
+def _run_with_engine(open_engine: OpenEngine, work: Callable[[WorkerEngine], Awaitable[R]]) -> R:
+    async def opened() -> R:
+        async with open_engine() as engine:
+            return await work(engine)
+
+    return asyncio.run(opened())
+
+
+@contextmanager
+def _answering(*, as_json: bool) -> Iterator[None]:
+    """End a command that answers: with 1 only if something is refused, with 2 if anything else went wrong."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:  # an outage, or a fault of ours, must not look like a verdict on a policy
+        is_refused = isinstance(error, GatewayError) and error.status < INTERNAL
+        if as_json:
+            console.show_json({"status": "refused" if is_refused else "failed", "message": str(error)})
+        console.complain(str(error).strip() or type(error).__name__)
+        _log.debug("the command failed", exc_info=error)
+        raise typer.Exit(REFUSED if is_refused else FAILED) from error
