@@ -34,13 +34,16 @@ _LITERALS: Final[Mapping[str, str]] = {
 }
 _RESULTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("all", "bool", "contains", "endsWith", "exists", "exists_one", "has"), "bool"),
-    **dict.fromkeys(("matches", "startsWith"), "bool"),
-    **dict.fromkeys(("double", "int", "size", "uint", *TIME_PARTS), "number"),
-    **dict.fromkeys(("filter", "map"), "list"),
+    **dict.fromkeys(("has_column", "has_partition", "is_narrowed", "matches", "startsWith"), "bool"),
+    **dict.fromkeys(("double", "indexOf", "int", "lastIndexOf", "size", "uint", *TIME_PARTS), "number"),
+    **dict.fromkeys(("charAt", "column_type", "join", "lowerAscii", "region", "substring", "trim"), "string"),
+    **dict.fromkeys(("filter", "map", "split"), "list"),
+    "age": "duration",
     "bytes": "bytes",
     "duration": "duration",
     "string": "string",
     "timestamp": "timestamp",
+    "upperAscii": "string",
 }
 """The types that functions, methods and macros give."""
 _PYTHON: Final[Mapping[type, str]] = {
