@@ -274,7 +274,7 @@ def needs_of(expression: str) -> dict[str, set[str] | None] | None:
 
 
 @given(conditions)
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)  # the first one builds the parser
 def test_nothing_is_missed_that_an_expression_reads(expression: str) -> None:
     needs, found = needs_of(expression), reads(expression, variables_of(POLICY))
     for variable, fields in (needs or {}).items():
