@@ -16,7 +16,7 @@ from textwrap import fill
 from typing import Final
 
 from testkit.environment import PROJECT
-from testkit.gateway.cel_corpus import CORPUS, NOT_CEL, Entry, Group
+from testkit.gateway.cel_corpus import CORPUS, NOT_CEL, OPTIONAL, Entry, Group
 
 PAGE: Final = PROJECT / "docs" / "policy-language.md"
 WIDTH: Final = 120
@@ -36,7 +36,8 @@ def _head(corpus: Sequence[Group]) -> Iterator[str]:
     yield ""
     yield from _paragraph(
         f"Expressions are written in the Common Expression Language, [CEL]({DEFINITION}), with its operators, its "
-        "macros (`has`, `all`, `exists`, `exists_one`, `map`, `filter`) and its standard functions. A corpus of "
+        "macros (`has`, `all`, `exists`, `exists_one`, `map`, `filter`) and its standard functions. "
+        "[policy-variables.md](policy-variables.md) lists them, with the extensions that there are. A corpus of "
         f"{len(entries):,} expressions says for each what the language definition gives, and tests compare it with "
         "what is evaluated here: by the functions that expressions are compiled to, by an interpreter that is written "
         "apart from them, "
@@ -60,7 +61,7 @@ def _differences(corpus: Sequence[Group]) -> Iterator[str]:
     yield ""
     yield from _paragraph(
         f"{sum(map(len, reasons.values()))} of the expressions give something else here, for {len(reasons)} reasons. "
-        "None gives a value where CEL gives another one: they are refused, or an error, or additions."
+        "None gives another value of the same type: they are refused, or an error, or additions."
     )
     yield ""
     yield "| in CEL | here | why |"
@@ -108,7 +109,7 @@ def _paragraph(text: str) -> list[str]:
 
 def _code(text: str) -> str:
     """Return a span of code that can stand in a table."""
-    if text == NOT_CEL:
+    if text in {NOT_CEL, OPTIONAL}:
         return text
     ticks = "``" if "`" in text else "`"
     space = " " if "`" in text else ""

@@ -103,9 +103,15 @@ _PRINCIPAL: Final = PrincipalView(
     sub="ann",
     email="ann@example.com",
     roles=("data-eng", "reader"),
+    groups=("analysts",),
+    attributes=(("team", "sales"),),
 )
 _REQUEST: Final = RequestView(
-    method="POST", path="/v1/iceberg/lake/namespaces/sales/tables/orders", client_version="PyIceberg 0.12"
+    method="POST",
+    path="/v1/iceberg/lake/namespaces/sales/tables/orders",
+    client_version="PyIceberg 0.12",
+    time="2026-11-21T12:00:00Z",
+    address="192.0.2.7",
 )
 
 
