@@ -258,6 +258,7 @@ async def open_services(
             receipts=receipts,
             webhook_secrets=secrets if settings.polaris_webhook == 1 else None,
             metrics_reports=MetricsReports(append, clock=now, random=random),
+            tracer=judges,
         )
         yield Services(
             installation=installation,

@@ -28,6 +28,7 @@ from gateway.database import Database
 from gateway.errors import ForbiddenError, UndecidableError
 from gateway.identifiers import Target
 from gateway.identity import Arrived, Authenticator, Principal
+from gateway.policy.engine import Tracer
 from ledger.format.event import random_group_id
 from ledger.format.events import CommitDecision
 from ledger.format.sealing import Opener
@@ -71,8 +72,8 @@ class Gateway:
     `system_log_id` is the log of the installation.
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
     What only commits need: `intake`, `ownership`, `queues` and `races`. What only routes need: `admin`, `receipts` and
-    `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken), and
-    `metrics_reports`.
+    `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken),
+    `metrics_reports`, and `tracer`, which explains verdicts.
     """
 
     system_log_id: int
@@ -93,6 +94,7 @@ class Gateway:
     receipts: Receipts
     webhook_secrets: Secrets | None
     metrics_reports: MetricsReports
+    tracer: Tracer
     queues: TargetQueues = field(default_factory=TargetQueues)
     races: Races = field(default_factory=Races)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -120,15 +120,36 @@ class MetadataFiles:
         if (cached := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
             return cached[1]
-        if (path := local_path(location)) is not None:
+        path = local_path(location)
+        if path is not None:
             data = await asyncio.to_thread(_read_local, path)
         else:
             data = await asyncio.to_thread(_read, self._io(location), location)
-        if (found := sha256(data).hexdigest()) != digest:
-            raise MetadataFileError(f"{location}: expected the committed file (sha256 {digest}), found sha256 {found}")
+        _check_committed(location, data, digest)
         metadata = _parse(location, data)
         self._keep(key, len(data), metadata)
         return metadata
+
+    async def read_old(self, files: Sequence[tuple[str, str]]) -> list[TableMetadata | None]:
+        """
+        Return the metadata of files of the past, each a location and a digest; None for one that is not there any more,
+        or not the file that was committed.
+
+        They are read in one thread and not cached: those that engines load stay cached.
+
+        Raises:
+            UnavailableError: if an object store does not answer.
+        """
+        reading = [
+            (
+                location,
+                digest,
+                partial(_read, self._io(location), location) if path is None else partial(_read_local, path),
+            )
+            for location, digest in files
+            for path in (local_path(location),)
+        ]
+        return await asyncio.to_thread(lambda: [_read_committed(*each) for each in reading])
 
     async def find(self, location: str, *, within: str) -> tuple[str, dict[str, Any]]:
         """
@@ -239,6 +260,21 @@ class MetadataFiles:
         series = series_of(key[0])
         if self._newest.get(series) == key:
             del self._newest[series]
+
+
+def _read_committed(location: str, digest: str, read: Callable[[], bytes]) -> TableMetadata | None:
+    """Return the metadata of a file if it is still there, and is the one that was committed."""
+    try:
+        data = read()
+        _check_committed(location, data, digest)
+        return _parse(location, data)
+    except MetadataFileError:
+        return None
+
+
+def _check_committed(location: str, data: bytes, digest: str) -> None:
+    if (found := sha256(data).hexdigest()) != digest:
+        raise MetadataFileError(f"{location}: expected the committed file (sha256 {digest}), found sha256 {found}")
 
 
 def _parse(location: str, data: bytes) -> TableMetadata:

@@ -114,7 +114,44 @@ class PolicyEngine(Protocol):
         """
 
 
-class StartedEngine(PolicyEngine, Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """
+    A part of an expression that was evaluated: its text, where it begins (from 1), and how deep it is nested.
+
+    `value` is its value as text, cut; None if it had none, and `error` says what class of error it was. A part within a
+    macro was evaluated several `times`; the value is the last one.
+    """
+
+    text: str
+    line: int
+    column: int
+    depth: int
+    times: int
+    value: str | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A verdict, and how the expression came to it: the outer part first, in the order of the text."""
+
+    verdict: Verdict
+    steps: tuple[Step, ...]
+
+
+class Tracer(Protocol):
+    """Explains verdicts; it shares the processes of an engine, behind commits."""
+
+    async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
+        """
+        Judge one program on the variables in `activation`, and return the values of its parts, too.
+
+        Raises as `PolicyEngine.judge`.
+        """
+
+
+class StartedEngine(PolicyEngine, Tracer, Protocol):
     """An engine that can be started before the first call."""
 
     async def start(self) -> None:

@@ -44,6 +44,8 @@ from gateway.policy.engine import (
     PolicyEngineError,
     PolicyNotCompiledError,
     Program,
+    Step,
+    Traced,
     Verdict,
 )
 from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
@@ -271,6 +273,15 @@ class WorkerEngine:
             raise
         return _verdicts(programs, call, missing="the policy worker gave no verdict")
 
+    async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
+        """See `Tracer.trace`."""
+        call = self._call(log_id, timeout_s)
+        request = {"kind": program.kind, "expression": program.expression, "activation": activation}
+        await self._ask(call, {"trace": request}, self._checks)
+        (verdict,) = _verdicts([program], call, missing="the policy worker gave no verdict")
+        steps = call.results[0].get("steps", ()) if call.results else ()
+        return Traced(verdict=verdict, steps=tuple(_step(step) for step in steps))
+
     def _call(self, log_id: int, timeout_s: float) -> _Call:
         loop = asyncio.get_running_loop()
         return _Call(
@@ -432,6 +443,18 @@ class WorkerEngine:
             return await self._ready(lane, None)
         except EngineUnavailableError:
             return None
+
+
+def _step(step: Mapping[str, Any]) -> Step:
+    return Step(
+        text=str(step["text"]),
+        line=int(step["line"]),
+        column=int(step["column"]),
+        depth=int(step["depth"]),
+        times=int(step["times"]),
+        value=step.get("value"),
+        error=str(step.get("error", "")),
+    )
 
 
 def _shut_down() -> EngineUnavailableError:

@@ -28,13 +28,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from gateway.policy.cel.interruption import Interruption, JudgingStopped
-from gateway.policy.cel.programs import Programs
+from gateway.policy.cel.programs import Programs, Result
 from gateway.policy.engine import POLICY, PolicyNotCompiledError
-from gateway.policy.frames import LENGTH, End, format_frame, parse_length, parse_payload
+from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.inspected import format_inspection
 
 GRACE_S: Final = 2.0
 """How long after a deadline the process ends by itself; the parent waits less than that before it kills it."""
+BATCH: Final = 256
+"""Results of cases that are sent together."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -117,35 +119,54 @@ def _serve(request: dict[str, Any], programs: Programs, answers: BinaryIO) -> bo
 
 def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, Any]]:
     match request:
-        case {"check": {"expression": expression, "kind": kind}}:
-            try:
-                programs.check(expression, kind=kind)
-            except PolicyNotCompiledError as error:
-                yield _refusal(error)
-            else:
-                yield {"compiled": True}
-        case {"inspect": {"expression": expression, "kind": kind, "zero": zero}}:
-            try:
-                inspection = programs.inspect(expression, kind=kind, zero=zero)
-            except PolicyNotCompiledError as error:
-                yield _refusal(error)
-            else:
-                yield {"inspection": format_inspection(inspection)}
-        case {"cover": {"expression": expression, "kind": kind, "activations": activations}}:
-            try:
-                branches = programs.cover(expression, activations, kind=kind)
-            except PolicyNotCompiledError as error:
-                yield _refusal(error)
-            else:
-                yield {"branches": list(map(asdict, branches))}
         case {"judge": {"programs": requested, "activation": activation, "log_id": log_id}}:
             pairs = [(kind, expression) for kind, expression in requested]
             for result in programs.judge(pairs, activation, log_id=log_id):
                 yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
+        case {"cases": {"programs": requested, "values": values, "cases": cases, "log_id": log_id}}:
+            pairs = [(kind, expression) for kind, expression in requested]
+            yield from _batches(programs.judge_cases(pairs, values, cases, log_id=log_id))
+        case {"trace": {"kind": kind, "expression": expression, "activation": activation}}:
+            result, steps = programs.trace(kind, expression, activation)
+            yield {"outcome": result.outcome, "detail": result.detail, "steps": steps, "exhausted": result.exhausted}
+        case _:
+            try:
+                yield _compiled(request, programs)
+            except PolicyNotCompiledError as error:
+                yield {"reason": error.reason, "line": error.line, "column": error.column}
 
 
-def _refusal(error: PolicyNotCompiledError) -> dict[str, Any]:
-    return {"reason": error.reason, "line": error.line, "column": error.column}
+def _compiled(request: dict[str, Any], programs: Programs) -> dict[str, Any]:
+    """Return what there is to say of an expression that is not in force; raises `PolicyNotCompiledError`."""
+    match request:
+        case {"check": {"expression": expression, "kind": kind}}:
+            programs.check(expression, kind=kind)
+            return {"compiled": True}
+        case {"inspect": {"expression": expression, "kind": kind, "zero": zero}}:
+            return {"inspection": format_inspection(programs.inspect(expression, kind=kind, zero=zero))}
+        case {"cover": {"expression": expression, "kind": kind, "activations": activations}}:
+            return {"branches": list(map(asdict, programs.cover(expression, activations, kind=kind)))}
+        case _:
+            raise FrameError(f"expected a request of the parent, found one with {sorted(request)}")
+
+
+def _batches(results: Iterator[Result]) -> Iterator[dict[str, Any]]:
+    """Yield results many at a time: a frame for each would cost more than its evaluation. A stop loses none."""
+    batch: list[tuple[str, str]] = []
+    exhausted = False
+    try:
+        for result in results:
+            batch.append((result.outcome, result.detail))
+            exhausted = exhausted or result.exhausted
+            if len(batch) >= BATCH:
+                yield {"outcomes": batch, "exhausted": exhausted}
+                batch, exhausted = [], False
+    except JudgingStopped:
+        if batch:
+            yield {"outcomes": batch, "exhausted": exhausted}
+        raise
+    if batch:
+        yield {"outcomes": batch, "exhausted": exhausted}
 
 
 if __name__ == "__main__":

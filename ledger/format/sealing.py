@@ -110,6 +110,13 @@ class SubjectKeys(Protocol):
         """Return every subject whose key was destroyed."""
 
 
+class FindsKeys(Protocol):
+    """What an opener needs of the data keys."""
+
+    def find(self, subject: str) -> DataKey | None:
+        """Return the key of a subject, or None if it has none, or none any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedPart(Part):
     """A part that is about to be appended, with the bytes that are stored of it."""
@@ -151,8 +158,16 @@ class Opener(Protocol):
 class KeyOpener:
     """Opens parts with the keys of their subjects (implements `Opener`)."""
 
-    def __init__(self, keys: SubjectKeys) -> None:
+    def __init__(self, keys: FindsKeys) -> None:
         self._keys = keys
+
+    def for_page(self) -> KeyOpener:
+        """
+        Return an opener for a page of parts that are opened at once: it looks up each person's key once.
+
+        It must not be kept: it does not learn of keys that are destroyed later.
+        """
+        return KeyOpener(_KeysOnce(self._keys))
 
     def open(self, stored: StoredPart) -> Part | None:
         """Return the part, or None if its key is gone. Raises as `Opener.open`."""
@@ -167,6 +182,20 @@ class KeyOpener:
         if plain is None:
             raise _broken(stored, expected=f"bytes sealed with the key {stored.key_id}", found="others")
         return _part(stored, plain)
+
+
+class _KeysOnce:
+    """The keys of subjects, each looked up once."""
+
+    def __init__(self, keys: FindsKeys) -> None:
+        self._keys = keys
+        self._found: dict[str, DataKey | None] = {}
+
+    def find(self, subject: str) -> DataKey | None:
+        """Return the key of a subject as it was when it was looked up."""
+        if subject not in self._found:
+            self._found[subject] = self._keys.find(subject)
+        return self._found[subject]
 
 
 class PlainOpener:

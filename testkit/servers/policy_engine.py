@@ -17,7 +17,7 @@ from itertools import count
 from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
-from gateway.policy.engine import POLICY, Program, StartedEngine, Verdict
+from gateway.policy.engine import POLICY, Program, StartedEngine, Traced, Verdict
 from gateway.policy.pool import WorkerEngine
 from ledger.format.canonical import Json
 from testkit.servers.forked_workers import close_origin, fork_worker
@@ -80,6 +80,11 @@ class SharedEngine(AbstractAsyncContextManager[StartedEngine]):
         """See `PolicyEngine.judge`."""
         log_id += self.first_log
         return await self.shared.run(self.shared.engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s))
+
+    async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
+        """See `Tracer.trace`."""
+        log_id += self.first_log
+        return await self.shared.run(self.shared.engine.trace(program, activation, log_id=log_id, timeout_s=timeout_s))
 
 
 @cache

@@ -223,8 +223,8 @@ class _Compiler:
             compared_to, wanted = self.visit(right), name == "relation_eq"
             equality = _equality(left, compared_to, tree, wanted=wanted)
             field, other = self._field_of(sign.children[0]), self._field_of(right)
-            if field is None or other is None:
-                return equality
+            if field is None or other is None or self._watch is not None:
+                return equality  # whoever watches sees both sides
             return _equality_of_fields(field, other, equality, wanted=wanted)
         return _binary(_OPERATORS[name], left, self.visit(right), tree)
 

@@ -30,6 +30,7 @@ from gateway.policy.cel.literals import check_literals
 from gateway.policy.cel.natives import check_json
 from gateway.policy.cel.numbers import check_numbers
 from gateway.policy.cel.parse import Node, parse
+from gateway.policy.cel.trace import Trace
 from gateway.policy.cel.values import Value
 from gateway.policy.engine import Outcome, PolicyNotCompiledError
 from gateway.policy.inspected import Branch, Inspection
@@ -161,6 +162,45 @@ class Programs:
         for one in compiled:
             yield one if isinstance(one, Result) else _judge(one, variables)
 
+    def judge_cases(
+        self,
+        programs: Sequence[tuple[str, str]],
+        values: Sequence[Any],
+        cases: Sequence[tuple[int, Mapping[str, Any]]],
+        *,
+        log_id: int,
+    ) -> Iterator[Result]:
+        """
+        Yield a result for each of `cases`: the number of a program, and its variables, each the number of one of
+        `values`, or of the values of its fields, by name. So what many cases share is sent and read once.
+
+        Raises as `judge`.
+        """
+        compiled = [self._compiled(log_id, kind, expression) for kind, expression in programs]
+        for number, places in cases:
+            one = compiled[number]
+            if isinstance(one, Result):
+                yield one
+                continue
+            activation = {
+                name: values[place] if isinstance(place, int) else {field: values[at] for field, at in place.items()}
+                for name, place in places.items()
+            }
+            yield _judge(one, _Variables(activation, [one.needs], self.interruption))
+
+    def trace(self, kind: str, expression: str, activation: Mapping[str, Any]) -> tuple[Result, list[dict[str, Any]]]:
+        """
+        Return the result of one program on the JSON values of `activation`, and the values of its parts (`trace.py`).
+
+        Raises as `judge`.
+        """
+        try:
+            traced = _compile_traced(expression, self.interruption, kind=kind)
+        except PolicyNotCompiledError as error:
+            return Result(Outcome.ERROR, f"does not compile: {error}"), []
+        result = _judge(traced.compiled, _Variables(activation, [traced.compiled.needs], self.interruption))
+        return result, traced.trace.steps(expression)
+
     def _compiled(self, log_id: int, kind: str, expression: str) -> _Compiled | Result:
         """Stored expressions compiled when they were saved; one that no longer does is an error."""
         self.interruption.check()
@@ -227,6 +267,24 @@ def _checked(
 def _bounded_depth() -> Iterator[None]:
     try:
         yield
+    except RecursionError as error:
+        raise PolicyNotCompiledError("nested too deeply", line=1, column=1) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    compiled: _Compiled
+    trace: Trace
+
+
+def _compile_traced(expression: str, interruption: Interruption, *, kind: str) -> _Traced:
+    try:
+        tree = parse(expression, interruption)
+        needs = check(tree, kind=kind)
+        check_literals(tree)
+        trace = Trace(tree)
+        program = compile_tree(tree, list(needs), interruption, watch=trace.watch)
+        return _Traced(_Compiled(program, needs), trace)
     except RecursionError as error:
         raise PolicyNotCompiledError("nested too deeply", line=1, column=1) from error
 
