@@ -132,6 +132,32 @@ class ProjectionAttested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalReplayed:
+    """
+    The decisions of entries `first` … `end` - 1 were judged again with a proposal: what would be decided otherwise.
+
+    `proposal`, `inputs` and `verdicts` are hex SHA-256 (docs/formats.md, "Hashes"); the others count decisions. Part:
+    perhaps `proposal`. It puts nothing in force.
+    """
+
+    TYPE: ClassVar[str] = "proposal.replayed"
+    VERSION: ClassVar[int] = 1
+
+    first: int
+    end: int
+    proposal: str
+    inputs: str
+    verdicts: str
+    decisions: int
+    same: int
+    widened: int
+    narrowed: int
+    failed: int
+    unknown: int
+    not_judged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogContinued:
     """
     This log continues the closed log `origin`, whose database was set back behind what had been signed.

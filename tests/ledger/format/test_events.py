@@ -95,6 +95,9 @@ MEMBERS = {
     ("log.continued", 1): "note origin root size",
     ("logs.anchored", 1): "origin root size",
     ("schema.recorded", 1): "accepted age fingerprint migrations objects page pages postgresql provisioning replaces",
+    ("proposal.replayed", 1): (
+        "decisions end failed first inputs narrowed not_judged proposal same unknown verdicts widened"
+    ),
     ("projection.attested", 1): "digest generation projection projection_version size",
     ("aggregate.recorded", 1): "originator_id originator_kind originator_version state state_base64 topic",
     ("aggregate.snapshotted", 1): "originator_id originator_kind originator_version state state_base64 topic",

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Replays a proposal over a tenant's log, and records what it found: what the command `lakeproof policies replay` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from gateway.commit.gateway import Gateway
+from gateway.errors import NotFoundError, UnavailableError
+from gateway.log_errors import append_errors
+from gateway.policy.engine import POLICY
+from gateway.policy.process import Spawn, spawn_worker
+from gateway.replaying.comparing import Change
+from gateway.replaying.evaluating import CaseWorkers
+from gateway.replaying.recorded import Lend
+from gateway.replaying.replay import Proposed, Replayed, proposal_bytes, replay
+from ledger.format.event import Event, Part, PreparedEvent, derived_group_id, format_key, prepare
+from ledger.format.events import ProposalReplayed, to_data
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.format.verification import ProgressCallback
+from ledger.store.read import first_index_since, read_head
+
+PART: Final = "proposal"
+PART_SIZE_BYTES_MAX: Final = 2**20
+"""A larger proposal is attested by its digest alone: a group is at most 2 MiB."""
+
+
+class NothingToReplayError(NotFoundError):
+    """There is no decision in the range."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="NotFoundException")
+
+
+async def replay_since(
+    gateway: Gateway,
+    tenant: UUID,
+    log_id: int,
+    proposal: Sequence[Proposed],
+    *,
+    since: datetime,
+    until_index: int | None = None,
+    progress: ProgressCallback = lambda _done, _of: None,
+    spawn: Spawn = spawn_worker,
+) -> Replayed:
+    """
+    Return what `proposal` changes in the decisions recorded at `since` or later, up to now or to entry `until_index`.
+
+    Raises:
+        NothingToReplayError: if there are none.
+        BrokenError: if the log is corrupt there.
+        UnavailableError: if the log, a metadata file or the engine cannot be reached.
+    """
+    lend: Lend = partial(gateway.database.as_role, gateway.roles.tenant(tenant))
+    async with lend() as connection:
+        size = (await read_head(connection, log_id)).size
+        end = size if until_index is None else min(until_index, size)
+        first = await first_index_since(connection, log_id, since, size=end)
+    programs = [(POLICY, policy.expression) for policy in proposal]
+    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, spawn=spawn) as workers:
+        found = await replay(
+            lend,
+            log_id,
+            proposal,
+            first=first,
+            end=end,
+            opener=gateway.opener,
+            files=gateway.catalogs.files,
+            workers=workers,
+            progress=progress,
+        )
+    if found.decisions == 0:
+        moment = since.isoformat(timespec="seconds")
+        raise NothingToReplayError(f"no decision was recorded since {moment}: name an earlier time with --since")
+    return found
+
+
+async def attest(
+    gateway: Gateway, log_id: int, proposal: Sequence[Proposed], found: Replayed, *, actor: str
+) -> tuple[ProposalReplayed, int]:
+    """
+    Append what a replay has found, and return the event and its index. Attesting the same again appends nothing.
+
+    Raises:
+        UnavailableError: if the log does not answer.
+    """
+    data = ProposalReplayed(
+        first=found.first,
+        end=found.end,
+        proposal=found.proposal,
+        inputs=found.inputs,
+        verdicts=found.verdicts,
+        decisions=found.decisions,
+        **{change.value: found.counts[change] for change in Change},
+    )
+    group_id = derived_group_id(ProposalReplayed.TYPE, to_data(data))
+    event = _event(data, proposal_bytes(proposal), actor=actor, at=gateway.clock(), random=gateway.random)
+    with append_errors(not_appended="the replay could not be recorded: try again"):
+        appended = await gateway.append(log_id, Group(id=group_id, then=(event,)))
+    match appended:
+        case Appended():
+            return data, appended.indices.start
+        case Stale():  # only a group that names a control index can be
+            raise UnavailableError("the log refused what names no rules: nothing was recorded")
+
+
+def _event(
+    data: ProposalReplayed, proposal: bytes, *, actor: str, at: datetime, random: Callable[[int], bytes]
+) -> PreparedEvent:
+    parts: tuple[Part, ...] = ()
+    if len(proposal) <= PART_SIZE_BYTES_MAX:
+        parts = (Part(name=PART, payload=proposal, salt=random(32)),)
+    return prepare(
+        Event(
+            type=data.TYPE,
+            version=data.VERSION,
+            key=format_key("proposal", [data.proposal]),
+            actor=actor,
+            occurred_at=at,
+            data=to_data(data),
+            parts=parts,
+        )
+    )

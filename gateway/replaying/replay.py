@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Replays recorded decisions with proposed policies: which verdicts would be others, and of what.
+
+Guarantee: it depends on the log, on the metadata files that it names, and on the proposal alone. The same range and
+proposal give the same three digests, as long as nothing of them is erased meanwhile:
+
+- *proposal*: SHA-256 of the canonical list of its policies (id, expression, scope), sorted by id.
+- *inputs*: SHA-256 over each decision in order: its leaf hash, then the SHA-256 of the metadata before and after it, if
+  the proposal reads them (32 zero bytes where the log names none).
+- *verdicts*: SHA-256 over each decision in order: a line of JSON `[index, change, rule, [[id, outcome], …]]`.
+
+Decisions are read in pages. While the worker processes evaluate one page, the next is read. A program that has judged
+the same values before is not evaluated again; what it may read is found as in `policy/known_verdicts.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from gateway.metadata.files import MetadataFiles
+from gateway.policy.engine import POLICY, Outcome, Verdict
+from gateway.policy.scopes import EVERYTHING, Scope, covers, format_scope
+from gateway.policy.verdicts import parse_verdicts
+from gateway.policy.vocabulary import variables_of
+from gateway.policy.words import reads
+from gateway.replaying.comparing import Change, Compared, Evaluated, compare, needs_proposed
+from gateway.replaying.evaluating import Case, CaseWorkers
+from gateway.replaying.recorded import VERDICTS, Decision, DecisionReader, Lend
+from gateway.replaying.variables import Known, Rebuilder, Unknown, merged, parts_of, view_of
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.events import CommitDecision
+from ledger.format.sealing import Opener
+from ledger.format.verification import ProgressCallback
+
+KNOWN_MAX: Final = 100_000
+"""Outcomes that are kept, some 40 MB; twice as many for a while, then the older ones are forgotten."""
+GROUPS_MAX: Final = 10_000
+"""Kinds of changes (change, rule, target, actor) that are told apart; the others are counted together."""
+VERDICTS_KEPT: Final = 4_096
+ROWS_MAX: Final = 5_000
+"""Equal inputs that are recognised as such before anything of them is compared; each holds its variables."""
+NO_FILE: Final = bytes(32)
+REPORTED: Final = frozenset({Change.WIDENED, Change.NARROWED, Change.FAILED, Change.UNKNOWN})
+
+_Key: TypeAlias = tuple[object, ...]
+"""A program, and the digest of each variable that it reads (None: not known)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """A policy that would be in force, in place of the one of the same id if there is one."""
+
+    id: str
+    expression: str
+    scope: Scope = EVERYTHING
+
+    def shown(self) -> dict[str, Json]:
+        """Return what of it can change a verdict."""
+        return {"expression": self.expression, "id": self.id, "scope": format_scope(self.scope)}
+
+
+@dataclass(slots=True)
+class Group:
+    """Decisions with the same change: how many, and the index of the first."""
+
+    change: Change
+    rule: str
+    path: str
+    actor: str
+    why: str
+    first: int
+    count: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Replayed:
+    """
+    What a replay of entries `first` … `end` - 1 has found. The digests are hex SHA-256 (see the module).
+
+    `groups` are told apart by change, rule, target and actor, in the order of the log; `ungrouped` counts the others.
+    `evaluated` is how many programs were evaluated: equal inputs once.
+    """
+
+    first: int
+    end: int
+    proposal: str
+    inputs: str = ""
+    verdicts: str = ""
+    decisions: int = 0
+    counts: Counter[Change] = field(default_factory=Counter)
+    groups: list[Group] = field(default_factory=list)
+    ungrouped: int = 0
+    evaluated: int = 0
+
+    @property
+    def unknown(self) -> Counter[str]:
+        """Why decisions could not be replayed, and how many."""
+        found: Counter[str] = Counter()
+        for group in self.groups:
+            if group.change is Change.UNKNOWN:
+                found[group.why] += group.count
+        return found
+
+
+def proposal_bytes(proposal: Sequence[Proposed]) -> bytes:
+    """
+    Return the canonical JSON of a proposal, of which its digest is.
+    """
+    shown: list[Json] = [policy.shown() for policy in sorted(proposal, key=lambda one: one.id)]
+    return canonical.encode(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A proposed policy, and what it may read, in a fixed order."""
+
+    policy: Proposed
+    reads: tuple[tuple[str, frozenset[str] | None], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """
+    What the proposed policies that apply to some decisions need of them: the programs, the keys of their outcomes, each
+    with why it may stay unknown, and the variables. Decisions with equal inputs share one.
+    """
+
+    programs: tuple[int, ...]
+    keys: tuple[tuple[_Key, str], ...]
+    variables: tuple[Known | Unknown, ...]
+
+
+NO_ROW: Final = _Row((), (), ())
+_Asked: TypeAlias = tuple[Decision, _Row]
+
+
+async def replay(
+    lend: Lend,
+    log_id: int,
+    proposal: Sequence[Proposed],
+    *,
+    first: int,
+    end: int,
+    opener: Opener,
+    files: MetadataFiles,
+    workers: CaseWorkers,
+    progress: ProgressCallback = lambda _done, _of: None,
+) -> Replayed:
+    """
+    Return what `proposal`, whose programs `workers` know in the same order, changes in entries `first` … `end` - 1.
+
+    Raises:
+        BrokenError: if an entry or a payload part is corrupt.
+        UnavailableError: if the log, a metadata file or the engine cannot be reached.
+    """
+    replaying = _Replay(proposal, files, workers)
+    parts = parts_of(replaying.rebuilder.needs)
+    with_files = replaying.rebuilder.reads_files
+    reader = DecisionReader(lend, log_id, opener=opener, parts=parts, with_files=with_files, first=first)
+    found = Replayed(first=first, end=end, proposal=hashlib.sha256(proposal_bytes(proposal)).hexdigest())
+    tally = _Tally(found, frozenset(policy.id for policy in proposal), with_files=with_files)
+    waiting: asyncio.Task[None] | None = None
+    asked: list[_Asked] = []
+    try:
+        async for decisions, at in reader.pages(first, end):
+            await replaying.rebuilder.prepare(decisions)
+            page = [replaying.ask(decision) for decision in decisions]
+            if waiting is not None:
+                await waiting
+                replaying.settle(asked, tally)
+            waiting, asked = asyncio.create_task(replaying.evaluate()), page
+            await asyncio.sleep(0)  # so that the workers begin
+            progress(at - first, end - first)
+        if waiting is not None:
+            await waiting
+            replaying.settle(asked, tally)
+    finally:
+        if waiting is not None and not waiting.done():
+            waiting.cancel()
+            await asyncio.wait([waiting])
+    tally.finish()
+    found.evaluated = replaying.evaluated
+    return found
+
+
+class _Replay:
+    """The programs of one replay, and the outcomes that are known. Event loop only."""
+
+    def __init__(self, proposal: Sequence[Proposed], files: MetadataFiles, workers: CaseWorkers) -> None:
+        variables = variables_of(POLICY)
+        self._programs = [
+            _Program(policy, tuple(sorted(reads(policy.expression, variables).items()))) for policy in proposal
+        ]
+        self._workers = workers
+        self.rebuilder = Rebuilder(files, merged(dict(program.reads) for program in self._programs))
+        self._known: dict[_Key, Evaluated] = {}
+        self._older: dict[_Key, Evaluated] = {}
+        self._rows: dict[tuple[object, ...], _Row] = {}
+        self._new: dict[_Key, Case] = {}
+        self._running: dict[_Key, Case] = {}
+        self.evaluated = 0
+        self._applying: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    def ask(self, decision: Decision) -> _Asked:
+        """Return what a decision needs, and note what has to be evaluated."""
+        if decision.decision is not CommitDecision.APPROVED:
+            payload = decision.parts.get(VERDICTS)
+            if not needs_proposed(decision.decision, decision.reason, verdicts_in(payload)):
+                return decision, NO_ROW
+        programs = self._applying.get((decision.key, decision.operation))
+        if programs is None:
+            programs = self._applying[decision.key, decision.operation] = self._that_apply(decision)
+        if not programs:
+            return decision, NO_ROW
+        variables = self.rebuilder.variables(decision)
+        place = (programs, *map(id, variables.values()))
+        row = self._rows.get(place)
+        if row is None:
+            row = _Row(programs, tuple(self._key(number, variables) for number in programs), tuple(variables.values()))
+            if len(self._rows) > ROWS_MAX:
+                self._rows.clear()
+            self._rows[place] = row  # it has the variables, so that no other object gets one of these ids
+        return decision, row
+
+    def _that_apply(self, decision: Decision) -> tuple[int, ...]:
+        view = view_of(decision)
+        return tuple(number for number, program in enumerate(self._programs) if covers(program.policy.scope, view))
+
+    def _key(self, number: int, variables: Mapping[str, Known | Unknown]) -> tuple[_Key, str]:
+        """Return the key of an outcome, and why it may stay unknown; note the case if it is not known yet."""
+        why = ""
+        digests: list[object] = [number]
+        for name, fields in self._programs[number].reads:
+            variable = variables[name]
+            digest = None if isinstance(variable, Unknown) else variable.digest(fields)
+            digests.append(digest)
+            if digest is None:
+                why = why or (variable.why if isinstance(variable, Unknown) else FIELD_UNKNOWN)
+        key = tuple(digests)
+        self._note(number, key, variables)
+        return key, why
+
+    def _note(self, number: int, key: _Key, variables: Mapping[str, Known | Unknown]) -> None:
+        """Have a program evaluated if its outcome is not known, and is not being found out."""
+        if key in self._known or key in self._new or key in self._running:
+            return
+        if key in self._older:
+            self._known[key] = self._older[key]
+        else:
+            self._new[key] = Case(number, tuple(self._that_are_known(number, variables)))
+
+    def _that_are_known(
+        self, number: int, variables: Mapping[str, Known | Unknown]
+    ) -> Iterator[tuple[str, Known, frozenset[str] | None]]:
+        for name, fields in self._programs[number].reads:
+            variable = variables[name]
+            if isinstance(variable, Known) and variable.digest(fields) is not None:
+                yield name, variable, fields
+
+    async def evaluate(self) -> None:
+        """Have evaluated what is not known yet."""
+        self._running, self._new = self._new, {}
+        self.evaluated += len(self._running)
+        if len(self._known) > KNOWN_MAX:
+            # The page that was asked last may need what is known now, so that is kept for a while.
+            self._older, self._known = self._known, {}
+            self._rows.clear()
+        outcomes = await self._workers.evaluate(list(self._running.values()))
+        self._known.update(zip(self._running, outcomes, strict=True))
+        self._running = {}
+
+    def settle(self, page: Sequence[_Asked], tally: _Tally) -> None:
+        """Count what becomes of the decisions of a page that was evaluated."""
+        for decision, row in page:
+            tally.add(decision, row, self)
+
+    def outcomes(self, row: _Row) -> dict[str, Evaluated]:
+        """Return the outcomes of the policies that apply, by id."""
+        return {
+            self._programs[number].policy.id: _evaluated(self._known.get(key) or self._older[key], why)
+            for number, (key, why) in zip(row.programs, row.keys, strict=True)
+        }
+
+
+FIELD_UNKNOWN: Final = "a field of a variable was not recorded"
+
+
+def _evaluated(outcome: Evaluated, why: str) -> Evaluated:
+    """Without a variable, yes and no hold whatever it was; an error may come from its absence."""
+    return Evaluated(None, why=why) if why and outcome.outcome is Outcome.ERROR else outcome
+
+
+@lru_cache(maxsize=VERDICTS_KEPT)
+def _parsed_verdicts(payload: bytes) -> tuple[Verdict, ...]:
+    return parse_verdicts(canonical.decode(payload))
+
+
+def verdicts_in(payload: bytes | None) -> tuple[Verdict, ...] | None:
+    """
+    Return the verdicts of a payload part; None if it was erased.
+
+    Raises:
+        FormatError: if they are of another form.
+    """
+    return None if payload is None else _parsed_verdicts(payload)
+
+
+class _Tally:
+    """Counts changes and hashes what they are made of, in the order of the log."""
+
+    def __init__(self, found: Replayed, ids: frozenset[str], *, with_files: bool) -> None:
+        self._found = found
+        self._ids = ids
+        self._with_files = with_files
+        self._inputs = hashlib.sha256()
+        self._verdicts = hashlib.sha256()
+        self._groups: dict[tuple[Any, ...], Group] = {}
+        self._compared: dict[tuple[object, ...], tuple[Compared, bytes, _Row]] = {}
+
+    def add(self, decision: Decision, row: _Row, replaying: _Replay) -> None:
+        """Count one decision."""
+        found, payload = self._found, decision.parts.get(VERDICTS)
+        place = (decision.decision, decision.reason, payload, id(row))
+        known = self._compared.get(place)
+        if known is None:
+            outcomes = replaying.outcomes(row)
+            compared = compare(decision.decision, decision.reason, verdicts_in(payload), outcomes, ids=self._ids)
+            given = [[policy, one.outcome or Change.UNKNOWN] for policy, one in outcomes.items()]
+            line = orjson.dumps([compared.change, compared.rule, given], option=orjson.OPT_APPEND_NEWLINE)[1:]
+            if len(self._compared) > ROWS_MAX:
+                self._compared.clear()
+            known = self._compared[place] = (compared, line, row)  # the row, so that no other gets its id
+        compared, line, _ = known
+        found.decisions += 1
+        found.counts[compared.change] += 1
+        self._inputs.update(decision.leaf)
+        if self._with_files:
+            for file in (decision.base, decision.made):
+                sha256 = None if file is None else file.sha256
+                self._inputs.update(NO_FILE if sha256 is None else bytes.fromhex(sha256))
+        self._verdicts.update(b"[%d," % decision.index + line)
+        if compared.change in REPORTED:
+            self._group(decision, compared)
+
+    def _group(self, decision: Decision, compared: Compared) -> None:
+        key = (compared.change, compared.rule, decision.key, decision.actor, compared.why)
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) >= GROUPS_MAX:
+                self._found.ungrouped += 1
+                return
+            group = self._groups[key] = Group(
+                compared.change, compared.rule, decision.path, decision.actor, compared.why, decision.index
+            )
+            self._found.groups.append(group)
+        group.count += 1
+
+    def finish(self) -> None:
+        self._found.inputs, self._found.verdicts = self._inputs.hexdigest(), self._verdicts.hexdigest()

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A proposal replayed over a real log: what would pass, what would be refused, and what cannot be told any more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+
+from gateway.admin.application import OPERATOR
+from gateway.policy.scopes import Scope
+from gateway.replaying import evaluating, recorded
+from gateway.replaying.application import NothingToReplayError, attest
+from gateway.replaying.comparing import Change
+from gateway.replaying.replay import Proposed, Replayed
+from gateway.replaying.variables import ERASED
+from ledger.errors import BrokenError, Fault
+from ledger.format.event import is_control
+from ledger.format.events import ProposalReplayed, from_data
+from testkit.gateway.log_contents import read_stored
+from testkit.gateway.replays import erase_ada, replay
+from testkit.gateway.sales import CREATE, ORDERS, TABLES, properties
+from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OWNER = "result.properties.exists(name, name == 'owner') || commit.operation != 'table.commit'"
+WITHOUT_OWNER = "!('owner' in result.properties)"
+TENANT = "commit.operation != 'table.create' || result.columns.exists(c, c.name == 'tenant_id')"
+
+
+async def put(gateway: Gateway, policy_id: str, expression: str) -> None:
+    await gateway.services.gateway.admin.create_policy(
+        gateway.acme.log_id, OPERATOR, policy_id=policy_id, expression=expression, message="no"
+    )
+
+
+async def send(gateway: Gateway, path: str, body: Any, status: int) -> None:
+    answer = await gateway.http.post(path, json=body)
+    assert answer.status_code == status, answer.text
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def busy(sales: Gateway) -> Gateway:
+    """Two commits that were made, one without an owner; one that `owner` refused, and a table that `tenant` refused."""
+    await send(sales, ORDERS, properties(a="1"), 200)
+    await put(sales, "owner", OWNER)
+    await put(sales, "tenant", TENANT)
+    await send(sales, ORDERS, properties(a="2"), 403)
+    await send(sales, ORDERS, properties(owner="ada"), 200)
+    await send(sales, TABLES, {**CREATE, "name": "more"}, 403)
+    return sales
+
+
+def words(found: Replayed) -> list[tuple[str, str, str, int]]:
+    return [(group.change.value, group.rule, group.path, group.count) for group in found.groups]
+
+
+async def test_policies_as_they_are_change_nothing_where_they_were_in_force(busy: Gateway) -> None:
+    last = (await read_stored(busy.services, busy.acme.log_id))[-1].entry.index
+    found = await replay(busy, Proposed(id="tenant", expression=TENANT), until=last + 1)
+    assert words(found) == [("narrowed", "tenant", "lake.sales.orders", 1)], "made before it was in force"
+    assert found.decisions == 6
+    assert found.counts == {Change.SAME: 5, Change.NARROWED: 1}
+
+
+async def test_a_weaker_policy_lets_pass_what_was_refused(busy: Gateway) -> None:
+    found = await replay(busy, Proposed(id="owner", expression="true"))
+    assert words(found) == [("widened", "owner", "lake.sales.orders", 1)]
+
+
+async def test_a_stricter_one_refuses_what_was_made_and_what_another_refused_stays_refused(busy: Gateway) -> None:
+    found = await replay(busy, Proposed(id="no-tables", expression="commit.kind != 'table'"))
+    assert words(found) == [("narrowed", "no-tables", "lake.sales.orders", 3)]
+    assert found.counts[Change.SAME] == 3
+
+
+async def test_both_directions_are_told_apart_in_one_replay(busy: Gateway) -> None:
+    found = await replay(
+        busy,
+        Proposed(id="owner", expression="true"),
+        Proposed(id="other", expression="!('owner' in result.properties)"),
+    )
+    assert words(found) == [
+        ("widened", "owner", "lake.sales.orders", 1),
+        ("narrowed", "other", "lake.sales.orders", 1),
+    ]
+
+
+async def test_a_policy_that_fails_on_recorded_inputs_is_reported_as_such(busy: Gateway) -> None:
+    found = await replay(busy, Proposed(id="fails", expression="result.properties['owner'] == 'ada'"))
+    # Without a property of that name there is an error: of the namespace, and of the first commits.
+    assert found.counts[Change.FAILED] == 3
+    assert found.counts[Change.SAME] == 3
+
+
+async def test_a_policy_is_evaluated_only_where_its_scope_applies(busy: Gateway) -> None:
+    scope = Scope(operations=("namespace.create",))
+    found = await replay(busy, Proposed(id="closed", expression="false", scope=scope))
+    assert words(found) == [("narrowed", "closed", "lake.sales", 1)]
+
+
+async def test_a_policy_whose_new_scope_leaves_a_table_out_lets_its_commits_pass(busy: Gateway) -> None:
+    found = await replay(busy, Proposed(id="owner", expression=OWNER, scope=Scope(names=("elsewhere.*",))))
+    assert words(found) == [("widened", "owner", "lake.sales.orders", 1)]
+
+
+async def test_an_expression_that_takes_too_long_fails_on_its_inputs_and_on_no_others(
+    busy: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "FRAME_S", 0.2)
+    every = "{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, {numbers}.all(d, a + b + c + d >= 0))))"
+    slow = f"commit.kind == 'namespace' || {every.format(numbers=list(range(100)))}"
+    slow_one, other = Proposed(id="slow", expression=slow), Proposed(id="other", expression="true")
+    found = await replay(busy, slow_one, other, limit_s=0.2)
+    assert found.counts[Change.FAILED] == 3
+    assert found.counts[Change.SAME] == 3
+
+
+async def test_what_was_erased_is_unknown_and_never_a_yes(busy: Gateway) -> None:
+    await erase_ada(busy)
+    found = await replay(busy, Proposed(id="owner", expression="true"))
+    assert found.counts[Change.WIDENED] == 0
+    assert found.counts[Change.UNKNOWN] == 2, "the two refusals: what else refused them is not known"
+    found = await replay(busy, Proposed(id="roles", expression="'data-eng' in principal.roles"))
+    assert found.counts == {Change.UNKNOWN: 6}
+    assert found.unknown[ERASED.why] == 4
+
+
+async def test_what_does_not_depend_on_the_erased_is_known(busy: Gateway) -> None:
+    await erase_ada(busy)
+    expression = "commit.operation == 'table.create' && 'data-eng' in principal.roles"
+    found = await replay(busy, Proposed(id="roles", expression=expression))
+    assert found.counts[Change.NARROWED] == 3, "no commit creates a table, whoever the caller was"
+
+
+async def test_a_corrupt_part_stops_the_replay_with_the_error_of_the_log(busy: Gateway) -> None:
+    dsn = busy.services.installation.admin_dsn
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute(
+            "UPDATE ledger.parts SET sealed = sealed || 'x' WHERE log_id = %s AND name = 'principal'",
+            (busy.acme.log_id,),
+        )
+    with pytest.raises(BrokenError) as caught:
+        await replay(busy, Proposed(id="roles", expression="'data-eng' in principal.roles"))
+    assert caught.value.fault is Fault.PART
+
+
+async def test_a_corrupt_entry_stops_the_replay_with_the_error_of_the_log(busy: Gateway) -> None:
+    dsn = busy.services.installation.admin_dsn
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute(
+            "UPDATE ledger.entries SET entry = replace(encode(entry, 'escape'), 'table.commit', 'table.create')::bytea "
+            "WHERE log_id = %s AND type = 'commit.decided'",
+            (busy.acme.log_id,),
+        )
+    with pytest.raises(BrokenError) as caught:
+        await replay(busy, Proposed(id="all", expression="true"))
+    assert caught.value.fault is Fault.ENTRY
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3, 1_000])
+async def test_pages_of_any_size_give_the_same_digests(
+    busy: Gateway, monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    proposal = (Proposed(id="owner", expression="true"), Proposed(id="tenant", expression=TENANT))
+    whole = await replay(busy, *proposal)
+    monkeypatch.setattr(recorded, "PAGE_ENTRIES", entries)
+    monkeypatch.setattr(recorded, "SEARCH_ENTRIES", entries)
+    again = await replay(busy, *proposal)
+    assert (again.proposal, again.inputs, again.verdicts) == (whole.proposal, whole.inputs, whole.verdicts)
+    assert again.counts == whole.counts
+
+
+async def test_a_replay_that_begins_in_the_middle_finds_what_commits_were_judged_on(busy: Gateway) -> None:
+    stored = await read_stored(busy.services, busy.acme.log_id)
+    refused = next(one for one in stored if one.words == "rejected")
+    found = await replay(busy, Proposed(id="owner", expression=OWNER), since=refused.entry.recorded_at)
+    assert found.first == refused.entry.index
+    assert found.counts == {Change.SAME: 3}, "what is refused is known only with the table before it"
+
+
+async def test_the_same_replay_is_attested_once_and_gives_the_same_digests(busy: Gateway) -> None:
+    proposal = (Proposed(id="owner", expression="true"),)
+    parts, log_id = busy.services.gateway, busy.acme.log_id
+    end = (await read_stored(busy.services, log_id))[-1].entry.index + 1
+    indices = []
+    for _ in range(2):
+        found = await replay(busy, *proposal, until=end)
+        data, index = await attest(parts, log_id, proposal, found, actor="system")
+        indices.append(index)
+    assert indices[0] == indices[1], "nothing is appended twice"
+    last = (await read_stored(busy.services, log_id))[-1]
+    assert last.entry.index == indices[0]
+    assert from_data(ProposalReplayed, last.entry.data) == data
+    assert (data.widened, data.decisions, data.first, data.end) == (1, 6, 0, end)
+    assert last.parts["proposal"] == b'[{"expression":"true","id":"owner","scope":{}}]'
+    other = await replay(busy, Proposed(id="owner", expression="false"), until=end)
+    assert other.inputs != found.inputs or other.verdicts != found.verdicts
+    assert other.proposal != found.proposal
+
+
+async def test_an_attested_replay_puts_nothing_in_force(busy: Gateway) -> None:
+    parts, log_id = busy.services.gateway, busy.acme.log_id
+    before = await parts.control.current(log_id)
+    proposal = (Proposed(id="never", expression="false"),)
+    await attest(parts, log_id, proposal, await replay(busy, *proposal), actor="system")
+    assert not is_control(ProposalReplayed.TYPE)
+    assert await parts.control.current(log_id) == before
+    await send(busy, ORDERS, properties(owner="ada", b="1"), 200)
+
+
+async def test_a_time_after_the_last_decision_is_an_error_that_says_so(busy: Gateway) -> None:
+    with pytest.raises(NothingToReplayError, match="--since"):
+        await replay(busy, Proposed(id="all", expression="true"), since=busy.services.gateway.clock())
