@@ -328,6 +328,109 @@ class DeadLettersShown(_Answer):
     has_more: bool
 
 
+class StepShown(_Answer):
+    """
+    A part of an expression that was evaluated, `times` in all; `value` is the last one, null if it was an `error`.
+
+    `line` and `column` are from 1, `depth` says within how many other parts it is.
+    """
+
+    text: str
+    line: int
+    column: int
+    depth: int
+    times: int
+    value: str | None
+    error: str
+
+
+class RuleExplained(_Answer):
+    """
+    A policy or an access rule that was in force: what it said then, and what it says of what is recorded.
+
+    `agrees` is null if one of the two is not known; `not_known` says of each variable why it is not.
+    """
+
+    kind: str
+    id: str
+    version: int
+    expression: str
+    recorded: str | None
+    recorded_detail: str
+    judged_again: str | None
+    detail: str
+    agrees: bool | None
+    not_known: dict[str, str]
+    steps: list[StepShown]
+
+
+class ReasonShown(_Answer):
+    """The policy or access rule that determined a decision."""
+
+    id: str
+    version: int
+
+
+class RequestExplained(_Answer):
+    """The request as it was recorded; a long body is cut."""
+
+    method: str
+    path: str
+    client: str
+    purge: bool
+    body: str | None
+    body_size_bytes: int
+    body_sha256: str
+
+
+class CallerExplained(_Answer):
+    """The caller as it was recorded."""
+
+    actor: str
+    email: str | None
+    issuer: str | None
+    key: str | None
+    roles: list[str]
+    source: str
+    sub: str
+
+
+class ProofShown(_Answer):
+    """
+    The inclusion proof of the entry in the tree of a signed checkpoint, checked; without one, `trouble` says why.
+
+    `hashes` and `root` are in hex; `/log/{origin}/receipt/{index}` has it as a file.
+    """
+
+    size: int | None
+    root: str | None
+    hashes: list[str]
+    trouble: str
+
+
+class DecisionExplained(_Answer):
+    """Why a mutation was decided as it was; `principal`, `request` and `message` are null if they were erased."""
+
+    decision: str
+    index: int
+    log: str
+    recorded_at: str
+    operation: str
+    target: str
+    outcome: str
+    reason: ReasonShown | None
+    message: str | None
+    actor: str
+    principal: CallerExplained | None
+    request: RequestExplained | None
+    base: str | None
+    policy_set: str
+    as_of: int
+    not_known: dict[str, str]
+    rules: list[RuleExplained]
+    proof: ProofShown
+
+
 class StatusShown(_Answer):
     """That all is well."""
 

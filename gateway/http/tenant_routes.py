@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 What a tenant may know of itself, over HTTP: its log and how much is in force (`/v1/tenant`), and what became of files
-and messages (`/v1/purges`, `/v1/drops`, `/v1/dead-letters`).
+and messages (`/v1/purges`, `/v1/drops`, `/v1/dead-letters`); and why a mutation was decided as it was
+(`/v1/decisions/{decision}/explanation`).
 
 To access rules `/v1/tenant` is a read of the configuration (`CONFIG_TENANT`). The others are reads of the log, whose
 content they tell. Each shows at most so many things, and says if there are more.
@@ -10,14 +11,16 @@ content they tell. Each shows at most so many things, and says if there are more
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.admin.limits import check_text
 from gateway.commit.gateway import Gateway
-from gateway.errors import UnavailableError
+from gateway.errors import BadRequestError, UnavailableError
 from gateway.http.admin_routes import authenticate, may_read
 from gateway.http.log_routes import VIEW
 from gateway.http.request import check_access
@@ -25,6 +28,7 @@ from gateway.http.tenant_view import tenant_shown
 from gateway.identity import Principal
 from gateway.purging.dropped import read_dropped
 from gateway.purging.listing import read_purges
+from gateway.replaying.explaining import explain, explanation_shown, find_decision
 from ledger.store.session import Connection
 
 router = APIRouter(prefix="/v1")
@@ -33,6 +37,7 @@ PURGE_ENTRIES_MAX: Final = 2_000
 DROPS_MAX: Final = 1_000
 LETTERS_MAX: Final = 500
 FILTER_LENGTH_MAX: Final = 200
+INDEX: Final = re.compile(r"0|[1-9][0-9]{0,14}")
 
 
 class ReadsDeadLetters(Protocol):
@@ -73,6 +78,27 @@ async def list_drops(request: Request) -> Response:
             gateway, caller.log_id, storage=gateway.catalogs.files.properties, alias=alias, drops_max=DROPS_MAX
         )
     return JSONResponse({"drops": [table.row() for table in found.tables], "has_older": not found.is_whole})
+
+
+@router.get("/decisions/{decision}/explanation")
+async def explain_decision(request: Request, decision: str) -> Response:
+    """Explain a decision: its inputs, rule by rule with the value of each part, and the proof that it is in the log."""
+    gateway, caller = await _may_read_log(request)
+    index = await _decision_index(gateway, caller, decision)
+    found = await explain(gateway, caller.tenant, caller.log_id, index)
+    return JSONResponse(explanation_shown(found))
+
+
+async def _decision_index(gateway: Gateway, caller: Principal, decision: str) -> int:
+    """Return the index that a path names, by itself or by the id of a group."""
+    if INDEX.fullmatch(decision):
+        return int(decision)
+    try:
+        group_id = UUID(decision)
+    except ValueError as error:
+        text = f"expected the id of a decision's group, or the index of its entry, found {decision!r:.80}"
+        raise BadRequestError(text, field="decision") from error
+    return await find_decision(gateway, caller.tenant, caller.log_id, group_id)
 
 
 @router.get("/dead-letters")

@@ -20,6 +20,7 @@ from typing import Final
 import typer
 
 from lakeproof.console import complain, one_line, show_done, show_json, status_line
+from lakeproof.errors import first_of_group
 from ledger.errors import BrokenError, LedgerError
 from ledger.format.verification import ProgressCallback
 
@@ -114,6 +115,22 @@ def verdict(*, as_json: bool) -> Iterator[None]:
             show_json({"status": "unknown", "message": str(error)})
         _complain(error)
         raise typer.Exit(UNKNOWN) from error
+
+
+@contextmanager
+def failing_with(code: int, *, as_json: bool) -> Iterator[None]:
+    """End a command whose exit code 1 means something else than a failure: with `code`, however it failed."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if as_json:
+            show_json({"status": "failed", "message": str(error)})
+        _complain(first_of_group(error))
+        raise typer.Exit(code) from error
 
 
 def broken_json(error: BrokenError) -> dict[str, object]:

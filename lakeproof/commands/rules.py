@@ -21,6 +21,7 @@ from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
 from lakeproof import console
+from lakeproof.commands.explanations import add_explain
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant, one_of
 from lakeproof.commands.policy_files import add_file_commands
@@ -37,6 +38,7 @@ from lakeproof.commands.policy_life import (
     read_text,
     read_time,
 )
+from lakeproof.commands.policy_replays import add_replay
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services, now
 from lakeproof.tenants import find_tenant_log
@@ -176,6 +178,8 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
 
     add_life_commands(app, open_services)
     add_file_commands(app, open_services)
+    add_replay(app, open_services)
+    add_explain(app, open_services)
     return app
 
 

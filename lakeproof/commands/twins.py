@@ -23,6 +23,7 @@ class Why(StrEnum):
     ROLE = "it works as a role of the database that no request may take"
     OPERATOR = "it concerns several tenants, and is for the operator to decide"
     READ_MODELS = "it reads the read models, which have no routes"
+    LONG = "it may work for minutes, on a processor that commits need"
     APART = "who verifies the server must not get it from the server"
 
 
@@ -98,6 +99,8 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
         ("PUT", "/v1/policies/{policy_id}"),
         ("DELETE", "/v1/policies/{policy_id}"),
     ),
+    "policies replay": Why.LONG,
+    "policies explain": (("GET", "/v1/decisions/{decision}/explanation"),),
     "policies library list": Why.OFFLINE,
     "policies library show": Why.OFFLINE,
     "access-rules create": (("POST", "/v1/access-rules"),),

@@ -22,7 +22,7 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.event import format_key
-from ledger.format.events import DetectionKind, Identifier, TriggerReceived, TriggerSource
+from ledger.format.events import CommitDecided, DetectionKind, Identifier, TriggerReceived, TriggerSource
 from ledger.store.read import read_head
 from projections.processing.runner import ProjectionRunner
 from streams.handler import DeferringHandler
@@ -32,6 +32,7 @@ from streams.metadata.reader import MetadataReaderPool
 from streams.processing.runner import HandlerRunner
 from streams.sinks.webhook import WEBHOOK
 from testkit.gateway.application_events import save_note
+from testkit.gateway.log_contents import read_bare
 from testkit.gateway.sales import properties
 from testkit.gateway.view_requests import view_created
 from testkit.projections.story import Story
@@ -59,6 +60,7 @@ class Tenant:
     name: str
     key_ids: tuple[str, ...] = ()
     size: int = 0
+    decision: str = ""
 
     @property
     def secret(self) -> str:
@@ -241,4 +243,14 @@ async def new_tenant(gateway: Gateway, name: str) -> Tenant:
     await live_behind(services, tenant)
     await project(services, tenant)
     keys = (await tenant.http.get("/v1/keys")).json()["keys"]
-    return Tenant(founded=founded, http=tenant.http, name=name, key_ids=tuple(key["id"] for key in keys))
+    stored = await read_bare(services, founded.log_id)
+    # The gateway's own, each alone in its group; those of the story name no rules.
+    alone = [one for one in stored if one.entry.type == CommitDecided.TYPE and one.entry.of <= 2]
+    decisions = [str(one.entry.group_id) for one in alone if one.decided.policy_set.strip("0")]
+    return Tenant(
+        founded=founded,
+        http=tenant.http,
+        name=name,
+        key_ids=tuple(key["id"] for key in keys),
+        decision=decisions[-1],
+    )

@@ -52,6 +52,7 @@ class Named:
     origin: str
     key_ids: tuple[str, ...]
     size: int
+    decision: str
 
     @classmethod
     def of(cls, tenant: Tenant) -> Named:
@@ -62,6 +63,7 @@ class Named:
             origin=tenant.founded.origin,
             key_ids=tenant.key_ids,
             size=tenant.size,
+            decision=tenant.decision,
         )
 
     @classmethod
@@ -74,6 +76,7 @@ class Named:
             origin=like.origin.replace(like.tenant.hex, tenant.hex),
             key_ids=tuple("0" * len(id_) for id_ in like.key_ids),
             size=like.size,
+            decision=str(UUID(int=UUID(like.decision).int ^ 0xF0F0)),
         )
 
     @property
@@ -90,6 +93,7 @@ class Named:
             "rule_id": [f"{self.name}-rule"],
             "key_id": self.key_ids,
             "setting_id": [f"{self.name}-setting"],
+            "decision": [self.decision],
             "place": [
                 f"{self.origin}/{resource}"
                 for resource in (
@@ -103,6 +107,7 @@ class Named:
         """Return `text` as it would be about anybody: with what these names were replaced."""
         for id_ in self.key_ids:
             text = text.replace(id_, "<key>")
+        text = text.replace(self.decision, "<decision>")
         for id_ in (str(self.tenant), self.tenant.hex):
             text = text.replace(id_, "<tenant>")
         return text.replace(self.name, "<name>")
