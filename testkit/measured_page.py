@@ -101,6 +101,19 @@ def forks(found: Found) -> Iterator[str]:
     yield f"{len(found['accused'])} of {found['honest_trials']:,} honest logs were reported as forks."
 
 
+def replay(found: Found) -> Iterator[str]:
+    yield f"`lakeproof policies replay` over {found['decisions']:,} decisions and their outcomes, of {found['tables']}"
+    yield f"tables, with {found['workers']} worker processes. The peer is cel-python's interpreter on variables that"
+    yield "were made before, of a sample; it reads no log. Equal inputs are evaluated once:"
+    yield "| proposal | policies | evaluated | decisions per second | peer | ratio |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for run in found["runs"]:
+        yield (
+            f"| {run['proposal']} | {run['policies']} | {run['evaluated']:,} | {run['decisions_per_s']:,} | "
+            f"{run['peer_decisions_per_s']:,} | {run['ours_to_peer']} |"
+        )
+
+
 def verify(found: Found) -> Iterator[str]:
     yield "Entries of about 500 bytes verified per second. *hash* is SHA-256 over the entries and nothing else;"
     yield "*exact* is"
@@ -279,6 +292,7 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Noisy neighbour", noisy_neighbour),
     ("Kills during commits", crash),
     ("Gateway", gateway),
+    ("Replay of policies", replay),
 )
 
 
