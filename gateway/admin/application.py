@@ -25,6 +25,7 @@ from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.policy_diff import policy_diff, sides
 from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, one_draft
+from gateway.admin.rule_import import ImportedRules, check_rules, created_event
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
@@ -39,6 +40,7 @@ from gateway.identity.key_rows import revoke_guard
 from gateway.policy.engine import ACCESS_RULE, PolicyEngine, Program
 from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
+from gateway.policy.rule_files import RuleFile
 from gateway.policy.scopes import EVERYTHING, Scope
 from gateway.policy.variables import PrincipalView
 from ledger.format import canonical
@@ -290,6 +292,23 @@ class Admin:
         event = AccessRuleCreated(id=rule_id, version=1, effect=rule.effect, expression=expression)
         await self._edits.create(log_id, by, event)
         return rule
+
+    async def import_access_rules(
+        self, log_id: int, by: Editor, file: RuleFile, *, is_trial: bool = False
+    ) -> ImportedRules:
+        """
+        Put the rules of a file in force, all of them in one group of the log; with `is_trial`, only check that.
+
+        They permit, so that nobody is locked out by them. Raises as `rule_import.check_rules` and `create_policy`.
+        """
+
+        async def compile_(expression: str) -> None:
+            await self._check_expression(log_id, expression, kind=ACCESS_RULE)
+
+        imported = await check_rules(file, (await self._control.current(log_id)).access_rules, compile_)
+        if imported.created and not is_trial:
+            await self._edits.create(log_id, by, *map(created_event, imported.created))
+        return imported
 
     async def retire_access_rule(self, log_id: int, by: Editor, *, rule_id: str) -> AccessRule:
         """Retire an access rule. Raises as `change_policy`."""

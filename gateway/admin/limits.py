@@ -394,12 +394,13 @@ def check_unlike(name: str, in_force: Iterable[str], *, field: str) -> None:
         raise LookAlikeNameError(name, field=field)
 
 
-def check_room(in_force: Collection[object], what: str) -> None:
+def check_room(in_force: Collection[object], what: str, *, more: int = 1) -> None:
     """
-    Check that there may be one more of `what`.
+    Check that there may be `more` of `what`.
 
     Raises:
-        UnprocessableError: if there are `IN_FORCE_MAX` already.
+        UnprocessableError: if there would be more than `IN_FORCE_MAX`.
     """
-    if len(in_force) >= IN_FORCE_MAX:
-        raise UnprocessableError(f"expected at most {IN_FORCE_MAX} {what} in force: delete one first")
+    over = len(in_force) + more - IN_FORCE_MAX
+    if over > 0:
+        raise UnprocessableError(f"expected at most {IN_FORCE_MAX} {what} in force: delete {over} first")

@@ -28,6 +28,7 @@ from ledger.format.event import format_key
 from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
+    AccessRuleCreatedV3,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -56,6 +57,7 @@ Created: TypeAlias = (
     | PolicyCreated
     | AccessRuleCreated
     | AccessRuleCreatedV1
+    | AccessRuleCreatedV3
     | CatalogCreated
     | KeyCreatedV1
     | KeyCreated
@@ -362,6 +364,7 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyDraftReviewed,
     AccessRuleCreated,
     AccessRuleCreatedV1,
+    AccessRuleCreatedV3,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -387,6 +390,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             | PolicyCreated()
             | AccessRuleCreated()
             | AccessRuleCreatedV1()
+            | AccessRuleCreatedV3()
             | CatalogCreated()
             | KeyCreatedV1()
             | KeyCreated()
@@ -462,6 +466,8 @@ def _create(event: Created) -> Aggregate:
             return AccessRule(id=id_, version=1, effect=effect, expression=expression)
         case AccessRuleCreatedV1(id=id_, effect=effect, expression=expression):
             return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=1)
+        case AccessRuleCreatedV3(id=id_, effect=effect, expression=expression):
+            return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=3)
         case CatalogCreated(id=id_, kind=kind, options=options):
             return Catalog(id=id_, version=1, kind=kind, options=options)
         case KeyCreatedV1(id=id_, prefix=prefix, actor=actor, roles=roles):

@@ -11,7 +11,7 @@ to a saved policy or rule has `warnings`: the inputs on which it fails.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,7 @@ from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.admin.limits import OVERLAP, OVERLAP_MAX, check_roles, parse_expiry
 from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText
+from gateway.admin.rule_import import ImportedRules
 from gateway.admin.shown import (
     access_rule_shown,
     catalog_shown,
@@ -42,12 +43,15 @@ from gateway.http.request import body_of, check_access, credentials, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.examples import parse_examples
+from gateway.policy.rule_files import FILE_BYTES_MAX, parse_rule_file
 from gateway.policy.scopes import parse_scope
 from gateway.policy.variables import CommitView
 
 router = APIRouter(prefix="/v1")
 
 BODY_SIZE_BYTES_MAX: Final = 64 * 1024
+RULE_FILE_BODY_BYTES_MAX: Final = 2 * FILE_BYTES_MAX
+"""A file in JSON: its quotes and line ends are escaped."""
 SECOND: Final = timedelta(seconds=1)
 
 
@@ -105,6 +109,13 @@ class AccessRuleBody(Body):
     id: str
     effect: str
     expression: str
+
+
+class RuleFileBody(Body):
+    """The text of a file of Nessie's authorization rules to import; with `dry_run` it is only checked."""
+
+    file: str
+    dry_run: bool = False
 
 
 class CatalogBody(Body):
@@ -233,6 +244,21 @@ async def create_access_rule(request: Request) -> Response:
 
     rule = await edit(request, "access_rule", body.id, create)
     return created({**access_rule_shown(rule), "warnings": await warnings_of(request, rule)})
+
+
+@router.post("/access-rules/import")
+async def import_access_rules(request: Request) -> Response:
+    """Put the rules of one of Nessie's files in force, all or none; what cannot be is answered with its place."""
+    body = await body_as(request, RuleFileBody, size_bytes_max=RULE_FILE_BODY_BYTES_MAX)
+    file = parse_rule_file(body.file)
+
+    async def import_all(admin: Admin, caller: Principal, by: Editor) -> ImportedRules:
+        return await admin.import_access_rules(caller.log_id, by, file, is_trial=body.dry_run)
+
+    # Without a rule that can be read, it takes the right to any.
+    ids = [rule.id for rule in file.rules] or [""]
+    imported = await _edit_each(request, "access_rule", ids, import_all)
+    return JSONResponse({**imported.shown(), "dry_run": body.dry_run})
 
 
 @router.get("/access-rules")
@@ -408,15 +434,31 @@ async def edit(
     grant: Grant = NOTHING,
     retired: str | None = None,
 ) -> R:
+    """Make one edit of one thing, as `_edit_each` does of several."""
+    return await _edit_each(request, kind, [thing], act, grant=grant, retired=retired)
+
+
+async def _edit_each(
+    request: Request,
+    kind: str,
+    things: Sequence[str],
+    act: Callable[[Admin, Principal, Editor], Awaitable[R]],
+    *,
+    grant: Grant = NOTHING,
+    retired: str | None = None,
+) -> R:
     """
-    Check access for one edit and make it; if the rules changed in between, check again.
+    Check access to each of `things` for one edit and make it; if the rules changed in between, check again.
 
     `grant` is the key that it issues, `retired` the access rule that it retires.
     """
     gateway, caller = await authenticate(request)
     for _ in range(STALE_MAX):
-        view = _view(kind, thing, "configure")
-        as_of = await check_access(gateway, caller, request, view, grant=grant, retired=retired)
+        views = [_view(kind, thing, "configure") for thing in things]
+        # By the oldest: what changed after it, while the others were checked, makes the edit stale.
+        as_of = min(
+            [await check_access(gateway, caller, request, view, grant=grant, retired=retired) for view in views]
+        )
         try:
             by = Editor(
                 actor=caller.actor,
@@ -472,10 +514,10 @@ def time_of(text: str | None) -> datetime | None:
     return None if text is None else parse_expiry(text, field=ACTIVATE_AT)
 
 
-async def body_as(request: Request, model: type[B]) -> B:
+async def body_as(request: Request, model: type[B], *, size_bytes_max: int = BODY_SIZE_BYTES_MAX) -> B:
     """Authenticate the caller, and return the request's body."""
     await authenticate(request)
-    return parse_model(model, await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX))
+    return parse_model(model, await body_of(request, size_bytes_max=size_bytes_max))
 
 
 def created(body: dict[str, Any]) -> Response:

@@ -155,6 +155,14 @@ class AccessRulesShown(_Answer):
     access_rules: list[AccessRuleShown] = Field(alias="access-rules")
 
 
+class AccessRulesImported(_Answer):
+    """The access rules of a file: put in force (with `dry_run`, they would be), and in force before."""
+
+    created: list[AccessRuleShown]
+    unchanged: list[AccessRuleShown]
+    dry_run: bool
+
+
 class CatalogShown(_Answer):
     """A catalog in force; a secret in its options is the name of one."""
 

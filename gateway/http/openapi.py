@@ -22,11 +22,13 @@ from gateway.http.admin_routes import (
     KeyRotationBody,
     PolicyBody,
     PolicyChangeBody,
+    RuleFileBody,
     SettingBody,
 )
 from gateway.http.answer_models import (
     AccessRuleSaved,
     AccessRuleShown,
+    AccessRulesImported,
     AccessRulesShown,
     CatalogChecked,
     CatalogShown,
@@ -62,6 +64,7 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftBody,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewBody,
     ("POST", "/v1/access-rules"): AccessRuleBody,
+    ("POST", "/v1/access-rules/import"): RuleFileBody,
     ("POST", "/v1/catalogs"): CatalogBody,
     ("POST", "/v1/keys"): KeyBody,
     ("POST", "/v1/keys/{key_id}/rotate"): KeyRotationBody,
@@ -83,6 +86,7 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/access-rules"): AccessRulesShown,
     ("GET", "/v1/access-rules/{rule_id}"): AccessRuleShown,
     ("POST", "/v1/access-rules"): AccessRuleSaved,
+    ("POST", "/v1/access-rules/import"): AccessRulesImported,
     ("GET", "/v1/catalogs"): CatalogsShown,
     ("GET", "/v1/catalogs/{alias}"): CatalogShown,
     ("POST", "/v1/catalogs"): CatalogShown,
@@ -105,6 +109,7 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
 }
 """What routes answer; those that are missing here answer nothing, or what is not JSON of ours."""
 STATUSES: Final = {
+    ("POST", "/v1/access-rules/import"): 200,
     ("POST", "/v1/catalogs/{alias}/check"): 200,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): 200,
     ("POST", "/v1/lineage"): 202,

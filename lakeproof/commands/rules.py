@@ -39,6 +39,7 @@ from lakeproof.commands.policy_life import (
     read_time,
 )
 from lakeproof.commands.policy_replays import add_replay
+from lakeproof.commands.rule_import import import_command
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services, now
 from lakeproof.tenants import find_tenant_log
@@ -238,6 +239,8 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
         sentence = f"access rule {rule.id} ({rule.effect}) is in force for tenant {tenant}"
         console.show_done(sentence, access_rule_shown(rule), as_json=as_json)
         _warn(warnings)
+
+    app.command("import")(import_command(open_services))
 
     @app.command("list")
     def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:

@@ -107,6 +107,7 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "access-rules list": (("GET", "/v1/access-rules"),),
     "access-rules show": (("GET", "/v1/access-rules/{rule_id}"),),
     "access-rules delete": (("DELETE", "/v1/access-rules/{rule_id}"),),
+    "access-rules import": (("POST", "/v1/access-rules/import"),),
     "catalogs create": (("POST", "/v1/catalogs"),),
     "catalogs list": (("GET", "/v1/catalogs"),),
     "catalogs delete": (("DELETE", "/v1/catalogs/{alias}"),),

@@ -23,6 +23,7 @@ from ledger.format.entry import Entry
 from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
+    AccessRuleCreatedV3,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -117,7 +118,7 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
         case PolicyCreated() | PolicyChanged() as policy:
             author = policy.author or entry.actor
             _policy(changes, entry, policy.id, policy.version, expression=policy.contents.expression, author=author)
-        case AccessRuleCreated() | AccessRuleCreatedV1() as rule:
+        case AccessRuleCreated() | AccessRuleCreatedV1() | AccessRuleCreatedV3() as rule:
             properties = {"expression": rule.expression, "effect": rule.effect.value}
             _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, author=entry.actor, **properties)
         case PolicyRetired() as retired:

@@ -22,6 +22,7 @@ from ledger.format.event import Event, Part, PreparedEvent, format_key, is_contr
 from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
+    AccessRuleCreatedV3,
     AlertDelivered,
     AlertRaised,
     CatalogCreated,
@@ -391,7 +392,11 @@ class Story:
         data = CatalogCreated(id=alias, version=1, kind="builtin", options={})
         self.add(self.event(data, key=format_key("catalog", [alias])))
 
-    def rule(self, rule_id: str, kind: type[AccessRuleCreated | AccessRuleCreatedV1] = AccessRuleCreated) -> None:
+    def rule(
+        self,
+        rule_id: str,
+        kind: type[AccessRuleCreated | AccessRuleCreatedV1 | AccessRuleCreatedV3] = AccessRuleCreated,
+    ) -> None:
         """An access rule."""
         data = kind(id=rule_id, version=1, effect=Effect.PERMIT, expression="true")
         self.add(self.event(data, key=format_key("access_rule", [rule_id])))

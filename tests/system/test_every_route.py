@@ -180,6 +180,9 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("POST", "/v1/access-rules"): lambda named: [
         {"id": f"{named.name}-rule", "effect": "forbid", "expression": "'nobody' in roles"},
     ],
+    ("POST", "/v1/access-rules/import"): lambda named: [
+        {"file": f"nessie.server.authorization.rules.{named.name}-rule=false", "dry_run": True},
+    ],
     ("POST", "/v1/catalogs"): lambda named: [{"alias": f"{named.name}-vault", "kind": "builtin"}],
     ("POST", "/v1/catalogs/{alias}/check"): lambda _: [None],
     ("PUT", "/v1/settings/{setting_id}"): lambda _: [{"value": "keep"}],

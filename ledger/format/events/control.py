@@ -237,6 +237,24 @@ class AccessRuleCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRuleCreatedV3:
+    """
+    A rule that is asked about each check of a request, as Nessie's are: about its reference and about its content.
+
+    It has the members of version 2. Rules of that version, which are created as well, are asked about requests as a
+    whole.
+    """
+
+    TYPE: ClassVar[str] = "access_rule.created"
+    VERSION: ClassVar[int] = 3
+
+    id: str
+    version: int
+    effect: Effect
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRuleRetired:
     """The access rule is no longer in force."""
 

@@ -196,6 +196,7 @@ EVERYTHING = [
     ("GET", "/v1/policies"),
     ("POST", "/v1/policies"),
     ("POST", "/v1/access-rules"),
+    ("POST", "/v1/access-rules/import"),
     ("POST", "/v1/catalogs"),
     ("POST", "/v1/keys"),
     ("PUT", "/v1/settings/lineage-cycles"),

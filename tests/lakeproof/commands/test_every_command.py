@@ -15,6 +15,7 @@ from testkit.lakeproof.command_tree import FoundCommand, every_command
 
 VERBS: Final = frozenset({"list", "show", "create", "change", "delete"})
 OTHER_VERBS: Final = {
+    "access-rules import": "creates what is written in a file",
     "policies draft": "proposes contents, which are in force only once somebody else approves them",
     "policies review": "approves or refuses what somebody else has proposed",
     "policies diff": "compares two versions",

@@ -26,6 +26,7 @@ from typer.testing import CliRunner, Result
 from gateway.admin.limits import KEYS_OF_HOLDER_MAX
 from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError, UnprocessableError
 from gateway.policy.engine import PolicyNotCompiledError
+from gateway.policy.rule_files import PREFIX
 from lakeproof.commands.api_keys import keys_app, parse_end
 from lakeproof.commands.catalog_secrets import secrets_app
 from lakeproof.commands.catalogs import catalogs_app
@@ -345,6 +346,62 @@ def test_an_access_rule_is_added_listed_and_retired(command: Command) -> None:
     assert retired.stdout == "access rule r of tenant acme is out of force\n"
     again = command("access-rules", "delete", "r", "--tenant", "acme")
     assert isinstance(again.exception, ConflictError)
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_rule_file_of_nessies_is_imported(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "application.properties"
+    file.write_text(f"{PREFIX}viewers=op == 'VIEW_REFERENCE' \\\n   && ref == 'main'\n{PREFIX}nobody:false\n")
+    of = (str(file), "--tenant", "acme")
+    tried = command("access-rules", "import", *of, "--dry-run")
+    assert tried.stdout == f"tenant acme: 2 access rules of {file} would be in force, 0 were before\n"
+    assert of_id("nobody", listed(command("access-rules", "list", "--tenant", "acme", "--json"))) == []
+    imported = shown(command("access-rules", "import", *of, "--json"))
+    assert shown(command("access-rules", "show", "viewers", "--tenant", "acme", "--json")) == {
+        "id": "viewers",
+        "version": 1,
+        "effect": "permit",
+        "expression": "op == 'VIEW_REFERENCE' && ref == 'main'",
+        "vocabulary": 3,
+    }
+    assert (imported["dry_run"], imported["unchanged"]) == (False, [])
+    again = command("access-rules", "import", *of)
+    assert again.stdout == f"tenant acme: 0 access rules of {file} are now in force, 2 were before\n"
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_rule_file_with_a_mistake_is_refused_with_mended_lines(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "rules.properties"
+    file.write_text(f"{PREFIX}fine=true\n{PREFIX}foo=path == `Foo' && (role == 'Bob'\n")
+    for option in ("--dry-run", "--json"):
+        refused = command("access-rules", "import", str(file), "--tenant", "acme", option)
+        assert refused.exit_code == 1
+        assert str(refused.exception) == (f"1 rules of {file} cannot be imported, so none was: mend the file as above")
+        assert refused.stderr == (
+            f"{file}: line 2, column 47: rule foo: '`' cannot stand here; it compiles with ' in place of ` at line 2, "
+            f"column 47 and without the ( at line 2, column 56:\n{PREFIX}foo=path == 'Foo' && role == 'Bob'\n"
+        )
+    (said,) = json.loads(refused.stdout)["refused"]
+    assert (said["line"], said["column"], said["mended"]) == (2, 47, f"{PREFIX}foo=path == 'Foo' && role == 'Bob'")
+    assert of_id("fine", listed(command("access-rules", "list", "--tenant", "acme", "--json"))) == []
+
+
+@pytest.mark.usefixtures("acme")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file"),
+        (b"# \xff\n", "line 1: expected text in UTF-8"),
+        (b"\xc3\xa4" * 200_000, "at most 262,144"),
+    ],
+)
+def test_what_is_no_rule_file_is_refused(command: Command, tmp_path: Path, content: bytes | None, words: str) -> None:
+    file = tmp_path / "rules.properties"
+    if content is not None:
+        file.write_bytes(content)
+    refused = command("access-rules", "import", str(file), "--tenant", "acme")
+    assert refused.exit_code == 1
+    assert words in str(refused.exception)
 
 
 @pytest.mark.usefixtures("acme")

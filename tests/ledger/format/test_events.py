@@ -75,6 +75,7 @@ MEMBERS = {
     ("policy_draft.reviewed", 1): "draft id reason verdict version",
     ("access_rule.created", 1): "effect expression id version",
     ("access_rule.created", 2): "effect expression id version",
+    ("access_rule.created", 3): "effect expression id version",
     ("access_rule.retired", 1): "id version",
     ("catalog.created", 1): "id kind options version",
     ("catalog.retired", 1): "id version",

@@ -18,6 +18,7 @@ from ledger.format.event import format_key
 from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
+    AccessRuleCreatedV3,
     CatalogCreated,
     CatalogRetired,
     CommitDecision,
@@ -137,9 +138,9 @@ def test_the_reason_is_the_version_that_was_in_force_and_no_other_kind_of_rule(s
     assert decided_by == {"policy:p1/2"}
 
 
-@pytest.mark.parametrize("kind", [AccessRuleCreated, AccessRuleCreatedV1])
+@pytest.mark.parametrize("kind", [AccessRuleCreated, AccessRuleCreatedV1, AccessRuleCreatedV3])
 def test_a_policy_and_a_rule_of_one_name_are_two_and_both_can_be_the_reason(
-    story: Story, kind: type[AccessRuleCreated | AccessRuleCreatedV1]
+    story: Story, kind: type[AccessRuleCreated | AccessRuleCreatedV1 | AccessRuleCreatedV3]
 ) -> None:
     story.policy("p1")
     story.rule("p1", kind)
