@@ -208,6 +208,17 @@ async def open_services(
             token_logins(actors, access_tokens, issuers, settings.upstreams_allowed)
         )
         certificates = None if clients is None else CertificateLogins(actors, clients, clock=now)
+        catalogs = CatalogRegistry(
+            database=database,
+            fresh=fresh,
+            roles=roles,
+            files=MetadataFiles(storage_properties(settings), local=files),
+            warehouse=settings.warehouse,
+            table_config=engine_properties(settings),
+            upstreams=Upstreams(client=client, secrets=secrets, timeout_s=settings.upstream_timeout_s),
+            installation=installation.id,
+            contested=contested,
+        )
         gateway = Gateway(
             system_log_id=system.log_id,
             append=append,
@@ -220,19 +231,9 @@ async def open_services(
                 lend, control, macs=macs, tokens=tokens, certificates=certificates, hasher=hasher, clock=now
             ),
             control=control,
-            judge=Judge(engine=judges, timeout_s=settings.policy_timeout_s),
+            judge=Judge(engine=judges, timeout_s=settings.policy_timeout_s, find_branch=catalogs.branch),
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
-            catalogs=CatalogRegistry(
-                database=database,
-                fresh=fresh,
-                roles=roles,
-                files=MetadataFiles(storage_properties(settings), local=files),
-                warehouse=settings.warehouse,
-                table_config=engine_properties(settings),
-                upstreams=Upstreams(client=client, secrets=secrets, timeout_s=settings.upstream_timeout_s),
-                installation=installation.id,
-                contested=contested,
-            ),
+            catalogs=catalogs,
             intake=Intake(
                 body_size_bytes_max=settings.body_max_bytes,
                 request_keys=RequestKeys(database, role=roles.gateway, random=random),

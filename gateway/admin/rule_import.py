@@ -17,6 +17,7 @@ from gateway.admin.edits import EXISTS
 from gateway.admin.shown import access_rule_shown
 from gateway.control.aggregates import AccessRule
 from gateway.errors import BadRequestError, ConflictError
+from gateway.policy.access import EACH_CHECK
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.mending import find_edits
 from gateway.policy.rule_files import RefusedRule, RuleFile, RuleFileRefusedError
@@ -82,7 +83,7 @@ def _rule(id_: str, expression: str) -> AccessRule:
         version=1,
         effect=Effect.PERMIT,
         expression=expression,
-        vocabulary=AccessRuleCreatedV3.VERSION,
+        vocabulary=EACH_CHECK,
     )
 
 

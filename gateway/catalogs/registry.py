@@ -22,7 +22,7 @@ from gateway.catalogs.onward import Onward, format_hop
 from gateway.catalogs.rest import RestCatalog
 from gateway.catalogs.upstreams import Upstream, Upstreams
 from gateway.database import Database
-from gateway.errors import NotFoundError, PlaceContestedError
+from gateway.errors import GatewayError, NotFoundError, PlaceContestedError
 from gateway.fresh import FreshReads
 from gateway.metadata.files import MetadataFiles
 from ledger.store.roles import Roles
@@ -106,6 +106,21 @@ class CatalogRegistry:
             case GlueUpstream() as glue:
                 # Glue forwards to nobody, and gives no access to files.
                 return GlueCatalog(upstream=glue, onward=replace(onward or Onward(), hops=(), delegation=None))
+
+    async def branch(self, tenant: UUID, registered: Mapping[str, Registered], alias: str) -> str | None:
+        """
+        Return the branch of a Nessie that is behind `alias`, "" if that does not say which; None without branches.
+        """
+        try:
+            adapter = self.adapter(tenant, registered, alias)
+        except GatewayError:
+            return None  # nothing is done there, whatever is permitted
+        if not isinstance(adapter, RestCatalog):
+            return None
+        try:
+            return await adapter.branch_name()
+        except GatewayError:
+            return ""
 
     def folder(self, tenant: UUID, alias: str) -> str:
         """Return the folder (URI) of a built-in catalog in the warehouse."""

@@ -406,6 +406,15 @@ class RestCatalog:
                 f"{self.upstream.timeout_s:g} s"
             ) from error
 
+    async def branch_name(self) -> str | None:
+        """
+        Return the branch that the upstream's prefix names; None if it is no Nessie.
+
+        Raises as `load`.
+        """
+        branch = (await self._endpoint()).branch
+        return None if branch is None else branch.name
+
     async def logging_branch(self) -> Branch | None:
         """
         Return the branch that the upstream's prefix names, whose log can be read if it has an `api`; None if it is no

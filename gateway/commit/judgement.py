@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
 from gateway.commit.metrics import FailedPrograms
-from gateway.control.aggregates import Policy
+from gateway.control.aggregates import Catalog, Policy
 from gateway.control.plane import ControlState
 from gateway.errors import TooLargeError, UnavailableError
 from gateway.identifiers import Target
@@ -33,6 +34,7 @@ from gateway.policy.access import (
     access_actions,
     refs_of,
 )
+from gateway.policy.checks import Unit, units_of
 from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rules, permits_anything
 from gateway.policy.known_verdicts import KnownVerdicts
@@ -54,8 +56,9 @@ class JudgedRequest:
     """
     A request to judge, with its caller; `table` and `result` are the table's metadata before and after it.
 
-    `grant` is the key that would be issued, `retired` the access rule that would be retired. `at` is the time of the
-    judgement, which the record of the decision has; None where there is no such record.
+    `grant` is the key that would be issued, `retired` the access rule that would be retired. `branch` is the catalog's
+    own, as `AccessRequest` has it. `at` is the time of the judgement, which the record of the decision has; None where
+    there is no such record.
     """
 
     commit: CommitView
@@ -66,6 +69,7 @@ class JudgedRequest:
     grant: Grant = NOTHING
     retired: str | None = None
     at: datetime | None = None
+    branch: str | None = None
 
     def principal_view(self) -> PrincipalView:
         """Return the caller as rules see it."""
@@ -73,8 +77,14 @@ class JudgedRequest:
 
     def access(self) -> AccessRequest:
         """Return it as access rules see it."""
+        refs = (self.table or {}).get("refs")
         return AccessRequest(
-            commit=self.commit, principal=self.principal_view(), grant=self.grant, retired=self.retired
+            commit=self.commit,
+            principal=self.principal_view(),
+            grant=self.grant,
+            retired=self.retired,
+            branch=self.branch,
+            refs=frozenset(refs) if isinstance(refs, Mapping) else frozenset(),
         )
 
 
@@ -119,7 +129,7 @@ class Read(NamedTuple):
     """
     One kind of read of one target by one caller under one set of rules: all that its judgement depends on.
 
-    `target` is its event key, which no other target has.
+    `target` is its event key, which no other target has; `branch` is that of the catalog where rules see it.
     """
 
     log_id: int
@@ -128,6 +138,7 @@ class Read(NamedTuple):
     roles: tuple[str, ...]
     target: str
     operation: str
+    branch: str | None = None
 
 
 class ReadJudgements:
@@ -164,7 +175,8 @@ class AccessKey(NamedTuple):
     """
     All that access rules can see of a request (`access.access_activation`), and which rules they are.
 
-    A request that would issue a key or retire a rule has none: what it grants is seen, too.
+    A request that would issue a key or retire a rule has none: what it grants is seen, too. `units` are the checks
+    that it takes, where rules are asked about each.
     """
 
     log_id: int
@@ -178,6 +190,7 @@ class AccessKey(NamedTuple):
     operation: str
     actions: tuple[str, ...]
     refs: tuple[str, ...]
+    units: tuple[Unit, ...] = ()
 
 
 class KnownAccess:
@@ -231,10 +244,19 @@ class Demands:
         return demanded
 
 
+class FindBranch(Protocol):
+    """Finds the branch that a catalog is (`CatalogRegistry.branch`)."""
+
+    async def __call__(self, tenant: UUID, registered: Mapping[str, Catalog], alias: str) -> str | None:
+        """Return the branch behind an alias, "" if it is not known; None for a catalog without branches."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """
     Judges requests with the policy engine, which may take `timeout_s` for one request.
+
+    `find_branch` is asked for the branch of a catalog where rules are asked about references.
 
     `failed_programs` and the caches are shared by all requests and belong to the event loop. What a rule or policy has
     judged on the same inputs is not evaluated again (`verdicts`), nor is access decided again for the same request by
@@ -243,6 +265,7 @@ class Judge:
 
     engine: PolicyEngine
     timeout_s: float
+    find_branch: FindBranch
     failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements, init=False)
     known_access: KnownAccess = field(default_factory=KnownAccess, init=False)
@@ -253,6 +276,7 @@ class Judge:
         """
         Return the judgement of the access rules in force; policies are not evaluated.
         """
+        request = await self._with_branch(state, request)
         try:
             judged = await self._judged(state, request)
         except UnavailableError as error:
@@ -263,6 +287,8 @@ class Judge:
         """
         Return whether the access rules in force refuse it, as far as that is known without an evaluation.
         """
+        if state.asks_each_check:
+            return False  # that depends on the table, and on the branch of the catalog
         try:
             key = access_key(state, request)
         except UnknownOperationError:
@@ -282,6 +308,7 @@ class Judge:
         applying = policies_for(state, request.commit)
         if not applying:
             return await self.access(state, request)
+        request = await self._with_branch(state, request)
         demanded = self.demands.of(state, log_id=request.principal.log_id)
         judgement = await self._by_access_and_policies(state, request, applying, demanded)
         noted = _noted(request, demanded)
@@ -333,7 +360,8 @@ class Judge:
         Return the judgement of the access rules in force on a read of `target`; if it is cached, `request` is not
         called.
         """
-        read = _read(state, principal, target, operation)
+        branch = await self._branch(state, principal, target.alias) if state.asks_each_check else None
+        read = _read(state, principal, target, operation, branch)
         judgement = self.read_judgements.get(read)
         if judgement is None:
             view = CommitView(
@@ -343,7 +371,8 @@ class Judge:
                 kind=target.kind,
                 operation=operation,
             )
-            judgement = await self.access(state, JudgedRequest(commit=view, principal=principal, request=request()))
+            judged = JudgedRequest(commit=view, principal=principal, request=request(), branch=branch)
+            judgement = await self.access(state, judged)
             self.read_judgements.put(read, judgement)
         return judgement
 
@@ -367,6 +396,15 @@ class Judge:
         decision = CommitDecision.APPROVED if permitted else CommitDecision.REJECTED
         self.read_judgements.put(read, _judgement(state, decision, None, "", ()))
         return permitted
+
+    async def _with_branch(self, state: ControlState, request: JudgedRequest) -> JudgedRequest:
+        """Return a request with the branch of its catalog, if rules see that."""
+        if not state.asks_each_check or request.branch is not None or not request.commit.catalog:
+            return request
+        return replace(request, branch=await self._branch(state, request.principal, request.commit.catalog))
+
+    async def _branch(self, state: ControlState, principal: Principal, alias: str) -> str | None:
+        return await self.find_branch(principal.tenant, state.catalogs, alias)
 
     async def _judged(
         self,
@@ -405,7 +443,7 @@ class Judge:
         return partial(self.verdicts.judge, self.engine, log_id=principal.log_id)
 
 
-def _read(state: ControlState, principal: Principal, target: Target, operation: str) -> Read:
+def _read(state: ControlState, principal: Principal, target: Target, operation: str, branch: str | None = None) -> Read:
     return Read(
         log_id=principal.log_id,
         policy_set=state.policy_set,
@@ -413,6 +451,7 @@ def _read(state: ControlState, principal: Principal, target: Target, operation: 
         roles=principal.roles,
         target=target.key,
         operation=operation,
+        branch=branch,
     )
 
 
@@ -438,6 +477,7 @@ def access_key(state: ControlState, request: JudgedRequest) -> AccessKey | None:
         operation=commit.operation,
         actions=access_actions(commit),
         refs=refs_of(commit),
+        units=units_of(request.access()) if state.asks_each_check else (),
     )
 
 

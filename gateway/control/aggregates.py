@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
 
 from gateway.errors import ConflictError
-from gateway.policy.access import JudgedRule
+from gateway.policy.access import EACH_CHECK, JudgedRule
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
 from gateway.policy.scopes import EVERYTHING, Scope
 from ledger.errors import FormatError
@@ -467,7 +467,7 @@ def _create(event: Created) -> Aggregate:
         case AccessRuleCreatedV1(id=id_, effect=effect, expression=expression):
             return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=1)
         case AccessRuleCreatedV3(id=id_, effect=effect, expression=expression):
-            return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=3)
+            return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=EACH_CHECK)
         case CatalogCreated(id=id_, kind=kind, options=options):
             return Catalog(id=id_, version=1, kind=kind, options=options)
         case KeyCreatedV1(id=id_, prefix=prefix, actor=actor, roles=roles):

@@ -41,6 +41,7 @@ from gateway.control.aggregates import (
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.fresh import Fresh, Question
+from gateway.policy.access import EACH_CHECK
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format import canonical
 from ledger.format.aggregates import key_of
@@ -90,6 +91,8 @@ class ControlState:
     settings: Mapping[str, TenantSetting]
     tenants: Mapping[str, Tenant]
     policy_set: str
+    asks_each_check: bool = False
+    """Whether an access rule in force is asked about each check of a request."""
     times: tuple[datetime, ...] = ()
     """When policies come into force by time alone, in order."""
     _at: dict[datetime, ControlState] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -318,6 +321,7 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         tenants=_by_id(Tenant, aggregates),
         policy_set=_digest(policies, access_rules),
         times=times,
+        asks_each_check=any(rule.vocabulary >= EACH_CHECK for rule in access_rules.values()),
     )
 
 

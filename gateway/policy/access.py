@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 VOCABULARY: Final = 2
 """The version of `access_rule.created` whose expressions are written in this vocabulary."""
+EACH_CHECK: Final = 3
+"""The version whose rules are asked about each check of a request (`checks.py`), in the same variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class Grant:
 
 
 NOTHING: Final = Grant()
+UNKNOWN: Final = ""
+"""In place of the name of a branch: expressions that read `ref` cannot be judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +89,17 @@ class AccessRequest:
     """
     The input of access rules: the caller (`principal`) and the request (`commit`).
 
-    `grant` is the key that it would issue, `retired` the id of the access rule that it would retire.
+    `grant` is the key that it would issue, `retired` the id of the access rule that it would retire. What follows is
+    for rules that are asked about each check: `branch` is the catalog's own (None: it has no branches; `UNKNOWN`: it
+    has, and does not say which), `refs` are the branches and tags that the table has.
     """
 
     commit: CommitView
     principal: PrincipalView
     grant: Grant = NOTHING
     retired: str | None = None
+    branch: str | None = None
+    refs: frozenset[str] = frozenset()
 
 
 class Access(StrEnum):
@@ -173,20 +181,30 @@ def access_activation(request: AccessRequest, *, ref: str) -> dict[str, Json]:
         UnknownOperationError: if the operation or the kind of the request has no name in the vocabulary.
     """
     commit, principal = request.commit, request.principal
-    op, _ = _operation(commit)
     return {
-        "op": op,
+        "op": operation_of(commit),
         "role": principal.roles[0] if principal.roles else "",
         "roles": list(principal.roles),
         "ref": ref,
         "path": path_of(commit),
         "contentType": _content_type(commit.kind),
+        "type": _content_type(commit.kind) if commit.kind in NO_CONTENT else "",
         "actions": list(access_actions(commit)),
         "api": {"apiName": "Iceberg", "apiVersion": 1},
         "actor": principal.actor,
         "catalog": commit.catalog,
         "grant": {"identity": request.grant.identity, "roles": list(request.grant.roles)},
     }
+
+
+def operation_of(commit: CommitView) -> str:
+    """
+    Return the operation of Nessie's checks that is made on the content itself.
+
+    Raises:
+        UnknownOperationError: if the operation of `commit` has no name in the vocabulary.
+    """
+    return _operation(commit)[0]
 
 
 def refs_of(commit: CommitView) -> tuple[str, ...]:
@@ -256,7 +274,7 @@ def decide_access(
 
     forbids = [rule for rule in rules if rule.effect is Effect.FORBID]
     permits = [rule for rule in rules if rule.effect is Effect.PERMIT]
-    speaking = [rule for rule in permits if not beyond or beyond <= fields_named(rule.expression, "grant")]
+    speaking = [rule for rule in permits if speaks(rule, beyond)]
     if rule := first(forbids, Outcome.ALLOW):
         return _decision(Access.DENIED, rule, "forbids this")
     if rule := first([rule for rule in forbids if rule.id != retired], Outcome.ERROR):
@@ -268,6 +286,11 @@ def decide_access(
     if rule := first(permits, Outcome.ALLOW):
         return AccessDecision(outcome=Access.DENIED, message=f"no access rule permits this: {_beyond(rule, beyond)}")
     return AccessDecision(outcome=Access.DENIED, message="no access rule permits this")
+
+
+def speaks(rule: JudgedRule, beyond: frozenset[str]) -> bool:
+    """Return whether `rule` names all of the fields of `grant` in `beyond`."""
+    return not beyond or beyond <= fields_named(rule.expression, "grant")
 
 
 def _beyond(rule: JudgedRule, beyond: frozenset[str]) -> str:

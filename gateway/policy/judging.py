@@ -2,9 +2,9 @@
 """
 Evaluates access rules and policies for one request: on which variables, in how many calls, and what the verdicts mean.
 
-Usually that is one call of the engine. There are more where a commit moves several refs and a rule reads `ref` (the
-rules are evaluated for each, and the strictest result stands), and where a rule of the former vocabulary reads a
-variable that holds another value now (`former.py`).
+Usually that is one call of the engine. There are more where rules are asked about each check (`checks.py`), where a
+commit moves several refs and a rule reads `ref` (the rules are evaluated for each, and the strictest result stands),
+and where a rule of the former vocabulary reads a variable that holds another value now (`former.py`).
 
 Policies are combined by *and* in Kleene's three values: deny, unknown, allow, and the lowest wins. One deny refuses the
 commit even where another policy could not be evaluated: a client should not repeat what cannot succeed.
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.policy.access import (
+    EACH_CHECK,
     Access,
     AccessDecision,
     AccessRequest,
@@ -28,6 +29,7 @@ from gateway.policy.access import (
     decide_access,
     refs_of,
 )
+from gateway.policy.checks import Check, check_activation, decide_unit, is_elsewhere, units_of
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Program, Verdict
 from gateway.policy.former import ambiguous, compared, former_values
 from gateway.policy.variables import CommitView, PrincipalView
@@ -87,34 +89,94 @@ async def judge_rules(
         UnknownOperationError: if the request's operation has no name in the vocabulary of rules.
         PolicyEngineError: if the engine gave no answer.
     """
-    remaining_s = countdown(timeout_s)
+    asking = _Asking(evaluate=evaluate, rules=rules, request=request, remaining_s=countdown(timeout_s))
+    if any(rule.vocabulary >= EACH_CHECK for rule in rules):
+        return await _judge_each_check(asking, policies, variables)
     refs = refs_of(request.commit)
     if len(refs) > 1 and not any(mentions(rule.expression, ("ref",)) for rule in rules):
         refs = refs[:1]
     if len(refs) > REFS_MAX:
-        message = f"access rules speak of `ref`, and this commit moves {len(refs)}: expected at most {REFS_MAX}"
-        return Judged(decision=AccessDecision(outcome=Access.DENIED, message=message), verdicts=())
+        return _too_many(len(refs))
     judged: list[Judged] = []
-    programs = [rule.program() for rule in rules]
     of_policies: tuple[Verdict, ...] = ()
     for ref in refs:
-        activation = access_activation(request, ref=ref)
         if not judged:
-            both = {**(variables or {}), **activation}
-            verdicts = await evaluate([*programs, *policies], both, timeout_s=remaining_s())
-            verdicts, of_policies = verdicts[: len(programs)], verdicts[len(programs) :]
+            verdicts, of_policies = await asking.once(rules, ref, policies, variables)
         else:
-            verdicts = await evaluate(programs, activation, timeout_s=remaining_s())
-        former = former_values(request.commit)
-        if older := ambiguous(rules, activation, former):
-            before = [rule.program() for rule in older]
-            earlier = await evaluate(before, {**activation, **former}, timeout_s=remaining_s())
-            verdicts = compared(verdicts, earlier)
+            verdicts, _ = await asking.once(rules, ref)
         decision = decide_access(
             rules, verdicts, beyond=request.grant.beyond(request.principal), retired=request.retired
         )
         judged.append(Judged(decision=decision, verdicts=(*verdicts, *of_policies)))
     return min(judged, key=lambda one: _STRICTEST.index(one.decision.outcome))
+
+
+async def _judge_each_check(
+    asking: _Asking, policies: Sequence[Program], variables: Mapping[str, Json] | None
+) -> Judged:
+    """Judge by rules of which some are asked about each check of the request, and the others about the whole of it."""
+    rules, request = asking.rules, asking.request
+    if is_elsewhere(request):
+        message = (
+            f"{request.commit.name!r:.80} names another branch or commit of the Nessie: use the alias of its branch"
+        )
+        return Judged(decision=AccessDecision(outcome=Access.DENIED, message=message), verdicts=())
+    units = units_of(request)
+    if len(units) > REFS_MAX:
+        return _too_many(len(units))
+    older = [rule for rule in rules if rule.vocabulary < EACH_CHECK]
+    later = [rule for rule in rules if rule.vocabulary >= EACH_CHECK]
+    judged: list[Judged] = []
+    of_policies: tuple[Verdict, ...] = ()
+    for unit in units:
+        whole: tuple[Verdict, ...] = ()
+        if not judged and policies:
+            whole, of_policies = await asking.once(older, unit.ref, policies, variables)
+        elif older:
+            whole, _ = await asking.once(older, unit.ref)
+        checked = {check: await asking.check(later, check) for check in unit.checks}
+        decision, verdicts = decide_unit(rules, whole, checked, request)
+        judged.append(Judged(decision=decision, verdicts=(*verdicts, *of_policies)))
+    return min(judged, key=lambda one: _STRICTEST.index(one.decision.outcome))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """What rules are asked about one request, within the time that remains."""
+
+    evaluate: Evaluate
+    rules: Sequence[JudgedRule]
+    request: AccessRequest
+    remaining_s: Callable[[], float]
+
+    async def once(
+        self,
+        rules: Sequence[JudgedRule],
+        ref: str,
+        policies: Sequence[Program] = (),
+        variables: Mapping[str, Json] | None = None,
+    ) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+        """Return the verdicts of `rules` on the request as a whole, and those of `policies` on their variables."""
+        activation = access_activation(self.request, ref=ref)
+        programs = [*(rule.program() for rule in rules), *policies]
+        found = await self.evaluate(programs, {**(variables or {}), **activation}, timeout_s=self.remaining_s())
+        verdicts, of_policies = found[: len(rules)], found[len(rules) :]
+        former = former_values(self.request.commit)
+        if older := ambiguous(rules, activation, former):
+            before = [rule.program() for rule in older]
+            earlier = await self.evaluate(before, {**activation, **former}, timeout_s=self.remaining_s())
+            verdicts = compared(verdicts, earlier)
+        return verdicts, of_policies
+
+    async def check(self, rules: Sequence[JudgedRule], check: Check) -> tuple[Verdict, ...]:
+        """Return the verdicts of `rules` on one check."""
+        programs = [rule.program() for rule in rules]
+        return await self.evaluate(programs, check_activation(self.request, check), timeout_s=self.remaining_s())
+
+
+def _too_many(count: int) -> Judged:
+    message = f"access rules speak of `ref`, and this commit moves {count}: expected at most {REFS_MAX}"
+    return Judged(decision=AccessDecision(outcome=Access.DENIED, message=message), verdicts=())
 
 
 async def permits_anything(

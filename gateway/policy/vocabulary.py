@@ -76,6 +76,7 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         "ref": None,
         "path": None,
         "contentType": None,
+        "type": None,
         "actions": None,
         "api": {"apiName": None, "apiVersion": None},
         "actor": None,

@@ -123,6 +123,18 @@ def fields_named(expression: str, variable: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)
+def names(expression: str, variable: str) -> bool:
+    """
+    Return whether `expression` names `variable` outside of strings and comments: no field, and no function.
+    """
+    words = _words(expression)
+    return any(
+        word == variable and before != "." and after != "("
+        for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False)
+    )
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
 def texts_in(expression: str) -> tuple[str, ...]:
     """
     Return the strings in `expression`, each once, in their order, with escapes decoded.

@@ -188,9 +188,11 @@ class _Checker:
             self.visit(root, bound=bound)
             return
         name = str(root)
-        if name in bound or (not path and name in TYPES):
+        if name in bound:
             return
         if name not in self._variables:
+            if not path and name in TYPES:
+                return
             refuse(root, _unknown("unknown variable", name, self._variables))
         self._need(name, [str(field) for field in path[:1]])
         known, place = self._variables[name], name

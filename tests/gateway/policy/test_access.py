@@ -63,6 +63,7 @@ def test_the_variables_are_those_of_the_vocabulary_and_none_of_policies() -> Non
         "ref": "main",
         "path": "dev.t",
         "contentType": "ICEBERG_TABLE",
+        "type": "",
         "actions": ["CATALOG_UPDATE_ENTITY"],
         "api": {"apiName": "Iceberg", "apiVersion": 1},
         "actor": "a1",
