@@ -99,13 +99,15 @@ def snapshots_in(states: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 @contextmanager
-def start_nessie(cloud: Cloud, provider: OidcProvider | None = None) -> Iterator[Nessie]:
+def start_nessie(
+    cloud: Cloud, provider: OidcProvider | None = None, *, more: Mapping[str, str] | None = None
+) -> Iterator[Nessie]:
     """
     Yield a server whose tables are in the bucket of `cloud`; all its commits go with it.
 
-    With a `provider` it takes its access tokens and nothing else.
+    With a `provider` it takes its access tokens and nothing else; `more` are other settings.
     """
-    settings = {"nessie.version.store.type": "IN_MEMORY"}
+    settings = {"nessie.version.store.type": "IN_MEMORY", **(more or {})}
     if provider is not None:
         settings |= {
             "nessie.server.authentication.enabled": "true",
