@@ -154,8 +154,9 @@ def decide_unit(
     if decision.outcome is Access.PERMITTED or decision.reason in forbidding:
         return decision, verdicts
     permitting = [rule for rule in rules if rule not in at_once and _may_permit(rule, request, beyond)]
+    later = [rule for rule in rules if rule.vocabulary >= EACH_CHECK]
     decisions = [
-        (check, decide_access(permitting, found)) for check, found in checked.items() if not is_free(check, rules)
+        (check, decide_access(permitting, found)) for check, found in checked.items() if not is_free(check, later)
     ]
     if all(each.outcome is Access.PERMITTED for _, each in decisions):
         return decisions[-1][1], verdicts
@@ -189,7 +190,7 @@ def _moves(request: AccessRequest, ref: str) -> tuple[str, ...]:
     """Return what a commit does to one of the references of a table; `main` is always there."""
     updates = request.commit.updates
     added = [update.get("snapshot") for update in updates if update.get("action") == "add-snapshot"]
-    snapshots = {snapshot.get("snapshot-id") for snapshot in added if isinstance(snapshot, Mapping)}
+    snapshots = [snapshot.get("snapshot-id") for snapshot in added if isinstance(snapshot, Mapping)]
     is_there, ops = ref == MAIN or ref in request.refs, set[str]()
     for update in updates:
         is_commit = update.get("snapshot-id") in snapshots

@@ -104,6 +104,10 @@ def test_configuration_has_no_reference(kind: str) -> None:
         ),
         ([ADD], {"main": [COMMIT]}),
         ([{"action": "add-snapshot", "snapshot": 3}, to(3, "dev")], {"dev": ["ASSIGN_REFERENCE_TO_HASH"]}),
+        (
+            [{"action": "add-snapshot", "snapshot": {"snapshot-id": [3]}}, to(3, "dev")],
+            {"dev": ["ASSIGN_REFERENCE_TO_HASH"]},
+        ),
     ],
 )
 def test_a_commit_takes_what_it_does_to_each_reference(updates: list[Any], expected: dict[str, list[str]]) -> None:
@@ -176,7 +180,9 @@ async def test_each_check_needs_a_rule_that_permits_it() -> None:
 
 async def test_to_view_a_reference_needs_no_rule_until_one_names_it() -> None:
     read = rule("read", "op == 'READ_ENTITY_VALUE'")
-    assert (await decide([read], request())).outcome is Access.PERMITTED
+    older = rule("older", "op == 'VIEW_REFERENCE'", vocabulary=2)
+    for rules in ([read], [read, older]):
+        assert (await decide(rules, request())).outcome is Access.PERMITTED
     other = rule("other", "op == 'VIEW_REFERENCE' && ref == 'elsewhere'")
     decision = await decide([read, other], request())
     assert (decision.outcome, decision.message) == (
