@@ -31,10 +31,8 @@ from testkit.servers.java import ServerNotReadyError
 
 REQUESTS, SETS = 200, SETS_MAX - 1
 SEED = 20
-GET_FOO = "/iceberg/v1/main/namespaces/shop/tables/Foo"
 MORE = f"""
 {PREFIX}entries='entries' in roles && op in ['READ_ENTRIES', 'READ_CONTENT_KEY']
-{PREFIX}keys='keys' in roles && op in ['VIEW_REFERENCE', 'READ_CONTENT_KEY']
 """
 
 
@@ -80,14 +78,3 @@ async def test_nessie_lists_what_is_on_a_reference_without_a_look_at_it(ruled: R
     )
     assert ruled.verdict(caller("entries"), listed)
     assert not await ruled.own_verdict(caller("entries"), listed)
-
-
-async def test_nessie_asks_for_the_right_to_read_a_table_where_here_its_existence_is_asked(ruled: RuledNessie) -> None:
-    head = Asked(
-        method="HEAD",
-        path=GET_FOO,
-        branch="main",
-        commit=CommitView(catalog="far", namespace=("shop",), name="Foo", kind="table", operation="table.exists"),
-    )
-    assert not ruled.verdict(caller("keys"), head)
-    assert await ruled.own_verdict(caller("keys"), head)
