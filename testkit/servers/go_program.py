@@ -2,24 +2,20 @@
 """
 Programs in Go that tests and benches need, each built once from a folder next to this file.
 
-What is built is named after its sources' bytes and appears whole, by a rename, in the cache: two processes may build at
-once. Which proxy its modules come from is the machine's own Go configuration; `go.sum` pins them.
+Which proxy its modules come from is the machine's own Go configuration; `go.sum` pins them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lakeproof.errors import LakeproofError
-from lakeproof.postgres.file_lock import exclusive
-from lakeproof.settings import load_settings
-from testkit.environment import PROJECT, missing
+from testkit.environment import missing
+from testkit.servers.cache import cached
 
 BUILD_TIMEOUT_S: Final = 600
 SOURCES: Final = ("go.mod", "go.sum", "main.go")
@@ -30,27 +26,15 @@ Prepare = Callable[[Path, Callable[..., bytes]], None]
 
 def go_program(sources: Path, *, others: Sequence[str] = (), prepare: Prepare = lambda _folder, _go: None) -> Path:
     """Return the program of the folder `sources`, building it the first time; `others` are further source files."""
-    name = sources.name
-    digest = hashlib.sha256(b"\0".join((sources / file).read_bytes() for file in (*SOURCES, *others))).hexdigest()
-    try:
-        servers = load_settings(os.environ, directory=PROJECT).cache.absolute() / "servers"
-    except LakeproofError as error:
-        missing(str(error))
-    target = servers / f"{name}-{digest[:16]}"
-    servers.mkdir(parents=True, exist_ok=True)
-    with exclusive(servers / f"{name}.lock", timeout_s=BUILD_TIMEOUT_S):
-        if not target.is_file():
-            _build(sources, target, prepare)
-    return target
+    content = [(sources / file).read_bytes() for file in (*SOURCES, *others)]
+    return cached(sources.name, content, partial(_built, sources, prepare), timeout_s=BUILD_TIMEOUT_S)
 
 
-def _build(sources: Path, target: Path, prepare: Prepare) -> None:
+def _built(sources: Path, prepare: Prepare, fresh: Path) -> Path:
     go = shutil.which("go")
     if go is None:
-        missing(f"{target} is not here, and without Go it cannot be built")
-    fresh = target.with_suffix(".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(sources, fresh)
+        missing(f"the program {sources.name} is not built, and cannot be without Go")
+    shutil.copytree(sources, fresh, dirs_exist_ok=True)
 
     def run(*arguments: str, at: Path = fresh) -> bytes:
         done = subprocess.run([go, *arguments], cwd=at, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
@@ -61,5 +45,4 @@ def _build(sources: Path, target: Path, prepare: Prepare) -> None:
 
     prepare(fresh, run)
     run("build", "-o", "program", ".")
-    (fresh / "program").rename(target)
-    shutil.rmtree(fresh)
+    return fresh / "program"

@@ -3,25 +3,21 @@
 Python packages that only some processes of tests import: those of a file in `packages/`, fetched once with pip.
 
 They lie in a folder of the cache that a process gets in PYTHONPATH, not in the virtual environment: no lock file of the
-project names them. Each file pins versions and hashes. A folder is named after the file's bytes and appears whole, by a
-rename. Which registry the packages come from is the machine's own pip configuration.
+project names them. Each file pins versions and hashes. Which registry the packages come from is the machine's own pip
+configuration.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 import subprocess
 import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lakeproof.errors import LakeproofError
-from lakeproof.postgres.file_lock import exclusive
-from lakeproof.settings import load_settings
-from testkit.environment import PROJECT, missing
+from testkit.environment import missing
+from testkit.servers.cache import cached
 
 PACKAGES: Final = Path(__file__).parent / "packages"
 FETCH_TIMEOUT_S: Final = 300
@@ -42,22 +38,11 @@ def python_source(name: str) -> Path:
 def _fetched(name: str, *command: str) -> Path:
     file = PACKAGES / f"{name}.txt"
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    digest = hashlib.sha256(file.read_bytes() + python.encode()).hexdigest()[:16]
-    try:
-        servers = load_settings(os.environ, directory=PROJECT).cache.absolute() / "servers"
-    except LakeproofError as error:
-        missing(str(error))
-    target = servers / f"{name}-{digest}"
-    servers.mkdir(parents=True, exist_ok=True)
-    with exclusive(servers / f"{name}.lock", timeout_s=FETCH_TIMEOUT_S):
-        if not target.is_dir():
-            _fetch(file, target, command)
-    return target
+    content = [file.read_bytes() + python.encode()]
+    return cached(name, content, partial(_fetch, file, command), timeout_s=FETCH_TIMEOUT_S)
 
 
-def _fetch(file: Path, target: Path, command: tuple[str, ...]) -> None:
-    fresh = target.with_suffix(".new")
-    shutil.rmtree(fresh, ignore_errors=True)
+def _fetch(file: Path, command: tuple[str, ...], fresh: Path) -> Path:
     done = subprocess.run(
         [*PIP, command[0], *PINNED, *command[1:], fresh, "-r", file],
         stdout=subprocess.PIPE,
@@ -71,4 +56,4 @@ def _fetch(file: Path, target: Path, command: tuple[str, ...]) -> None:
         with tarfile.open(archive) as source:
             source.extractall(fresh, filter="data")
         archive.unlink()
-    fresh.rename(target)
+    return fresh
