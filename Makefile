@@ -1,7 +1,8 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
 # `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
-# Real engines (Spark, Trino and others) and kills take minutes and a large download: `make test PACKAGE=engines`.
-# Real servers behind the gateway (Nessie, Glue, Iceberg's own) take a minute or two: `make test PACKAGE=upstreams`.
+# Real engines (Spark, Trino and others) and kills take minutes, a large download and a long build:
+# `make test PACKAGE=engines`. Real servers behind the gateway (Nessie, Glue, Iceberg's own) take a minute or two:
+# `make test PACKAGE=upstreams`.
 # Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it
 # is missing and apt-get is there to be used by root: a Java 17, for Spark.
 
@@ -20,7 +21,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 INSTALL := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --require-hashes
 COMPILE := $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: run test checks compiled lint types layers tests vulnerabilities locks bench campaigns java clean
+.PHONY: run test checks compiled lint types layers tests vulnerabilities locks bench campaigns java rust clean
 
 run: $(VENV)/run.stamp java
 	$(BIN)/lakeproof demo $(if $(ONCE),--once)
@@ -52,7 +53,11 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 	@$(BIN)/python -m testkit.spark_detect.class_archive
 	@touch $@
 
-tests: $(VENV)/dev.stamp java $(if $(filter-out engines spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
+# Built before the tests, it shows how far it is, and no test is slowed down by the compiler.
+rust: $(VENV)/dev.stamp
+	@$(BIN)/python -m testkit.servers.iceberg_rust_program
+
+tests: $(VENV)/dev.stamp java $(if $(filter engines,$(PACKAGE)),rust) $(if $(filter-out engines spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
 	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE),--ignore=tests/engines --ignore=tests/upstreams)
 
 # Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.

@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 from testkit.environment import PROJECT
+from testkit.servers.client_programs import run_client
 from testkit.servers.go_program import go_program
 
 SOURCES: Final = PROJECT / "testkit" / "servers" / "iceberg_go"
 ENGINE: Final = "engine.go"
-TIMEOUT_S: Final = 300
 
 
 def iceberg_go() -> Path:
@@ -23,21 +20,5 @@ def iceberg_go() -> Path:
 
 
 def run_iceberg_go(*arguments: str, key: str = "") -> dict[str, Any]:
-    """
-    Return what the program prints.
-
-    Raises:
-        RuntimeError: if it failed, with what it said.
-    """
-    done = subprocess.run(
-        [iceberg_go(), *arguments],
-        env={**os.environ, "LAKEPROOF_KEY": key},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"iceberg-go ended with {done.returncode}: {done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    """Run the program as `run_client` does."""
+    return run_client(iceberg_go(), *arguments, key=key)
