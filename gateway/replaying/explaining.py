@@ -40,7 +40,17 @@ from gateway.replaying.recorded import (
     index_of_group,
 )
 from gateway.replaying.replay import verdicts_in
-from gateway.replaying.variables import Known, Needs, Rebuilder, Unknown, caller_in, inputs_in, mutation_of, view_of
+from gateway.replaying.variables import (
+    NOTED,
+    Known,
+    Needs,
+    Rebuilder,
+    Unknown,
+    caller_in,
+    inputs_in,
+    mutation_of,
+    view_of,
+)
 from ledger.errors import BrokenError, Fault, KeyDirectoryError
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.entry import parse_entry
@@ -193,11 +203,12 @@ async def _state_as_of(connection: Connection, log_id: int, as_of: int) -> Contr
 
 
 def _unknown(variables: Mapping[str, Known | Unknown]) -> Iterator[tuple[str, str]]:
+    """Yield the variables that are not known, and why; nothing of fields that are recorded only for who reads them."""
     for name, variable in variables.items():
         if isinstance(variable, Unknown):
             yield name, variable.why
-        elif variable.missing:
-            yield name, f"not recorded: {', '.join(sorted(variable.missing))}"
+        elif missing := variable.missing - NOTED.get(name, {}).keys():
+            yield name, f"not recorded: {', '.join(sorted(missing))}"
 
 
 async def _rules(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -35,7 +35,7 @@ from gateway.metadata.views import apply_view_updates, create_view_updates
 from gateway.mutations import RENAMES_FROM, RENAMES_TO, Mutation, Operation, parse_mutation
 from gateway.policy.engine import POLICY
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
-from gateway.policy.vocabulary import Fields, variables_of
+from gateway.policy.vocabulary import ON_DEMAND, Fields, variables_of
 from gateway.replaying.recorded import INPUTS, PRINCIPAL, Decision, File
 from ledger.errors import FormatError
 from ledger.format.canonical import Json
@@ -51,11 +51,18 @@ METADATA_COST: Final = 8
 OF_ENTRY: Final = frozenset({"catalog", "namespace", "name", "kind", "operation", "actions"})
 """Fields of `commit` that the entry itself holds."""
 OF_BODY: Final = frozenset({"updates", "requirements", "snapshots"})
+OF_CHANGE: Final = ON_DEMAND["commit"]
+"""Fields of `commit` that are made of the metadata before and after it."""
 FROM_RECORD: Final[Mapping[str, frozenset[str]]] = {
-    "commit": OF_ENTRY | OF_BODY | {"purge"},
-    "principal": frozenset({"actor", "sub", "email", "roles", "source"}),
-    "request": frozenset({"method", "path", "client"}),
+    "commit": OF_ENTRY | OF_BODY | OF_CHANGE | {"purge"},
+    "principal": frozenset({"actor", "sub", "email", "roles", "source", "groups", "attributes"}),
+    "request": frozenset({"method", "path", "client", "time", "address"}),
 }
+NOTED: Final = {
+    "principal": {"groups": "principal.groups", "attributes": "principal.attributes"},
+    "request": {"address": "request.address"},
+}
+"""Fields that the part `inputs` has, under these names, only if a policy in force read them."""
 METADATA: Final = frozenset({"table", "result"})
 """Variables that are made from metadata files: all their fields."""
 
@@ -153,7 +160,10 @@ def parts_of(needs: Needs) -> frozenset[str]:
     """
     parts = set()
     of_commit = needs.get("commit", frozenset())
+    of_principal = needs.get("principal", frozenset())
     if "request" in needs or of_commit is None or not of_commit <= OF_ENTRY:
+        parts.add(INPUTS)
+    if of_principal is None or not of_principal.isdisjoint(NOTED["principal"]):
         parts.add(INPUTS)
     if "principal" in needs:
         parts.add(PRINCIPAL)
@@ -172,7 +182,7 @@ class Rebuilder:
     needs: Needs
     _principals: _Kept[bytes, Known | Unknown] = field(default_factory=_Kept)
     _inputs: _Kept[bytes, dict[str, Any]] = field(default_factory=_Kept)
-    _requests: _Kept[tuple[str, str, str], Known] = field(default_factory=_Kept)
+    _requests: _Kept[tuple[str, ...], Known] = field(default_factory=_Kept)
     _commits: _Kept[tuple[object, ...], Known | Unknown] = field(default_factory=_Kept)
     _results: _Kept[tuple[object, ...], Known | Unknown] = field(default_factory=_Kept)
     _metadata: OrderedDict[str, tuple[int, TableMetadata | None]] = field(default_factory=OrderedDict)
@@ -182,7 +192,12 @@ class Rebuilder:
     @property
     def reads_files(self) -> bool:
         """Whether metadata files are needed."""
-        return not METADATA.isdisjoint(self.needs)
+        return not METADATA.isdisjoint(self.needs) or bool(self._on_demand("commit"))
+
+    def _on_demand(self, variable: str) -> frozenset[str]:
+        """Return the fields of a variable that are made on demand, and needed."""
+        fields = self.needs.get(variable, frozenset())
+        return ON_DEMAND[variable] if fields is None else ON_DEMAND[variable] & fields
 
     async def prepare(self, decisions: Sequence[Decision]) -> None:
         """
@@ -242,7 +257,11 @@ class Rebuilder:
         payload = decision.parts.get(PRINCIPAL)
         if payload is None:
             return ERASED
-        return self._principals.get_or(payload, lambda: _principal_of(payload))
+        if not (fields := self._on_demand("principal")):
+            return self._principals.get_or(payload, lambda: _principal_of(payload))
+        noted = _noted(self._inputs_of(decision), "principal", fields)
+        groups, attributes = noted.get("groups", ()), noted.get("attributes", {})
+        return _principal_of(payload, groups, tuple(attributes.items()), missing=fields - noted.keys())
 
     def _request(self, decision: Decision) -> Known | Unknown:
         inputs = self._inputs_of(decision)
@@ -250,13 +269,17 @@ class Rebuilder:
             return ERASED
         path = str(inputs["path"]).removesuffix(PURGE_QUERY)
         method, client = str(inputs["method"]), str(inputs["client"])
+        fields = self._on_demand("request")
+        noted = _noted(inputs, "request", fields)
+        time, address = decision.occurred_at if "time" in fields else "", str(noted.get("address", ""))
+        missing = frozenset({"address"} & fields - noted.keys())
 
         def make() -> Known:
-            view = RequestView(method=method, path=path, client_version=client)
+            view = RequestView(method=method, path=path, client_version=client, time=time, address=address)
             made = activation(table=None, result=None, commit=_NOTHING, principal=_NOBODY, request=view)
-            return _listed("request", made)
+            return _listed("request", made, missing)
 
-        return self._requests.get_or((method, path, client), make)
+        return self._requests.get_or((method, path, client, time, address, *missing), make)
 
     def _inputs_of(self, decision: Decision) -> dict[str, Any] | None:
         payload = decision.parts.get(INPUTS)
@@ -265,10 +288,35 @@ class Rebuilder:
         return self._inputs.get_or(payload, lambda: inputs_in(decision.index, payload), size_bytes=len(payload))
 
     def _commit(self, decision: Decision) -> Known | Unknown:
+        found = self._commit_alone(decision)
+        if isinstance(found, Unknown) or not (fields := self._on_demand("commit")):
+            return found
+        before, after = self._before(decision), self._after(decision)
+        if isinstance(before, Unknown) or isinstance(after, Unknown):
+            return Known(found.members, found.missing | fields)
+        view = view_of(decision, purge=bool(found.members["purge"]))
+        try:
+            made = activation(
+                table=before,
+                result=after,
+                commit=view,
+                principal=_NOBODY,
+                request=_NO_REQUEST,
+                demanded={"commit": fields},
+            )
+        except GatewayError:
+            return NO_METADATA
+        changes = cast("Mapping[str, Json]", made["commit"])
+        return Known({**found.members, **{name: changes[name] for name in fields}}, found.missing - fields)
+
+    def _commit_alone(self, decision: Decision) -> Known | Unknown:
+        """Return the variable `commit` as far as it can be made without metadata."""
         fields = self.needs["commit"]
         if fields is not None and fields <= OF_ENTRY:
             of_entry = (decision.key, decision.operation, decision.actions)
-            return self._commits.get_or(of_entry, lambda: _commit_of(view_of(decision), OF_BODY | {"purge"}))
+            return self._commits.get_or(
+                of_entry, lambda: _commit_of(view_of(decision), OF_BODY | OF_CHANGE | {"purge"})
+            )
         payload = decision.parts.get(INPUTS)
         if payload is None:
             return ERASED
@@ -281,8 +329,8 @@ class Rebuilder:
         purge = str(inputs.get("path", "")).endswith(PURGE_QUERY)
         mutation = mutation_of(decision, inputs)
         if mutation is None:
-            return _commit_of(view_of(decision, purge=purge), OF_BODY)
-        return _commit_of(mutation.view(), frozenset())
+            return _commit_of(view_of(decision, purge=purge), OF_BODY | OF_CHANGE)
+        return _commit_of(mutation.view(), OF_CHANGE)
 
     def _table(self, decision: Decision) -> Known | Unknown:
         metadata = self._before(decision)
@@ -322,6 +370,25 @@ class Rebuilder:
         make = partial(self._planned, decision, before)
         return self._results.get_or(of_request, make, size_bytes=len(payload))
 
+    def _after(self, decision: Decision) -> Mapping[str, Any] | Unknown | None:
+        """Return the metadata that a decision leads to, or would have led to; None if there is none behind it."""
+        if decision.operation in _DROPS or decision.kind == "namespace":
+            return None
+        before = self._before(decision)
+        if decision.operation in _RENAMES or isinstance(before, Unknown):
+            return before
+        if decision.made is not None:
+            return self._read(decision.made)
+        if decision.parts.get(INPUTS) is None:
+            return ERASED
+        mutation = mutation_of(decision, self._inputs_of(decision) or {})
+        if mutation is None or mutation.registered is not None:
+            return NOT_RECORDED if mutation is None else NO_METADATA
+        try:
+            return _change(mutation, before, decision).metadata
+        except GatewayError:
+            return NOT_RECORDED
+
     def _made(self, file: File | None) -> Known | Unknown:
         metadata = self._read(file)
         return metadata if isinstance(metadata, Unknown) else _table_of(metadata)
@@ -353,16 +420,29 @@ def caller_in(payload: bytes) -> PrincipalView:
     )
 
 
-def _principal_of(payload: bytes) -> Known:
-    view = caller_in(payload)
+def _noted(inputs: Mapping[str, Any] | None, variable: str, fields: frozenset[str]) -> dict[str, Any]:
+    """Return those of some fields that the part `inputs` has besides the request."""
+    recorded = (inputs or {}).get("variables") or {}
+    names = ((field, NOTED[variable].get(field)) for field in fields)
+    return {field: recorded[name] for field, name in names if name in recorded}
+
+
+def _principal_of(
+    payload: bytes,
+    groups: Sequence[str] = (),
+    attributes: Sequence[tuple[str, str]] = (),
+    *,
+    missing: frozenset[str] = ON_DEMAND["principal"],
+) -> Known:
+    view = replace(caller_in(payload), groups=groups, attributes=attributes)
     made = activation(table=None, result=None, commit=_NOTHING, principal=view, request=_NO_REQUEST)
-    return _listed("principal", made)
+    return _listed("principal", made, missing)
 
 
-def _listed(name: str, made: Mapping[str, Any]) -> Known:
-    """Return a variable of which only the fields in `FROM_RECORD` are known."""
+def _listed(name: str, made: Mapping[str, Any], missing: frozenset[str]) -> Known:
+    """Return a variable of which only the fields in `FROM_RECORD` are known, but for those that are `missing`."""
     members = made[name]
-    return Known({field: members[field] for field in FROM_RECORD[name]}, _others(name))
+    return Known({field: members[field] for field in FROM_RECORD[name]}, missing | _others(name))
 
 
 def _others(name: str) -> frozenset[str]:
@@ -375,7 +455,7 @@ def _commit_of(view: CommitView, missing: frozenset[str]) -> Known | Unknown:
         made = activation(table=None, result=None, commit=view, principal=_NOBODY, request=_NO_REQUEST)
     except GatewayError:
         return NOT_RECORDED
-    return Known(_listed("commit", made).members, missing | _others("commit"))
+    return _listed("commit", made, missing)
 
 
 def _table_of(

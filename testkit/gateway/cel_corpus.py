@@ -1651,6 +1651,8 @@ VARIABLES: Final = (
             E("catalog", "'lake'"),
             E("grant.identity", "''"),
             E("grant.roles == []", "true"),
+            E("type", "''"),
+            E("type == '' || type == 'CONFIG_POLICY'", "true"),
             E("api.missing == 1", ERROR, refused=(1, 5)),
             E("table.exists", ERROR, celpy="true", refused=(1, 1)),
         ),

@@ -26,6 +26,7 @@ from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.natives import FAILURES, CelType, wrapped
 from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.values import TYPES, of_key
+from gateway.policy.engine import POLICY
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from testkit.gateway.cel_corpus import ERROR, NOT_CEL, SPANS_TYPE, TIMES_TYPE, Group
 from testkit.gateway.cel_interpreter import evaluate
@@ -116,25 +117,32 @@ _REQUEST: Final = RequestView(
 
 
 @cache
-def variables() -> Mapping[str, Any]:
-    """Return the variables of policies and of access rules for one commit, which adds a column to a table."""
+def variables(kind: str = POLICY) -> Mapping[str, Any]:
+    """
+    Return the variables of policies and of access rules for one commit, which adds a column to a table.
+
+    The variable `type` is of access rules alone: elsewhere it is CEL's type of types.
+    """
     table = TableMetadata(_BEFORE)
     of_policies = activation(
         table=table, result=TableMetadata(_AFTER), commit=_COMMIT, principal=_PRINCIPAL, request=_REQUEST
     )
-    return {**of_policies, **access_activation(AccessRequest(commit=_COMMIT, principal=_PRINCIPAL), ref="main")}
+    of_rules = access_activation(AccessRequest(commit=_COMMIT, principal=_PRINCIPAL), ref="main")
+    if kind == POLICY:
+        del of_rules["type"]
+    return {**of_policies, **of_rules}
 
 
 @cache
-def _cel_python() -> tuple[CelPython, Mapping[str, Any]]:
+def _cel_python(kind: str) -> tuple[CelPython, Mapping[str, Any]]:
     """cel-python as it comes, and the same variables in its classes."""
-    converted = {name: json_to_cel(value) for name, value in variables().items()}
+    converted = {name: json_to_cel(value) for name, value in variables(kind).items()}
     return CelPython(runner_class=InterpretedRunner), converted
 
 
-def by_cel_python(expression: str) -> str:
+def by_cel_python(expression: str, kind: str = POLICY) -> str:
     """Return what cel-python gives by itself."""
-    environment, converted = _cel_python()
+    environment, converted = _cel_python(kind)
     try:
         tree = environment.compile(expression)
     except CELParseError:
@@ -151,9 +159,9 @@ def tree_of(expression: str) -> Node:
     return parse(expression, Interruption())
 
 
-def by_interpreter(expression: str) -> str:
+def by_interpreter(expression: str, kind: str = POLICY) -> str:
     """Return what our interpreter gives, with which compiled expressions are compared."""
-    values = {name: wrapped(value) for name, value in variables().items()}
+    values = {name: wrapped(value) for name, value in variables(kind).items()}
     try:
         value = evaluate(tree_of(expression), values, Interruption())
     except FAILURES:
@@ -161,10 +169,11 @@ def by_interpreter(expression: str) -> str:
     return ERROR if isinstance(value, CELEvalError) else shown(value)
 
 
-def compiled(expression: str) -> str:
+def compiled(expression: str, kind: str = POLICY) -> str:
     """Return what the functions give to which we compile an expression."""
+    values = variables(kind)
     try:
-        return shown(compile_tree(tree_of(expression), list(variables()), Interruption()).value(variables()))
+        return shown(compile_tree(tree_of(expression), list(values), Interruption()).value(values))
     except NoValueError:
         return ERROR
 
@@ -228,7 +237,12 @@ def differences_of_ours(group: Group) -> list[tuple[str, str, str, str]]:
     Entries that are refused are left out.
     """
     found = [
-        (entry.expression, entry.result, compiled(entry.expression), by_interpreter(entry.expression))
+        (
+            entry.expression,
+            entry.result,
+            compiled(entry.expression, group.kind),
+            by_interpreter(entry.expression, group.kind),
+        )
         for entry in group.entries
         if entry.refused is None
     ]

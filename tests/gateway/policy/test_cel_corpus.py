@@ -69,7 +69,7 @@ def is_refused(entry: Entry, *, kind: str) -> PolicyNotCompiledError | None:
 @groups
 def test_cel_python_gives_what_is_pinned(group: Group) -> None:
     """After an upgrade this says what has changed: look at each, and whether we rely on it."""
-    found = [(entry, by_cel_python(entry.expression)) for entry in group.entries]
+    found = [(entry, by_cel_python(entry.expression, group.kind)) for entry in group.entries]
     assert [pair for pair in found if pair[1] != (pair[0].celpy or pair[0].language)] == []
 
 
@@ -84,7 +84,7 @@ def test_programs_are_judged_as_the_corpus_says(group: Group) -> None:
     programs = Programs()
     for text, _ in judged:
         programs.check(text, kind=group.kind)
-    results = list(programs.judge([(group.kind, text) for text, _ in judged], variables(), log_id=1))
+    results = list(programs.judge([(group.kind, text) for text, _ in judged], variables(group.kind), log_id=1))
     wrong = [
         (text, result)
         for (text, outcome), result in zip(judged, results, strict=True)
@@ -212,14 +212,16 @@ async def test_the_workers_judge_the_corpus_as_it_says_within_their_limits() -> 
         for text, outcome in islice(judged_as(entry), 1)
     ]
     async with WorkerEngine(judging_bytes_max=64 * 2**20, spawn=fork_worker) as engine:
-        programs = [program for program, _ in cases]
-        verdicts = await engine.judge(programs, variables(), log_id=1, timeout_s=DEADLINE_S)
-        assert [
-            (program.expression, verdict)
-            for (program, outcome), verdict in zip(cases, verdicts, strict=True)
-            if verdict.outcome is not outcome
-        ] == []
-        assert not [verdict for verdict in verdicts if "memory" in verdict.detail]
+        for kind in (POLICY, ACCESS_RULE):
+            of_kind = [case for case in cases if case[0].kind == kind]
+            programs = [program for program, _ in of_kind]
+            verdicts = await engine.judge(programs, variables(kind), log_id=1, timeout_s=DEADLINE_S)
+            assert [
+                (program.expression, verdict)
+                for (program, outcome), verdict in zip(of_kind, verdicts, strict=True)
+                if verdict.outcome is not outcome
+            ] == []
+            assert not [verdict for verdict in verdicts if "memory" in verdict.detail]
         for group, entry in ENTRIES:
             if entry.refused is not None and entry.expression.strip():
                 with pytest.raises(PolicyNotCompiledError) as caught:

@@ -22,6 +22,8 @@ OTHER_VERBS: Final = {
     "policies test": "runs the examples of files",
     "policies lint": "says what looks wrong in files",
     "policies apply": "creates, changes and deletes what it takes to have in force what files say",
+    "policies replay": "judges recorded decisions again, with other policies",
+    "policies explain": "shows how one decision came about",
     "policies compile": "shows what an expression reads, and saves nothing",
     "catalogs check": "asks what is behind an alias, and changes nothing",
     "catalogs transfer": "moves a place between two tenants",
