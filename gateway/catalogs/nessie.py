@@ -23,7 +23,7 @@ from gateway.catalogs.catalog import LoggedCommit
 from gateway.catalogs.pins import MAIN
 from gateway.catalogs.replies import LOCATION_LENGTH_MAX
 from gateway.catalogs.urls import is_plain_url, is_same_server
-from gateway.errors import UnsupportedOperationError
+from gateway.errors import BadRequestError, UnsupportedOperationError
 from gateway.identifiers import Target
 from gateway.metadata import Update
 from ledger.errors import FormatError
@@ -36,6 +36,7 @@ DECISION: Final = "lakeproof-decision"
 """The property of a commit that names the decision it is the result of."""
 
 _TOKEN_LENGTH_MAX: Final = 512
+_ELSEWHERE: Final = frozenset("@#")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,22 @@ def with_stage_create(text: str, create: Mapping[str, Any]) -> str:
         return text
     head, _, rest = text.partition("{")
     return f'{head}{{"stage-create":false,{rest}'
+
+
+def check_name(alias: str, name: str) -> None:
+    """
+    Check that a name is one of this branch: `orders@prod` and `orders#1122` are read as a table of another branch or
+    commit (`TableReference` in Nessie's model), which no rule and no record of this alias would name.
+
+    Raises:
+        BadRequestError: if it is not.
+    """
+    if not _ELSEWHERE.isdisjoint(name):
+        raise BadRequestError(
+            f"catalog {alias} is one branch of a Nessie: expected a name without @ and #, which lead to another branch "
+            f"or commit, found {name!r:.200}; use the alias of that branch",
+            field="name",
+        )
 
 
 def check_updates(alias: str, updates: Sequence[Update], current: int | None) -> None:

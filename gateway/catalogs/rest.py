@@ -36,6 +36,7 @@ from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.nessie import (
     PAGES_MAX,
     Branch,
+    check_name,
     check_updates,
     decision_header,
     parse_commits,
@@ -287,8 +288,12 @@ class RestCatalog:
         """
         if mutation.operation is Operation.TABLE_UNREGISTER:
             await self._check_advertised(UNREGISTER_TABLE, what="unregisters tables")
-        if mutation.updates and (await self._endpoint()).branch is not None:
-            check_updates(self.upstream.alias, mutation.updates, snapshot_of(loaded.metadata or {}, MAIN))
+        if (await self._endpoint()).branch is not None:
+            other = mutation.other_end
+            for target in (mutation.target, *(() if other is None else (other.target,))):
+                check_name(self.upstream.alias, target.name or "")
+            if mutation.updates:
+                check_updates(self.upstream.alias, mutation.updates, snapshot_of(loaded.metadata or {}, MAIN))
         location = self.upstream.options.get("location")
         if location is None:
             return
@@ -478,7 +483,14 @@ class RestCatalog:
         return f"{endpoint.root}/namespaces/{endpoint.namespace(levels)}"
 
     async def _named(self, target: Target) -> str:
-        """Return the URL of a table, a view or a function."""
+        """
+        Return the URL of a table, a view or a function.
+
+        Raises:
+            BadRequestError: if it names one of another branch of a Nessie.
+        """
+        if (await self._endpoint()).branch is not None:
+            check_name(self.upstream.alias, target.name or "")
         return f"{await self._namespace(target.namespace)}/{target.kind}s/{quote(target.name or '', safe='')}"
 
     async def _get_named(self, target: Target, query: str = "") -> Answered | None:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -49,6 +50,7 @@ from testkit.gateway.nessie_tenant import NessieTenant, open_nessie_tenant
 from testkit.gateway.sales import SCHEMA, error_of, properties
 from testkit.gateway.shop_rows import SCHEMA as SHOP_SCHEMA
 from testkit.gateway.shop_rows import rows
+from testkit.gateway.table_requests import commit_to, transaction
 from testkit.gateway.view_requests import view_created
 from testkit.servers.chained import register, secrets_of
 from testkit.servers.cloud import fresh_cloud
@@ -305,6 +307,33 @@ async def test_each_branch_is_an_alias_and_sees_its_own_state(shop: NessieTenant
     told = {one.decided.snapshots for one in await stored(shop, key) if one.words == "approved"}
     assert told == {(snapshot_of(first),)}
     assert await shop.words() == ["approved", "accepted"]
+
+
+@pytest.mark.parametrize("suffix", ["@main", "#", "@main#2026-11-26T00:00:00Z"])
+async def test_a_name_leads_to_no_other_branch_than_that_of_the_alias(shop: NessieTenant, suffix: str) -> None:
+    http, alias = shop.gateway.http, f"{shop.name}-{len(suffix)}"
+    await asyncio.to_thread(shop.nessie.make_branch, alias)
+    await register(shop.gateway, alias, shop.nessie.catalog(alias), warehouse=WAREHOUSE)
+    root = f"/v1/iceberg/{alias}"
+    tables = f"{root}/namespaces/sales/tables"
+    elsewhere = f"{shop.name}{suffix}"
+    there = f"{tables}/{quote(elsewhere, safe='')}"
+    append = await shop.next_append()
+    source = {"namespace": ["sales"], "name": shop.name}
+    answers = [
+        await http.get(there),
+        await http.head(there),
+        await http.delete(there),
+        await http.post(there, json=append),
+        await http.post(tables, json={"name": elsewhere, "schema": SCHEMA}),
+        await http.post(f"{root}/tables/rename", json={"source": source, "destination": {**source, "name": elsewhere}}),
+        await http.post(f"{root}/transactions/commit", json=transaction(commit_to(elsewhere, append))),
+    ]
+    assert [answer.status_code for answer in answers] == [400] * len(answers), [answer.text for answer in answers]
+    assert "use the alias of that branch" in error_of(answers[0])["message"]
+    assert await shop.snapshots() == set(), "main has not changed"
+    assert await words(shop.services, shop.log_id, after=shop.first, key=f"table:{alias}/sales/{elsewhere}") == []
+    assert (await http.get(f"{tables}/{shop.name}")).status_code == 200
 
 
 async def test_a_branch_that_is_not_there_is_said_to_be_missing(shop: NessieTenant) -> None:
