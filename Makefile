@@ -74,6 +74,8 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.rebuild --entries 1000000
 	$(BIN)/python -m bench.noisy_neighbour
 	$(BIN)/python -m bench.gateway
+	$(BIN)/python -m bench.policies
+	$(BIN)/python -m bench.replay
 	$(BIN)/python -m testkit.measured_page
 
 # Long searches for faults, about a working day. The tests run small ones of the same.

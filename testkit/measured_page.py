@@ -114,6 +114,20 @@ def replay(found: Found) -> Iterator[str]:
         )
 
 
+def policies(found: Found) -> Iterator[str]:
+    yield f"How long {found['policies']} policies take on one worker, as the gateway calls it, over {found['calls']:,}"
+    yield "calls. *mix* has five that compare every column with every other; *unchanged* is the mix on inputs that were"
+    yield "judged before: verdicts are kept. The peer is cel-python's interpreter in the calling process, on the same"
+    yield "expressions and variables, at its best:"
+    yield "| policies | columns | median | p99 | peer | ratio to the median |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for run in found["runs"]:
+        yield (
+            f"| {run['kind']} | {run['columns']} | {run['p50_ms']} ms | {run['p99_ms']} ms | {run['peer_ms']:,} ms | "
+            f"{run['peer_to_ours']} |"
+        )
+
+
 def verify(found: Found) -> Iterator[str]:
     yield "Entries of about 500 bytes verified per second. *hash* is SHA-256 over the entries and nothing else;"
     yield "*exact* is"
@@ -292,6 +306,7 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Noisy neighbour", noisy_neighbour),
     ("Kills during commits", crash),
     ("Gateway", gateway),
+    ("Policies", policies),
     ("Replay of policies", replay),
 )
 
