@@ -50,10 +50,12 @@ WARNINGS_MAX: Final = 5
 
 _ACTOR: Final = "0" * 32
 _TIME: Final = "2026-01-01T00:00:00.000000Z"
+_READ_ALONE: Final = frozenset({"tenant", "log", "inputs", "lineage"})
 _OWN_OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in {"tenant", "log", "lineage"}},
+    **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in _READ_ALONE},
     "tenant": ("inspect",),
     "log": ("load",),
+    "inputs": ("load",),
     "lineage": ("receive",),
 }
 _NAMES: Final = ("path", "catalog", "ref", "actor")

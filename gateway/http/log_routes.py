@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -39,6 +40,8 @@ router = APIRouter()
 OPERATION: Final = "log.load"
 VIEW: Final = CommitView(catalog="", namespace=(), name="", kind="log", operation=OPERATION)
 """A request for the log as access rules see it."""
+INPUTS: Final = replace(VIEW, kind="inputs", operation="inputs.load")
+"""A request for what decisions were judged on."""
 FINAL: Final = "private, max-age=31536000, immutable"
 CHANGING: Final = "private, no-cache"
 VARY: Final = "Authorization, X-Api-Key"

@@ -22,7 +22,7 @@ from gateway.admin.limits import check_text
 from gateway.commit.gateway import Gateway
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.http.admin_routes import authenticate, may_read
-from gateway.http.log_routes import VIEW
+from gateway.http.log_routes import INPUTS, VIEW
 from gateway.http.request import check_access
 from gateway.http.tenant_view import tenant_shown
 from gateway.identity import Principal
@@ -82,8 +82,13 @@ async def list_drops(request: Request) -> Response:
 
 @router.get("/decisions/{decision}/explanation")
 async def explain_decision(request: Request, decision: str) -> Response:
-    """Explain a decision: its inputs, rule by rule with the value of each part, and the proof that it is in the log."""
+    """
+    Explain a decision: its inputs, rule by rule with the value of each part, and the proof that it is in the log.
+
+    The log gives out no inputs, which have who asked and for what: they are a right of their own.
+    """
     gateway, caller = await _may_read_log(request)
+    await check_access(gateway, caller, request, INPUTS)
     index = await _decision_index(gateway, caller, decision)
     found = await explain(gateway, caller.tenant, caller.log_id, index)
     return JSONResponse(explanation_shown(found))

@@ -159,6 +159,7 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "setting": ("CONFIG_SETTING", ".config.setting"),
     "tenant": ("CONFIG_TENANT", ".config.tenant"),
     "log": ("LOG", ".log"),
+    "inputs": ("LOG_INPUTS", ".log.inputs"),
     "lineage": ("LINEAGE", ".lineage"),
 }
 """For each kind of object that is not content of a catalog: its content type, and the root of its paths."""

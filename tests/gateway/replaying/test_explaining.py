@@ -187,3 +187,18 @@ async def test_who_may_not_read_the_log_is_told_nothing(busy: Gateway) -> None:
     index = (await last(busy, "rejected")).entry.index
     eve = busy.client(await another_guest(busy))
     assert (await eve.get(f"/v1/decisions/{index}/explanation")).status_code == 403
+
+
+async def test_who_may_read_the_log_alone_is_not_told_who_asked_for_what(busy: Gateway) -> None:
+    index = (await last(busy, "rejected")).entry.index
+    eve, path = busy.client(await another_guest(busy)), f"/v1/decisions/{index}/explanation"
+    for rule_id, content_type in (("auditors", "LOG"), ("explained", "LOG_INPUTS")):
+        assert (await eve.get(path)).status_code == 403
+        await busy.services.gateway.admin.create_access_rule(
+            busy.acme.log_id,
+            OPERATOR,
+            rule_id=rule_id,
+            effect="permit",
+            expression=f"'guest' in roles && contentType == '{content_type}'",
+        )
+    assert (await eve.get(path)).status_code == 200
