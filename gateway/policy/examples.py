@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ledger.format.canonical import Json
 
 EXAMPLES_MAX: Final = 50
-EXAMPLES_SIZE_BYTES_MAX: Final = 32_768
+EXAMPLES_SIZE_BYTES_MAX: Final = 24_576
 """All examples of a policy as an event of the log holds them, which has its expression and scope beside them."""
 NAME_LENGTH_MAX: Final = 200
 

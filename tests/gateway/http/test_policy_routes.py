@@ -14,11 +14,10 @@ import pytest
 from psycopg import AsyncConnection
 
 from gateway.admin.application import OPERATOR
-from gateway.admin.limits import MESSAGE_LENGTH_MAX, REASON_LENGTH_MAX
+from gateway.admin.limits import EXPRESSION_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_LENGTH_MAX
 from gateway.admin.policy_edits import COMING_MAX
 from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples, stored_size_bytes
 from gateway.policy.scopes import KINDS, NAMES_SIZE_BYTES_MAX, OPERATIONS
-from gateway.policy.text import EXPRESSION_BYTES_MAX
 from lakeproof.erasing import open_eraser
 from lakeproof.services import now
 from ledger.erasing.erase import ErasureRequest
@@ -132,11 +131,11 @@ async def test_the_largest_policy_fits_into_one_entry(shared_gateway: Gateway) -
     dots = [f"{number:02}" + "\x1d" * 66 for number in range(20)]  # a dot within a name takes six bytes
     catalogs = [f"{number:02}{'a' * 62}" for number in range(100)]
     given: Any = [
-        {"expect": "deny", "name": str(number), "given": {"commit": {"name": '"' * 146}}} for number in range(50)
+        {"expect": "deny", "name": str(number), "given": {"commit": {"name": '"' * 105}}} for number in range(50)
     ]
     largest = {
         "id": "p" * 63,
-        "expression": "'" + "\U0001d11e" * ((EXPRESSION_BYTES_MAX - 10) // 4) + "' == ''",
+        "expression": "'" + "\U0001d11e" * (EXPRESSION_LENGTH_MAX - 8) + "' == ''",
         "message": "\U0001d11e" * MESSAGE_LENGTH_MAX,
         "scope": {"catalogs": catalogs, "names": dots, "kinds": list(KINDS), "operations": list(OPERATIONS)},
         "examples": given,
