@@ -40,6 +40,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 COMMIT = f"/v1/iceberg/{ALIAS}/transactions/commit"
 ENDPOINT = "POST /v1/{prefix}/transactions/commit"
 NO_TABLE = "00000000-0000-4000-8000-000000000000"
+ROUNDS = 5
 PARTLY = 502
 
 
@@ -369,16 +370,21 @@ def unloadable(table: ForeignTenant) -> Fault:
 
 
 async def test_a_commit_is_not_sent_once_its_decision_is_closed_though_the_one_before_is_open(three: Tables) -> None:
+    closed = [["approved", "failed"]] * 2
+
     async def first(count: int) -> None:
         if count == 1:
             three.far.wire.fault = unloadable(three.far)
-            await three.far.reconcile()
+            # An upstream that does not answer in time leaves a decision for the next round.
+            for _ in range(ROUNDS):
+                await three.far.reconcile()
+                if (await three.words())[1:] == closed:
+                    break
 
     async with three.far.gateway.through(append=before_each_append(three.far.gateway, first)) as http:
         no = await http.post(COMMIT, json=await three.appends())
     assert (no.status_code, three.sent) == (PARTLY, [three.each[0].name])
-    first_words = ["approved", "unknown", "accepted"]
-    assert await three.words() == [first_words, ["approved", "failed"], ["approved", "failed"]]
+    assert await three.words() == [["approved", "unknown", "accepted"], *closed]
     await three.check(True, False, False)
 
 
