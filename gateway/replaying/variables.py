@@ -112,6 +112,14 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class _Planned:
+    """The metadata that a request would have made, and the variable `result` of it."""
+
+    metadata: Mapping[str, Any] | None
+    variable: Known | Unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """A variable that is not known, and why."""
 
@@ -184,7 +192,7 @@ class Rebuilder:
     _inputs: _Kept[bytes, dict[str, Any]] = field(default_factory=_Kept)
     _requests: _Kept[tuple[str, ...], Known] = field(default_factory=_Kept)
     _commits: _Kept[tuple[object, ...], Known | Unknown] = field(default_factory=_Kept)
-    _results: _Kept[tuple[object, ...], Known | Unknown] = field(default_factory=_Kept)
+    _plans: _Kept[tuple[object, ...], _Planned | Unknown] = field(default_factory=_Kept)
     _metadata: OrderedDict[str, tuple[int, TableMetadata | None]] = field(default_factory=OrderedDict)
     _metadata_bytes: int = 0
     _tables: _Kept[str, Known | Unknown] = field(default_factory=_Kept)
@@ -362,13 +370,8 @@ class Rebuilder:
         before = self._before(decision)
         if isinstance(before, Unknown):
             return before
-        payload = decision.parts.get(INPUTS)
-        if payload is None:
-            return ERASED
-        base = None if decision.base is None else decision.base.sha256
-        of_request = (base, decision.key, operation, payload)
-        make = partial(self._planned, decision, before)
-        return self._results.get_or(of_request, make, size_bytes=len(payload))
+        planned = self._planned(decision, before)
+        return planned if isinstance(planned, Unknown) else planned.variable
 
     def _after(self, decision: Decision) -> Mapping[str, Any] | Unknown | None:
         """Return the metadata that a decision leads to, or would have led to; None if there is none behind it."""
@@ -379,22 +382,23 @@ class Rebuilder:
             return before
         if decision.made is not None:
             return self._read(decision.made)
-        if decision.parts.get(INPUTS) is None:
-            return ERASED
-        mutation = mutation_of(decision, self._inputs_of(decision) or {})
-        if mutation is None or mutation.registered is not None:
-            return NOT_RECORDED if mutation is None else NO_METADATA
-        try:
-            return _change(mutation, before, decision).metadata
-        except GatewayError:
-            return NOT_RECORDED
+        planned = self._planned(decision, before)
+        return planned if isinstance(planned, Unknown) else planned.metadata
 
     def _made(self, file: File | None) -> Known | Unknown:
         metadata = self._read(file)
         return metadata if isinstance(metadata, Unknown) else _table_of(metadata)
 
-    def _planned(self, decision: Decision, before: TableMetadata | None) -> Known | Unknown:
-        """Return what the request would have made of the table."""
+    def _planned(self, decision: Decision, before: TableMetadata | None) -> _Planned | Unknown:
+        """Return what the request would have made of the table; equal requests are planned once."""
+        payload = decision.parts.get(INPUTS)
+        if payload is None:
+            return ERASED
+        base = None if decision.base is None else decision.base.sha256
+        of_request = (base, decision.key, decision.operation, payload)
+        return self._plans.get_or(of_request, partial(self._plan, decision, before), size_bytes=len(payload))
+
+    def _plan(self, decision: Decision, before: TableMetadata | None) -> _Planned | Unknown:
         mutation = mutation_of(decision, self._inputs_of(decision) or {})
         if mutation is None or mutation.registered is not None:
             return NOT_RECORDED if mutation is None else NO_METADATA
@@ -403,7 +407,7 @@ class Rebuilder:
         except GatewayError:
             return NOT_RECORDED
         missing = _CREATED_HERE if mutation.create is not None else frozenset()
-        return _table_of(change.metadata, before=before, missing=missing)
+        return _Planned(change.metadata, _table_of(change.metadata, before=before, missing=missing))
 
 
 def caller_in(payload: bytes) -> PrincipalView:
