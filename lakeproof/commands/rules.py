@@ -15,7 +15,7 @@ import typer
 
 from gateway.admin.application import OPERATOR, Admin
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.policy_edits import one_step
+from gateway.admin.policy_edits import PolicyText, one_step
 from gateway.admin.shown import access_rule_shown, draft_shown, policy_shown, policy_step_shown
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
@@ -76,22 +76,12 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         as_json: AsJson = False,
     ) -> None:
         """Put a new policy in force, at once or at a time."""
-        text, at = read_text(expression=expression, message=message, scope=scope, examples=examples), activate_at
+        text = read_text(expression=expression, message=message, scope=scope, examples=examples)
 
-        async def create_it(admin: Admin, log_id: int) -> Policy:
-            return await admin.create_policy(
-                log_id,
-                OPERATOR,
-                policy_id=policy_id,
-                expression=text.expression,
-                message=text.message,
-                scope=text.scope,
-                examples=text.examples,
-                reason=reason,
-                activate_at=read_time(at),
-            )
+        async def create_it(admin: Admin, log_id: int, **contents: Any) -> Policy:
+            return await admin.create_policy(log_id, OPERATOR, policy_id=policy_id, **contents)
 
-        _put_in_force(open_services, create_it, tenant=tenant, expression=expression, as_json=as_json)
+        _put_in_force(open_services, create_it, text, reason, activate_at, tenant=tenant, as_json=as_json)
 
     @app.command()
     def change(
@@ -107,22 +97,12 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         as_json: AsJson = False,
     ) -> None:
         """Give a policy other contents, all of them, at once or at a time."""
-        text, at = read_text(expression=expression, message=message, scope=scope, examples=examples), activate_at
+        text = read_text(expression=expression, message=message, scope=scope, examples=examples)
 
-        async def change_it(admin: Admin, log_id: int) -> Policy:
-            return await admin.change_policy(
-                log_id,
-                OPERATOR,
-                policy_id=policy_id,
-                expression=text.expression,
-                message=text.message,
-                scope=text.scope,
-                examples=text.examples,
-                reason=reason,
-                activate_at=read_time(at),
-            )
+        async def change_it(admin: Admin, log_id: int, **contents: Any) -> Policy:
+            return await admin.change_policy(log_id, OPERATOR, policy_id=policy_id, **contents)
 
-        _put_in_force(open_services, change_it, tenant=tenant, expression=expression, as_json=as_json)
+        _put_in_force(open_services, change_it, text, reason, activate_at, tenant=tenant, as_json=as_json)
 
     @app.command("list")
     def list_(
@@ -284,20 +264,31 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
 
 def _put_in_force(
     open_services: OpenServices,
-    save: Callable[[Admin, int], Awaitable[Policy]],
+    save: Callable[..., Awaitable[Policy]],
+    text: PolicyText,
+    reason: str,
+    activate_at: str | None,
     *,
     tenant: str,
-    expression: str,
     as_json: bool,
 ) -> None:
     """Save a policy, say that it is in force, and on which inputs it fails."""
 
     async def work(services: Services) -> tuple[Policy, Sequence[str]]:
         log_id = await find_tenant_log(services, tenant)
-        policy = await save(services.gateway.admin, log_id)
-        return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, expression)
+        policy = await save(
+            services.gateway.admin,
+            log_id,
+            expression=text.expression,
+            message=text.message,
+            scope=text.scope,
+            examples=text.examples,
+            reason=reason,
+            activate_at=read_time(activate_at),
+        )
+        return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, text.expression)
 
-    policy, warnings = _saved(open_services, work, expression=expression)
+    policy, warnings = _saved(open_services, work, expression=text.expression)
     shown = policy_shown(policy, now=now())
     console.show_done(force_words(shown, tenant), shown, as_json=as_json)
     _warn(warnings)
