@@ -479,8 +479,7 @@ class RestCatalog:
         return await self.upstream.find(self.onward)
 
     async def _namespace(self, levels: tuple[str, ...]) -> str:
-        endpoint = await self._endpoint()
-        return f"{endpoint.root}/namespaces/{endpoint.namespace(levels)}"
+        return _namespace_of(await self._endpoint(), levels)
 
     async def _named(self, target: Target) -> str:
         """
@@ -489,9 +488,10 @@ class RestCatalog:
         Raises:
             BadRequestError: if it names one of another branch of a Nessie.
         """
-        if (await self._endpoint()).branch is not None:
-            check_name(self.upstream.alias, target.name or "")
-        return f"{await self._namespace(target.namespace)}/{target.kind}s/{quote(target.name or '', safe='')}"
+        endpoint, name = await self._endpoint(), target.name or ""
+        if endpoint.branch is not None:
+            check_name(self.upstream.alias, name)
+        return f"{_namespace_of(endpoint, target.namespace)}/{target.kind}s/{quote(name, safe='')}"
 
     async def _get_named(self, target: Target, query: str = "") -> Answered | None:
         """
@@ -551,3 +551,7 @@ def _page_query(page_token: str | None, page_size: int | None) -> list[str]:
 
 def _query(parts: list[str]) -> str:
     return f"?{'&'.join(parts)}" if parts else ""
+
+
+def _namespace_of(endpoint: Endpoint, levels: tuple[str, ...]) -> str:
+    return f"{endpoint.root}/namespaces/{endpoint.namespace(levels)}"
