@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -32,8 +31,8 @@ from gateway.policy.engine import Program
 from lakeproof.services import Services, new_group_id
 from lakeproof.tenants import Founded, found_tenant
 from ledger.errors import BrokenError, FormatError, NoSuchLogError
-from ledger.format.aggregates import Versioned, key_of
-from ledger.format.entry import Branch, Entry
+from ledger.format.aggregates import Versioned
+from ledger.format.entry import Entry
 from ledger.format.event import Event, prepare
 from ledger.format.events import (
     AccessRuleCreated,
@@ -49,35 +48,10 @@ from ledger.format.events import (
     PolicyCreatedV1,
     PolicyRetired,
     TenantCreated,
-    to_data,
 )
 from ledger.format.sequence import NO_CONTROL, Group
 from ledger.store.session import Connection
-
-ACTOR = "0123456789abcdef" * 2
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-
-def entry(index: int, event: Versioned, **changes: Any) -> Entry:
-    """A control entry as it would be parsed from the log."""
-    whole = Entry(
-        log="lakeproof.invalid/test",
-        index=index,
-        previous=bytes(32),
-        recorded_at=NOON,
-        group_id=UUID(int=index),
-        branch=Branch.THEN,
-        of=1,
-        position=0,
-        type=event.TYPE,
-        version=event.VERSION,
-        key=key_of(event),
-        actor=ACTOR,
-        occurred_at=NOON,
-        data=to_data(event),
-        parts={},
-    )
-    return replace(whole, **changes)
+from testkit.gateway.control_entries import ACTOR, NOON, entry
 
 
 def entries(*events: Versioned) -> list[Entry]:

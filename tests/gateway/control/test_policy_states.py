@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -31,8 +30,6 @@ from gateway.errors import ConflictError
 from gateway.policy.scopes import EVERYTHING, Scope
 from ledger.errors import FormatError
 from ledger.format import canonical
-from ledger.format.aggregates import key_of
-from ledger.format.entry import Branch, Entry
 from ledger.format.events import (
     PolicyChanged,
     PolicyChangedV1,
@@ -42,11 +39,8 @@ from ledger.format.events import (
     PolicyDraftWritten,
     PolicyRetired,
     ReviewVerdict,
-    to_data,
 )
-
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ACTOR = "0123456789abcdef" * 2
+from testkit.gateway.control_entries import NOON, entry
 
 
 def hour(number: int) -> datetime:
@@ -83,26 +77,7 @@ def changed(version: int, active: int | None = None) -> PolicyChanged:
 
 def state_of(*events: ControlEvent, cuts: Sequence[int] = ()) -> ControlState:
     """The state after entries of `events`, folded in several pages that are cut at `cuts`."""
-    entries = [
-        Entry(
-            log="lakeproof.invalid/test",
-            index=index,
-            previous=bytes(32),
-            recorded_at=NOON,
-            group_id=UUID(int=index),
-            branch=Branch.THEN,
-            of=1,
-            position=0,
-            type=event.TYPE,
-            version=event.VERSION,
-            key=key_of(event),
-            actor=ACTOR,
-            occurred_at=NOON,
-            data=to_data(event),
-            parts={},
-        )
-        for index, event in enumerate(events)
-    ]
+    entries = [entry(index, event) for index, event in enumerate(events)]
     state, bounds = ControlState.empty(), sorted({0, *cuts, len(entries)})
     for first, end in pairwise(bounds):
         state = fold(state, entries[first:end])
