@@ -289,9 +289,8 @@ class RestCatalog:
         if mutation.operation is Operation.TABLE_UNREGISTER:
             await self._check_advertised(UNREGISTER_TABLE, what="unregisters tables")
         if (await self._endpoint()).branch is not None:
-            other = mutation.other_end
-            for target in (mutation.target, *(() if other is None else (other.target,))):
-                check_name(self.upstream.alias, target.name or "")
+            if mutation.other_end is not None:  # its own name was checked when it was loaded
+                check_name(self.upstream.alias, mutation.other_end.target.name or "")
             if mutation.updates:
                 check_updates(self.upstream.alias, mutation.updates, snapshot_of(loaded.metadata or {}, MAIN))
         location = self.upstream.options.get("location")
