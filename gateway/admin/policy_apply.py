@@ -104,13 +104,24 @@ async def check_planned(admin: Admin, engine: PolicyEngine, log_id: int, planned
         if one.step is Step.CREATE and await _was_retired(admin, log_id, one.id):
             reason = f"expected an id that was never used, found {one.id!r}, whose policy was retired: choose another"
             raise PolicyFileError(file.name, reason, place=file.place_of("id"))
-        try:
-            await engine.check(file.expression, log_id=log_id, timeout_s=CHECK_TIMEOUT_S, kind=POLICY)
-        except PolicyNotCompiledError as error:
-            place = file.place_in_expression(error.line, error.column)
-            raise PolicyFileError(file.name, error.reason, place=place) from error
+        await check_compiles(engine, file, log_id=log_id, timeout_s=CHECK_TIMEOUT_S)
         if sentences := await failing(evaluate, file.expression, file.examples, timeout_s=CHECK_TIMEOUT_S):
             raise ExamplesDoNotHoldError(f"{file.name}: {'; '.join(sentences)}")
+
+
+async def check_compiles(engine: PolicyEngine, file: PolicyFile, *, log_id: int, timeout_s: float) -> None:
+    """
+    Check that the expression of a file compiles.
+
+    Raises:
+        PolicyFileError: if it does not; says where in its file.
+        PolicyEngineError: if the engine gave no answer.
+    """
+    try:
+        await engine.check(file.expression, log_id=log_id, timeout_s=timeout_s, kind=POLICY)
+    except PolicyNotCompiledError as error:
+        place = file.place_in_expression(error.line, error.column)
+        raise PolicyFileError(file.name, error.reason, place=place) from error
 
 
 async def _was_retired(admin: Admin, log_id: int, policy_id: str) -> bool:

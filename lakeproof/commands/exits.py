@@ -28,6 +28,8 @@ VERIFIED: Final = 0
 BROKEN: Final = 1
 UNKNOWN: Final = 2
 FAILED: Final = 1
+REFUSED: Final = 1
+"""Of a command that answers whether something may be: it may not."""
 INTERRUPTED: Final = 130
 
 _SHOWN_S: Final = 0.1
@@ -118,8 +120,13 @@ def verdict(*, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def failing_with(code: int, *, as_json: bool) -> Iterator[None]:
-    """End a command whose exit code 1 means something else than a failure: with `code`, however it failed."""
+def failing_with(
+    code: int, *, as_json: bool, is_refusal: Callable[[Exception], bool] = lambda _: False
+) -> Iterator[None]:
+    """
+    End a command whose exit code 1 means something else than a failure: with `code`, however it failed, or with
+    `REFUSED` after an error that `is_refusal` says is one.
+    """
     try:
         yield
     except typer.Exit:
@@ -127,10 +134,11 @@ def failing_with(code: int, *, as_json: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
+        is_refused = is_refusal(error)
         if as_json:
-            show_json({"status": "failed", "message": str(error)})
+            show_json({"status": "refused" if is_refused else "failed", "message": str(error)})
         _complain(first_of_group(error))
-        raise typer.Exit(code) from error
+        raise typer.Exit(REFUSED if is_refused else code) from error
 
 
 def broken_json(error: BrokenError) -> dict[str, object]:

@@ -10,9 +10,8 @@ else, so that a pipeline never takes an outage for a verdict). Results go to std
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from gateway.policy.policy_library import library, library_text
 from gateway.policy.pool import AUTHOR, WorkerEngine
 from gateway.policy.scopes import format_scope
 from lakeproof import console
-from lakeproof.commands.exits import INTERRUPTED
+from lakeproof.commands.exits import REFUSED, failing_with
 from lakeproof.commands.opening import OpenServices, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
 from lakeproof.errors import LakeproofError
@@ -43,7 +42,6 @@ from lakeproof.services import Services
 from lakeproof.tenants import find_tenant_log
 
 CLEAN: Final = 0
-REFUSED: Final = 1
 FAILED: Final = 2
 
 WAITING_S: Final = 60.0
@@ -63,8 +61,6 @@ R = TypeVar("R")
 
 _STEPS: Final = ("step", "id", "version", "saved", "file")
 _LIBRARY: Final = ("id", "examples", "message")
-
-_log = logging.getLogger(__name__)
 
 
 def open_patient_engine() -> WorkerEngine:
@@ -402,19 +398,11 @@ def _run_with_engine(open_engine: OpenEngine, work: Callable[[WorkerEngine], Awa
     return asyncio.run(opened())
 
 
-@contextmanager
-def _answering(*, as_json: bool) -> Iterator[None]:
+def _answering(*, as_json: bool) -> AbstractContextManager[None]:
     """End a command that answers: with 1 only if something is refused, with 2 if anything else went wrong."""
-    try:
-        yield
-    except typer.Exit:
-        raise
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:  # an outage, or a fault of ours, must not look like a verdict on a policy
-        is_refused = isinstance(error, GatewayError) and error.status < INTERNAL
-        if as_json:
-            console.show_json({"status": "refused" if is_refused else "failed", "message": str(error)})
-        console.complain(str(error).strip() or type(error).__name__)
-        _log.debug("the command failed", exc_info=error)
-        raise typer.Exit(REFUSED if is_refused else FAILED) from error
+    return failing_with(FAILED, as_json=as_json, is_refusal=_is_refusal)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Tell a verdict on a policy from an outage, or a fault of ours."""
+    return isinstance(error, GatewayError) and error.status < INTERNAL

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from gateway.admin.application import OPERATOR
-from gateway.policy.engine import PolicyNotCompiledError
-from gateway.policy.policy_files import PolicyFile, PolicyFileError, read_policies
+from gateway.admin.policy_apply import check_compiles
+from gateway.policy.policy_files import PolicyFile, read_policies
 from gateway.replaying.application import attest, replay_since
 from gateway.replaying.callers import names_of
 from gateway.replaying.comparing import Change
@@ -114,28 +114,13 @@ async def _replay(
     tenant_id, log_id = await find_tenant(services, tenant)
     gateway = services.gateway
     for file in files:
-        await _check(services, log_id, file)
+        await check_compiles(services.engine, file, log_id=log_id, timeout_s=gateway.judge.timeout_s)
     proposal = [Proposed(id=file.id, expression=file.expression, scope=file.scope) for file in files]
     since = gateway.clock() - back
     found = await replay_since(gateway, tenant_id, log_id, proposal, since=since, progress=show)
     names = await names_of(gateway, tenant_id, log_id, {group.actor: group.first for group in found.groups})
     attested = await attest(gateway, log_id, proposal, found, actor=OPERATOR.actor) if attests else None
     return ReplayReport(found=found, names=names, policies=len(files), since=since, attested=attested)
-
-
-async def _check(services: Services, log_id: int, file: PolicyFile) -> None:
-    """
-    Check that a proposed expression compiles.
-
-    Raises:
-        PolicyFileError: if it does not; says where in its file.
-    """
-    judge = services.gateway.judge
-    try:
-        await services.engine.check(file.expression, log_id=log_id, timeout_s=judge.timeout_s)
-    except PolicyNotCompiledError as error:
-        place = file.place_in_expression(error.line, error.column)
-        raise PolicyFileError(file.name, error.reason, place=place) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

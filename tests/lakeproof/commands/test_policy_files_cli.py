@@ -19,6 +19,7 @@ from gateway.policy.engine import EngineUnavailableError
 from gateway.policy.policy_library import library, library_text
 from gateway.policy.pool import WorkerEngine
 from lakeproof.commands import policy_files
+from lakeproof.commands.exits import REFUSED
 from lakeproof.commands.policy_files import add_file_commands
 from lakeproof.commands.rules import policies_app
 from lakeproof.commands.tenants import tenants_app
@@ -245,7 +246,7 @@ def test_a_policy_that_the_library_lacks_is_refused_with_the_nearest(command: Co
 
 
 def test_the_exit_codes_are_those_that_pipelines_read() -> None:
-    assert (policy_files.CLEAN, policy_files.REFUSED, policy_files.FAILED) == (0, 1, 2)
+    assert (policy_files.CLEAN, REFUSED, policy_files.FAILED) == (0, 1, 2)
 
 
 # Apply
