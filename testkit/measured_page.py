@@ -258,6 +258,8 @@ def gateway(found: Found) -> Iterator[str]:
         cells = ({name: one["append"] for name, one in each.items() if "append" in one} for each in appends)
         yield f"| {engine} | {' | '.join(_beside_peer(each, 'p50_ms') for each in cells)} |"
     yield from _rates_by_connections(list(runs)[-1])
+    yield from _operations(list(runs)[-1])
+    yield from _against(list(runs)[-1].get("against", {}))
 
 
 def _of(run: Found) -> str:
@@ -285,6 +287,39 @@ def _rates_by_connections(run: Found) -> Iterator[str]:
             sides = (loads["lakeproof"], run["commits"][kind]["lakeproof"])
             cells = (f"{one['per_second']:,} | {one['p50_ms']} ms | {one['p99_ms']} ms" for one in sides)
             yield f"| {kind.partition(' ')[0]} | {' | '.join(cells)} |"
+
+
+def _operations(run: Found) -> Iterator[str]:
+    figures = {name: by_name for name, by_name in run.get("operations", {}).items() if _is_measured(by_name)}
+    if not figures:
+        return
+    yield "Each other operation alone on one connection, in rounds that make, change, rename and drop a"
+    yield "namespace, a table and a view (a transaction is over three tables; without a figure, the peer refuses):"
+    yield "| operation | p50 | p99 | p50 of the peer |"
+    yield "|---|---:|---:|---:|"
+    for name, by_name in figures.items():
+        ours, peer = by_name["lakeproof"], by_name.get("rustberg", {})
+        theirs = f"{peer['p50_ms']:.2f} ms" if "p50_ms" in peer else ""
+        yield f"| {name} | {ours['p50_ms']:.2f} ms | {ours['p99_ms']:.2f} ms | {theirs} |"
+
+
+def _against(found: Found) -> Iterator[str]:
+    if "compared" not in found:
+        return
+    older, newer = found["compared"]["older"], found["compared"]["newer"]
+    kinds = {kind: both for kind, both in found.items() if isinstance(both, dict) and "rate_ratio" in both}
+    starts = len(next(iter(kinds.values()))["per_second_of_starts"]["newer"])
+    yield f"Beside an older commit, {starts} starts of each by turns (medians):"
+    yield f"| | {older} | {newer} | rate | p50 at {older} | p50 at {newer} |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for kind, both in kinds.items():
+        rates, waits = ([both[name][figure] for name in ("older", "newer")] for figure in ("per_second", "p50_ms"))
+        cells = (*(f"{one:,.1f}/s" for one in rates), f"{both['rate_ratio']:.2f}", *(f"{one:.2f} ms" for one in waits))
+        yield f"| {kind} | {' | '.join(cells)} |"
+
+
+def _is_measured(found: object) -> bool:
+    return isinstance(found, dict) and "p50_ms" in found.get("lakeproof", {})
 
 
 _SIDES: Final = ("hash", "exact", "1 process", "2 processes")

@@ -11,7 +11,8 @@ the 99th percentile of others at most doubles. Whatever is killed, every acknowl
 table. No commit without requirements is answered 409.
 
 A part whose program is not installed (rustberg, wrk, py-spy, Java, Maven, Go) is skipped by name. Each run of load ends
-by itself. `--soak 60` adds an hour at 70 % of the measured rate.
+by itself. `--soak 60` adds an hour at 70 % of the measured rate; `--against OLDER/.venv/bin/lakeproof` compares two
+commits of Lakeproof.
 
 Run: `python -m bench.gateway`; `--quick` for two minutes of it, `--only table,commits` for parts. Parts that are not
 run keep the figures that the results hold. The last line is JSON with all figures; the exit code is 1 if an answer was
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 import traceback
@@ -36,18 +36,22 @@ from bench.gateway.bench import FULL, QUICK, Bench, Measure
 from bench.gateway.engines import engines
 from bench.gateway.foreign import foreign
 from bench.gateway.inside import profile, statements
+from bench.gateway.installation import commit_of, python_of
 from bench.gateway.kills import kills
+from bench.gateway.operations import operations
 from bench.gateway.pressure import idle, neighbours, slow
 from bench.gateway.rates import commits, compare, loads, processes
 from bench.gateway.sizes import metadata, policies, tables
 from bench.gateway.soak import soak
 from bench.gateway.target import MissingError
+from bench.gateway.versions import against
 from bench.measuring import circumstances, options, publish
 
 PARTS: Final[Mapping[str, Measure]] = {
     "table": compare,
     "loads": loads,
     "commits": commits,
+    "operations": operations,
     "processes": processes,
     "tables": tables,
     "metadata": metadata,
@@ -62,6 +66,7 @@ PARTS: Final[Mapping[str, Measure]] = {
     "kills": kills,
 }
 SOAK: Final = "soak"
+AGAINST: Final = "against"
 
 
 def chosen(arguments: argparse.Namespace) -> dict[str, Measure]:
@@ -70,9 +75,12 @@ def chosen(arguments: argparse.Namespace) -> dict[str, Measure]:
     if unknown := [name for name in names if name not in PARTS]:
         raise SystemExit(f"no such parts: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     parts = {name: PARTS[name] for name in names}
+    others: dict[str, Measure] = {}
     if arguments.soak:
-        parts = {**(parts if arguments.only else {}), SOAK: partial(soak, minutes=arguments.soak)}
-    return parts
+        others[SOAK] = partial(soak, minutes=arguments.soak)
+    if arguments.against:
+        others[AGAINST] = partial(against, older=arguments.against.absolute())
+    return {**(parts if arguments.only else {}), **others} if others else parts
 
 
 def run_part(name: str, measure: Measure, bench: Bench) -> dict[str, Any]:
@@ -92,22 +100,6 @@ def run_part(name: str, measure: Measure, bench: Bench) -> dict[str, Any]:
     return found
 
 
-def commit_of(program: Path) -> str:
-    """Return the commit of the source tree that the program `lakeproof` belongs to; else its version."""
-    where = ["git", "-C", str(program.parent)]
-    commit = subprocess.run([*where, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    if commit.returncode == 0:
-        return commit.stdout.strip()
-    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def python_of(program: Path) -> str:
-    """Return which Python runs `lakeproof`: builds differ by a fifth."""
-    python = program.with_name("python")
-    done = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, check=True)
-    return done.stdout.strip().replace("\n", " ")
-
-
 def known(results: Path) -> dict[str, Any]:
     """Return the runs that the results hold already."""
     runs: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))["runs"] if results.exists() else {}
@@ -121,6 +113,12 @@ def main() -> None:
     parser.add_argument("--only", help=f"some parts, separated by commas: {', '.join(PARTS)}")
     parser.add_argument(
         "--soak", type=float, default=0, metavar="MINUTES", help="load for so long; alone without --only"
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="LAKEPROOF",
+        help="compare with this program, which may be of an older commit; alone without --only",
     )
     parser.add_argument("--run", default="now", help="the name under which the figures are kept (default: now)")
     parser.add_argument(

@@ -30,6 +30,7 @@ class Scale:
     seconds: float
     quiet_s: float
     rounds: int
+    starts: int
     connections: tuple[int, ...]
     processes: tuple[int, ...]
     tables: int
@@ -51,6 +52,7 @@ FULL: Final = Scale(
     seconds=8,
     quiet_s=1,
     rounds=5,
+    starts=8,
     connections=(1, 8, 16, 64, 256),
     processes=(1, 2, 4),
     tables=10_000,
@@ -71,6 +73,7 @@ QUICK: Final = Scale(
     seconds=1,
     quiet_s=0,
     rounds=1,
+    starts=1,
     connections=(1, 8),
     processes=(2,),
     tables=50,

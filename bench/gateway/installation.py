@@ -83,6 +83,22 @@ class Command:
         return create_verb(self.program)
 
 
+def commit_of(program: Path) -> str:
+    """Return the commit of the source tree that the program `lakeproof` belongs to; else its version."""
+    where = ["git", "-C", str(program.parent)]
+    commit = subprocess.run([*where, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    if commit.returncode == 0:
+        return commit.stdout.strip()
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def python_of(program: Path) -> str:
+    """Return which Python runs `lakeproof`: builds differ by a fifth."""
+    python = program.with_name("python")
+    done = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, check=True)
+    return done.stdout.strip().replace("\n", " ")
+
+
 @cache
 def create_verb(program: Path) -> str:
     """Return which verb makes something in `program`, which may be of an older commit: that was `add` up to 0.2.0."""
@@ -116,7 +132,7 @@ class Up:
         name = f"bench-{next(self._names)}"
         added: dict[str, Any] = json.loads(
             self.command.run(
-                *("tenants", "create", name, "--identity", f"x@{name}.example", "--catalog", ALIAS, "--json")
+                *("tenants", self.command.create, name, "--identity", f"x@{name}.example", "--catalog", ALIAS, "--json")
             )
         )
         return name, self.target(added["key"]["secret"])

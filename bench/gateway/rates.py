@@ -32,7 +32,7 @@ def compare(bench: Bench) -> Part:
     """Measure loads and commits of ours and of the peer by turns; figures are medians of the rounds."""
     part = Part()
     rounds: dict[str, dict[str, list[Figures]]] = {kind: {} for kind in KINDS}
-    with _prepared(bench) as targets:
+    with prepared(bench) as targets:
         for _ in range(bench.scale.rounds):
             for kind, (mode, connections) in KINDS.items():
                 for target in targets:
@@ -68,7 +68,7 @@ def processes(bench: Bench) -> Part:
         with lakeproof_up(bench.program, **{PROCESSES: str(count)}) as up:
             target = up.new_tenant()[1]
             figures: Figures = {"memory_mib_at_rest": up.memory_mib()}
-            _make_tables(target)
+            make_tables(target)
             for mode, connections in (
                 (Mode.LOAD, 8),
                 (Mode.LOAD, 64),
@@ -82,6 +82,24 @@ def processes(bench: Bench) -> Part:
             figures["memory_mib"] = up.memory_mib()
             part.figures[f"{count} processes"] = figures
     return part
+
+
+@contextmanager
+def prepared(bench: Bench) -> Iterator[list[Target]]:
+    """Yield catalogs with tables, and with whatever first requests make already made."""
+    wrk_program()
+    with bench.catalogs() as targets:
+        for target in targets:
+            make_tables(target)
+        yield targets
+
+
+def make_tables(target: Target) -> None:
+    """Make the tables of most parts."""
+    with target.connect() as catalog:
+        catalog.make_tables(NAMESPACE, TABLES)
+        for number in range(TABLES):
+            catalog.load(NAMESPACE, f"t{number}")
 
 
 def load_of(bench: Bench, mode: Mode, connections: int) -> Load:
@@ -101,7 +119,7 @@ def plural(count: int, noun: str) -> str:
 
 def _over_connections(bench: Bench, mode: Mode) -> Part:
     part = Part()
-    with _prepared(bench) as targets:
+    with prepared(bench) as targets:
         for connections in bench.scale.connections:
             kind = plural(connections, "connection")
             for target in targets:
@@ -109,23 +127,6 @@ def _over_connections(bench: Bench, mode: Mode) -> Part:
                 found = part.measure(target, load_of(bench, mode, connections), kind_of(mode, connections))
                 part.figures.setdefault(kind, {})[target.name] = found
     return part
-
-
-@contextmanager
-def _prepared(bench: Bench) -> Iterator[list[Target]]:
-    """Yield catalogs with tables, and with whatever first requests make already made."""
-    wrk_program()
-    with bench.catalogs() as targets:
-        for target in targets:
-            _make_tables(target)
-        yield targets
-
-
-def _make_tables(target: Target) -> None:
-    with target.connect() as catalog:
-        catalog.make_tables(NAMESPACE, TABLES)
-        for number in range(TABLES):
-            catalog.load(NAMESPACE, f"t{number}")
 
 
 def _ratios(figures: Figures) -> dict[str, float]:

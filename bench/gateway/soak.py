@@ -49,7 +49,7 @@ def soak(bench: Bench, *, minutes: float) -> Part:
         per_second=per_second,
     )
     running, samples, began_s = begin(target, paced), [], time.monotonic()
-    while running.process.poll() is None:
+    while running.wrk.process.poll() is None:
         samples.append({"at_s": round(time.monotonic() - began_s), **bench.up.memory_mib()})
         time.sleep(scale.sample_s)
     found = running.figures()

@@ -57,11 +57,37 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Wrk:
+    """A wrk that has begun, with a script whose last line is JSON; it ends by itself."""
+
+    process: subprocess.Popen[str]
+    seconds: float
+
+    def result(self) -> Figures:
+        """
+        Wait for its end, and return what its script has printed.
+
+        Raises:
+            RuntimeError: if wrk failed.
+        """
+        try:
+            output, errors = self.process.communicate(timeout=self.seconds + GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            output, errors = self.process.communicate()
+        last = output.rstrip().rpartition("\n")[2]
+        if self.process.returncode or not last.startswith("{"):
+            raise RuntimeError(f"wrk ended with {self.process.returncode}: {output[-1000:]}{errors[-1000:]}")
+        found: Figures = json.loads(last)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run that has begun; `figures` waits for its end."""
 
     load: Load
-    process: subprocess.Popen[str]
+    wrk: Wrk
 
     def figures(self) -> Figures:
         """
@@ -70,15 +96,7 @@ class Run:
         Raises:
             RuntimeError: if wrk failed.
         """
-        try:
-            output, errors = self.process.communicate(timeout=self.load.seconds + GRACE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            output, errors = self.process.communicate()
-        last = output.rstrip().rpartition("\n")[2]
-        if self.process.returncode or not last.startswith("{"):
-            raise RuntimeError(f"wrk ended with {self.process.returncode}: {output[-1000:]}{errors[-1000:]}")
-        return _figures(self.load, json.loads(last))
+        return _figures(self.load, self.wrk.result())
 
 
 def wrk_program() -> str:
@@ -94,20 +112,28 @@ def wrk_program() -> str:
     return found
 
 
+def start(target: Target, script: Path, *arguments: str, seconds: float, connections: int = 1, threads: int = 1) -> Wrk:
+    """Run `script`, which is given `arguments`, against a target."""
+    command = [
+        wrk_program(),
+        f"-t{threads}",
+        f"-c{connections}",
+        f"-d{max(1, round(seconds))}s",
+        f"--timeout={ANSWER_TIMEOUT_S}s",
+        *(part for name, value in target.headers.items() for part in ("-H", f"{name}: {value}")),
+        *("-s", str(script), target.url, "--", *arguments),
+    ]
+    return Wrk(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), seconds)
+
+
 def begin(target: Target, load: Load) -> Run:
     """Begin a run."""
-    headers = [f"{name}: {value}" for name, value in target.headers.items()]
-    arguments = [
-        wrk_program(),
-        f"-t{load.threads}",
-        f"-c{load.connections}",
-        f"-d{max(1, round(load.seconds))}s",
-        f"--timeout={ANSWER_TIMEOUT_S}s",
-        *(part for header in headers for part in ("-H", header)),
-        *("-s", str(SCRIPT), target.url, "--", load.mode.value, target.base, load.namespace),
-        *(str(load.tables), f"{load.per_second / load.threads:.6f}", str(load.loads_per_commit)),
-    ]
-    return Run(load, subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    arguments = (
+        *(load.mode.value, target.base, load.namespace, str(load.tables)),
+        *(f"{load.per_second / load.threads:.6f}", str(load.loads_per_commit)),
+    )
+    wrk = start(target, SCRIPT, *arguments, seconds=load.seconds, connections=load.connections, threads=load.threads)
+    return Run(load, wrk)
 
 
 def run(target: Target, load: Load) -> Figures:
