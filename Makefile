@@ -1,6 +1,6 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
 # `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
-# Real engines (Spark, Trino and others) and kills take minutes, a large download and a long build:
+# Real engines (Spark, Trino and others), the scene and kills take minutes, a large download and a long build:
 # `make test PACKAGE=engines`. Real servers behind the gateway (Nessie, Glue, Iceberg's own) take a minute or two:
 # `make test PACKAGE=upstreams`.
 # Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it

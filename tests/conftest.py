@@ -53,7 +53,7 @@ from testkit.servers.policy_engine import close_shared_engine
 MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directories are made in them
 MEMORY_BYTES_MIN = 4 * 1024**3
 LONGEST: Final = (
-    "tests/system/test_scene.py",
+    "tests/engines/test_scene.py",
     "tests/engines/test_spark.py",
     "tests/engines/test_spark_nessie.py",
     "tests/engines/test_crash_campaign.py",

@@ -24,7 +24,7 @@ from testkit.system.scene import (
     processes_of,
     verify_deeply,
 )
-from testkit.system.scene_page import DETECTION_STARTS, PAGE, README, normal_form, printed_on, recorded_of, steps_of
+from testkit.system.scene_page import DETECTION_STARTS, PAGE, normal_form, printed_on, recorded_of, steps_of
 
 KILLED_AT = 4
 """Clients are writing then; whatever a scene starts has been started, Spark as well."""
@@ -42,12 +42,6 @@ def home(age: Path, short_directory: Callable[[], AbstractContextManager[Path]])
         yield home
         if (pid := postmaster_of(home)) is not None:
             os.kill(pid, signal.SIGQUIT)
-
-
-def test_the_readme_shows_ten_lines_of_the_scene() -> None:
-    chosen = printed_on(README.read_text(encoding="utf-8")).splitlines()
-    assert len(chosen) == 10
-    assert set(chosen) <= set(printed_on(PAGE.read_text(encoding="utf-8")).splitlines())
 
 
 def test_after_everything_was_killed_in_the_middle_the_next_run_passes_and_leaves_no_process_behind(home: Path) -> None:
