@@ -47,6 +47,10 @@ from ledger.format.events import (
     PolicyExample,
     PolicyRetired,
     PolicyScope,
+    RestrictionChanged,
+    RestrictionContents,
+    RestrictionCreated,
+    RestrictionRetired,
     ReviewVerdict,
     SettingChanged,
     TenantCreated,
@@ -55,6 +59,7 @@ from ledger.format.events import (
 Created: TypeAlias = (
     PolicyCreatedV1
     | PolicyCreated
+    | RestrictionCreated
     | AccessRuleCreated
     | AccessRuleCreatedV1
     | AccessRuleCreatedV3
@@ -63,9 +68,11 @@ Created: TypeAlias = (
     | KeyCreated
     | TenantCreated
 )
-Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
+Retired: TypeAlias = PolicyRetired | RestrictionRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
 OfDraft: TypeAlias = PolicyDraftWritten | PolicyDraftReviewed
-ControlEvent: TypeAlias = Created | PolicyChangedV1 | PolicyChanged | OfDraft | SettingChanged | KeyReplaced | Retired
+ControlEvent: TypeAlias = (
+    Created | PolicyChangedV1 | PolicyChanged | RestrictionChanged | OfDraft | SettingChanged | KeyReplaced | Retired
+)
 
 
 class RetiredError(ConflictError):
@@ -212,6 +219,37 @@ def scope_of(contents: PolicyContents) -> Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """A row filter and column masks for readers of tables; `reason` is that of this version."""
+
+    KIND: ClassVar[str] = "restriction"
+
+    id: str
+    version: int
+    contents: RestrictionContents
+    reason: str = ""
+    retired: bool = False
+
+    def change(self, contents: RestrictionContents, *, reason: str) -> RestrictionChanged:
+        """
+        Return the event that changes the restriction's contents.
+
+        Raises:
+            RetiredError: if it is retired.
+        """
+        return RestrictionChanged(id=self.id, version=_next_version(self), contents=contents, reason=reason)
+
+    def retire(self) -> RestrictionRetired:
+        """
+        Return the event that retires the restriction.
+
+        Raises:
+            RetiredError: if it is retired already.
+        """
+        return RestrictionRetired(id=self.id, version=_next_version(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
     """
     A rule on access: `effect` applies where `expression` (CEL) holds.
@@ -351,8 +389,8 @@ class Tenant:
     retired: bool = False
 
 
-Aggregate: TypeAlias = Policy | PolicyDraft | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
-A = TypeVar("A", Policy, PolicyDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+Aggregate: TypeAlias = Policy | PolicyDraft | Restriction | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
+A = TypeVar("A", Policy, PolicyDraft, Restriction, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyCreatedV1,
@@ -362,6 +400,9 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyRetired,
     PolicyDraftWritten,
     PolicyDraftReviewed,
+    RestrictionCreated,
+    RestrictionChanged,
+    RestrictionRetired,
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleCreatedV3,
@@ -388,6 +429,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
         case (
             PolicyCreatedV1()
             | PolicyCreated()
+            | RestrictionCreated()
             | AccessRuleCreated()
             | AccessRuleCreatedV1()
             | AccessRuleCreatedV3()
@@ -399,11 +441,8 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if aggregate is not None or event.version != 1:
                 raise _out_of_order(event, aggregate)
             return _create(event)
-        case PolicyChangedV1() | PolicyChanged():
-            policy = _before(event, aggregate)
-            if not isinstance(policy, Policy):
-                raise _out_of_order(event, policy)
-            return _changed(policy, event)
+        case PolicyChangedV1() | PolicyChanged() | RestrictionChanged():
+            return _changed(_before(event, aggregate), event)
         case PolicyDraftWritten() | PolicyDraftReviewed():
             return _draft(aggregate, event)
         case SettingChanged(id=id_, version=version, value=value):
@@ -417,7 +456,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if key.expires_at is not None and end > key.expires_at:
                 raise _out_of_order(event, key)
             return replace(key, version=version, replaced_by=by, expires_at=end)
-        case PolicyRetired() | AccessRuleRetired() | CatalogRetired() | KeyRevoked():
+        case PolicyRetired() | RestrictionRetired() | AccessRuleRetired() | CatalogRetired() | KeyRevoked():
             return replace(_before(event, aggregate), version=event.version, retired=True)
         case _:
             assert_never(event)
@@ -462,6 +501,8 @@ def _create(event: Created) -> Aggregate:
     match event:
         case PolicyCreatedV1() | PolicyCreated():
             return _policy(event)
+        case RestrictionCreated(id=id_, contents=contents, reason=reason):
+            return Restriction(id=id_, version=1, contents=contents, reason=reason)
         case AccessRuleCreated(id=id_, effect=effect, expression=expression):
             return AccessRule(id=id_, version=1, effect=effect, expression=expression)
         case AccessRuleCreatedV1(id=id_, effect=effect, expression=expression):
@@ -508,7 +549,18 @@ def _policy(event: PolicyCreatedV1 | PolicyCreated | PolicyChangedV1 | PolicyCha
             assert_never(event)
 
 
-def _changed(policy: Policy, event: PolicyChangedV1 | PolicyChanged) -> Policy:
+def _changed(aggregate: Aggregate, event: PolicyChangedV1 | PolicyChanged | RestrictionChanged) -> Aggregate:
+    """Return the policy or restriction with the contents that an event gives it."""
+    match event, aggregate:
+        case RestrictionChanged(version=version, contents=contents, reason=reason), Restriction():
+            return replace(aggregate, version=version, contents=contents, reason=reason)
+        case PolicyChangedV1() | PolicyChanged(), Policy():
+            return _changed_policy(aggregate, event)
+        case _:
+            raise _out_of_order(event, aggregate)
+
+
+def _changed_policy(policy: Policy, event: PolicyChangedV1 | PolicyChanged) -> Policy:
     """Return the policy with another version, before which those stay that come into force earlier."""
     later = _policy(event)
     if later.active_from is None:

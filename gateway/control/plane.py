@@ -33,6 +33,7 @@ from gateway.control.aggregates import (
     ControlEvent,
     Policy,
     PolicyDraft,
+    Restriction,
     Tenant,
     TenantSetting,
     aggregate_key,
@@ -61,7 +62,7 @@ READ_TIMEOUT_S: Final = 10.0
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
 
-A = TypeVar("A", Policy, PolicyDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+A = TypeVar("A", Policy, PolicyDraft, Restriction, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 
 class ControlUnknownError(UnavailableError):
@@ -85,6 +86,7 @@ class ControlState:
     policies: Mapping[str, Policy]
     newest_policies: Mapping[str, Policy]
     drafts: Mapping[str, PolicyDraft]
+    restrictions: Mapping[str, Restriction]
     access_rules: Mapping[str, AccessRule]
     catalogs: Mapping[str, Catalog]
     keys: Mapping[str, ApiKey]
@@ -126,6 +128,7 @@ def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
     kinds = (
         state.newest_policies,
         state.drafts,
+        state.restrictions,
         state.access_rules,
         state.catalogs,
         state.keys,
@@ -314,6 +317,7 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         policies=policies,
         newest_policies=newest,
         drafts=_by_id(PolicyDraft, aggregates),
+        restrictions=_by_id(Restriction, aggregates),
         access_rules=access_rules,
         catalogs=_by_id(Catalog, aggregates),
         keys=_by_id(ApiKey, aggregates),

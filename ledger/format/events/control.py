@@ -205,6 +205,98 @@ class PolicyRetired:
     version: int
 
 
+class MaskAction(StrEnum):
+    """What is done to the values of a masked column (Iceberg REST specification, `ReadRestrictions`)."""
+
+    MASK_ALPHANUM = "mask-alphanum"
+    MASK_TO_FIXED_VALUE = "mask-to-fixed-value"
+    REPLACE_WITH_NULL = "replace-with-null"
+    SHOW_FIRST_4 = "show-first-4"
+    SHOW_LAST_4 = "show-last-4"
+    TRUNCATE_TO_YEAR = "truncate-to-year"
+    TRUNCATE_TO_MONTH = "truncate-to-month"
+    SHA_256_GLOBAL = "sha-256-global"
+    SHA_256_QUERY_LOCAL = "sha-256-query-local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionMask:
+    """A column, by its name with dots, and what is done to its values, except for callers for whom `unless` is true."""
+
+    column: str
+    action: MaskAction
+    unless: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionSchema:
+    """A schema that a restriction was checked against: `given` is Iceberg's JSON in a text, its names sorted."""
+
+    name: str
+    given: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionExample:
+    """
+    Rows of which a caller must see some (`gateway.policy.restrictions.examples`); `given` is JSON in a text.
+    """
+
+    name: str
+    given: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionContents:
+    """
+    What an author writes of a restriction: who reads a table in `scope` sees the rows for which `filter` is true (CEL;
+    null: all), and of those the columns in `masks` masked.
+    """
+
+    scope: PolicyScope
+    filter: str | None
+    masks: tuple[RestrictionMask, ...]
+    schemas: tuple[RestrictionSchema, ...]
+    examples: tuple[RestrictionExample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionCreated:
+    """A restriction of what readers of tables may see. `reason` is for the record, and may be empty."""
+
+    TYPE: ClassVar[str] = "restriction.created"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    contents: RestrictionContents
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionChanged:
+    """The restriction has these contents from here on."""
+
+    TYPE: ClassVar[str] = "restriction.changed"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    contents: RestrictionContents
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionRetired:
+    """The restriction is no longer in force."""
+
+    TYPE: ClassVar[str] = "restriction.retired"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRuleCreatedV1:
     """An access rule whose `expression` was written when configuration shared the paths of namespaces."""

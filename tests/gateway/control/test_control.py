@@ -24,7 +24,7 @@ from psycopg import AsyncConnection
 
 import gateway.control.plane
 from gateway.admin.application import OPERATOR
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, ControlEvent, Policy, Tenant
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, ControlEvent, Policy, Restriction, Tenant
 from gateway.control.plane import ControlPlane, ControlState, ControlUnknownError, fold
 from gateway.errors import ConflictError, UnavailableError
 from gateway.policy.engine import Program
@@ -44,9 +44,17 @@ from ledger.format.events import (
     KeyCreatedV1,
     KeyReplaced,
     KeyRevoked,
+    MaskAction,
     PolicyChangedV1,
     PolicyCreatedV1,
     PolicyRetired,
+    PolicyScope,
+    RestrictionChanged,
+    RestrictionContents,
+    RestrictionCreated,
+    RestrictionMask,
+    RestrictionRetired,
+    RestrictionSchema,
     TenantCreated,
 )
 from ledger.format.sequence import NO_CONTROL, Group
@@ -57,6 +65,16 @@ from testkit.gateway.control_entries import ACTOR, NOON, entry
 def entries(*events: Versioned) -> list[Entry]:
     # Other entries stand between those of the control plane.
     return [entry(3 * number, event) for number, event in enumerate(events)]
+
+
+CONTENTS = RestrictionContents(
+    scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=()),
+    filter="row.region == 'EU'",
+    masks=(RestrictionMask(column="email", action=MaskAction.SHOW_LAST_4, unless=None),),
+    schemas=(RestrictionSchema(name="orders", given='{"fields":[]}'),),
+    examples=(),
+)
+OTHERS = replace(CONTENTS, filter=None)
 
 
 def policy(policy_id: str = "p", expression: str = "true") -> PolicyCreatedV1:
@@ -75,13 +93,15 @@ def test_nothing_is_in_force_before_the_first_entry() -> None:
 def test_each_kind_comes_into_force_and_goes_out_of_it() -> None:
     created = entries(
         policy(),
+        RestrictionCreated(id="r", version=1, contents=CONTENTS, reason="why"),
         AccessRuleCreated(id="a", version=1, effect=Effect.FORBID, expression="true"),
         CatalogCreated(id="lake", version=1, kind="builtin", options={"x": "y"}),
         KeyCreatedV1(id="k", version=1, prefix="abcdefghijkl", actor=ACTOR, roles=("data-eng",)),
         TenantCreated(id="f" * 32, version=1, name="Acme"),
     )
     state = fold(ControlState.empty(), created)
-    assert state.as_of == 12
+    assert state.as_of == 15
+    assert state.restrictions == {"r": Restriction(id="r", version=1, contents=CONTENTS, reason="why")}
     assert state.policies == {"p": Policy(id="p", version=1, expression="true", message="no", is_template=False)}
     assert state.access_rules == {"a": AccessRule(id="a", version=1, effect=Effect.FORBID, expression="true")}
     assert state.catalogs == {"lake": Catalog(id="lake", version=1, kind="builtin", options={"x": "y"})}
@@ -92,10 +112,11 @@ def test_each_kind_comes_into_force_and_goes_out_of_it() -> None:
         entry(21, AccessRuleRetired(id="a", version=2)),
         entry(22, CatalogRetired(id="lake", version=2)),
         entry(23, KeyRevoked(id="k", version=2)),
+        entry(24, RestrictionRetired(id="r", version=2)),
     ]
     after = fold(state, retired)
-    assert not any([after.policies, after.access_rules, after.catalogs, after.keys])
-    assert (after.as_of, after.policy_set) == (23, ControlState.empty().policy_set)
+    assert not any([after.policies, after.restrictions, after.access_rules, after.catalogs, after.keys])
+    assert (after.as_of, after.policy_set) == (24, ControlState.empty().policy_set)
     assert state.policies  # the state before is as it was
 
 
@@ -191,6 +212,34 @@ def test_a_key_that_was_replaced_is_in_force_with_its_new_end_until_it_is_revoke
     ],
 )
 def test_a_replacement_that_does_not_follow_or_puts_an_end_off_is_corruption(history: Sequence[ControlEvent]) -> None:
+    with pytest.raises(FormatError):
+        fold(ControlState.empty(), entries(*history))
+
+
+def test_a_restriction_is_none_of_the_policies_that_judge_commits() -> None:
+    state = fold(ControlState.empty(), entries(RestrictionCreated(id="r", version=1, contents=CONTENTS, reason="")))
+    assert state.policy_set == ControlState.empty().policy_set
+    changed = fold(state, [entry(1, RestrictionChanged(id="r", version=2, contents=OTHERS, reason="now"))])
+    assert changed.restrictions == {"r": Restriction(id="r", version=2, contents=OTHERS, reason="now")}
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [RestrictionChanged(id="r", version=2, contents=CONTENTS, reason="")],
+        [RestrictionCreated(id="r", version=2, contents=CONTENTS, reason="")],
+        [
+            RestrictionCreated(id="r", version=1, contents=CONTENTS, reason=""),
+            RestrictionChanged(id="r", version=3, contents=CONTENTS, reason=""),
+        ],
+        [
+            RestrictionCreated(id="r", version=1, contents=CONTENTS, reason=""),
+            RestrictionRetired(id="r", version=2),
+            RestrictionChanged(id="r", version=3, contents=CONTENTS, reason=""),
+        ],
+    ],
+)
+def test_an_event_of_a_restriction_that_does_not_follow_is_corruption(history: Sequence[ControlEvent]) -> None:
     with pytest.raises(FormatError):
         fold(ControlState.empty(), entries(*history))
 
