@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.errors import UnavailableError, UnprocessableError
+from gateway.policy.restrictions.written import ReadsConditions
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json  # for the type checker only: the child process does not load the log
@@ -151,7 +152,7 @@ class Tracer(Protocol):
         """
 
 
-class StartedEngine(PolicyEngine, Tracer, Protocol):
+class StartedEngine(PolicyEngine, Tracer, ReadsConditions, Protocol):
     """An engine that can be started before the first call."""
 
     async def start(self) -> None:

@@ -5,10 +5,10 @@ The protocol on the pipe between parent and worker: frames of a 4-byte big-endia
 Guarantee: neither side reads a frame longer than `FRAME_BYTES_MAX`, and both see the same values: only JSON is sent.
 
 The child sends `{"ready": true}` once. Then, for each request of the parent (`{"judge": …}`, `{"check": …}`,
-`{"inspect": …}`, `{"cover": …}`, `{"cases": …}` or `{"trace": …}`, with a number in `call`), the child sends each
-result in a frame as soon as it is known, so that the parent knows which program was running when the time was over;
-those of cases, many a frame. Last comes `{"end": …, "used_s": …}`: how it ended (`End`), and its processor time. In
-between the parent may send `{"stop": <call>}`.
+`{"read": …}`, `{"inspect": …}`, `{"cover": …}`, `{"cases": …}` or `{"trace": …}`, with a number in `call`), the child
+sends each result in a frame as soon as it is known, so that the parent knows which program was running when the time
+was over; those of cases, many a frame. Last comes `{"end": …, "used_s": …}`: how it ended (`End`), and its processor
+time. In between the parent may send `{"stop": <call>}`.
 """
 
 from __future__ import annotations

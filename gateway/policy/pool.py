@@ -52,6 +52,7 @@ from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_fr
 from gateway.policy.inspected import Branch, Inspection, parse_inspection
 from gateway.policy.lines import LINE_CALLS_MAX, Credit, LineFullError, Lines
 from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker
+from gateway.policy.restrictions.written import Written, parse_written
 from gateway.policy.text import check_new_text
 
 if TYPE_CHECKING:
@@ -226,6 +227,17 @@ class WorkerEngine:
         check_new_text(expression)
         request = {"check": {"expression": expression, "kind": kind}}
         await self._ask_about(request, "compiled", log_id=log_id, timeout_s=timeout_s)
+
+    async def read_condition(self, expression: str, *, kind: str, log_id: int, timeout_s: float) -> Written:
+        """See `ReadsConditions.read_condition`."""
+        check_new_text(expression)
+        request = {"read": {"expression": expression, "kind": kind}}
+        sent = await self._ask_about(request, "written", log_id=log_id, timeout_s=timeout_s)
+        try:
+            written: Written = parse_written(sent)
+        except FrameError as error:
+            raise EngineUnavailableError(f"the policy worker cannot be understood: {error}") from error
+        return written
 
     async def inspect(
         self, expression: str, *, zero: Mapping[str, Json], timeout_s: float, kind: str = POLICY

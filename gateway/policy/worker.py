@@ -32,6 +32,7 @@ from gateway.policy.cel.programs import Programs, Result
 from gateway.policy.engine import POLICY, PolicyNotCompiledError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.inspected import format_inspection
+from gateway.policy.restrictions.written import format_written
 
 GRACE_S: Final = 2.0
 """How long after a deadline the process ends by itself; the parent waits less than that before it kills it."""
@@ -144,6 +145,8 @@ def _compiled(request: dict[str, Any], programs: Programs) -> dict[str, Any]:
             return {"compiled": True}
         case {"inspect": {"expression": expression, "kind": kind, "zero": zero}}:
             return {"inspection": format_inspection(programs.inspect(expression, kind=kind, zero=zero))}
+        case {"read": {"expression": expression, "kind": kind}}:
+            return {"written": format_written(programs.read_condition(expression, kind=kind))}
         case {"cover": {"expression": expression, "kind": kind, "activations": activations}}:
             return {"branches": list(map(asdict, programs.cover(expression, activations, kind=kind)))}
         case _:

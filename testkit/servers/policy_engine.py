@@ -19,6 +19,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gateway.policy.engine import POLICY, Program, StartedEngine, Traced, Verdict
 from gateway.policy.pool import WorkerEngine
+from gateway.policy.restrictions.written import Written
 from ledger.format.canonical import Json
 from testkit.servers.forked_workers import close_origin, fork_worker
 
@@ -80,6 +81,12 @@ class SharedEngine(AbstractAsyncContextManager[StartedEngine]):
         """See `PolicyEngine.judge`."""
         log_id += self.first_log
         return await self.shared.run(self.shared.engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s))
+
+    async def read_condition(self, expression: str, *, kind: str, log_id: int, timeout_s: float) -> Written:
+        """See `ReadsConditions.read_condition`."""
+        log_id += self.first_log
+        reading = self.shared.engine.read_condition(expression, kind=kind, log_id=log_id, timeout_s=timeout_s)
+        return await self.shared.run(reading)
 
     async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
         """See `Tracer.trace`."""

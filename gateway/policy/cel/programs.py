@@ -30,10 +30,12 @@ from gateway.policy.cel.literals import check_literals
 from gateway.policy.cel.natives import check_json
 from gateway.policy.cel.numbers import check_numbers
 from gateway.policy.cel.parse import Node, parse
+from gateway.policy.cel.row_filters import written_in
 from gateway.policy.cel.trace import Trace
 from gateway.policy.cel.values import Value
 from gateway.policy.engine import Outcome, PolicyNotCompiledError
 from gateway.policy.inspected import Branch, Inspection
+from gateway.policy.restrictions.written import Written
 from gateway.policy.table import UnreadableMetadataError, plain_json
 from gateway.policy.variables import AS_REQUESTED
 
@@ -144,6 +146,16 @@ class Programs:
         for activation in activations:
             _judge(_Compiled(program, needs), _Variables(activation, [needs], self.interruption))
         return taken.branches()
+
+    def read_condition(self, expression: str, *, kind: str) -> Written:
+        """
+        Return what is written in a row filter, or in the condition of a mask; `kind` says which.
+
+        Raises:
+            PolicyNotCompiledError: if it is none; carries the place.
+        """
+        with _bounded_depth():
+            return written_in(parse(expression, self.interruption), kind=kind)
 
     def judge(
         self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any], *, log_id: int

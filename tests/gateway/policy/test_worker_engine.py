@@ -30,6 +30,8 @@ from gateway.policy.engine import (
 )
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.process import WorkerProcess
+from gateway.policy.restrictions.written import MASK_CONDITION, ROW_FILTER
+from testkit.gateway.restrictions import read
 from testkit.servers.forked_workers import fork_worker
 
 ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
@@ -106,6 +108,22 @@ async def spawning_engine() -> AsyncIterator[WorkerEngine]:
         pids = engine.pids
     assert all(is_gone(pid) for pid in pids)
     assert not engine.pids
+
+
+async def test_a_row_filter_is_read_by_a_worker_or_refused_at_its_place(engine: WorkerEngine) -> None:
+    written = await engine.read_condition("row.a in ['x', 'é']", kind=ROW_FILTER, log_id=1, timeout_s=LONG_S)
+    assert written == read("row.a in ['x', 'é']")
+    for expression, kind, line, column in (
+        ("true &&\n row.a == row.b", ROW_FILTER, 2, 2),
+        ("row.a == 'x'", MASK_CONDITION, 1, 1),
+        ("row.a ==", ROW_FILTER, 1, 9),
+        ("row.a == '\x07'", ROW_FILTER, 1, 11),
+        (f"row.a == '{'x' * 16_384}'", ROW_FILTER, 1, 1),
+    ):
+        with pytest.raises(PolicyNotCompiledError) as refused:
+            await engine.read_condition(expression, kind=kind, log_id=1, timeout_s=LONG_S)
+        assert (refused.value.line, refused.value.column) == (line, column), expression
+    assert await outcomes(engine, "true") == [ALLOW]  # it serves on
 
 
 async def test_verdicts_come_in_the_order_of_the_programs(spawning_engine: WorkerEngine) -> None:
