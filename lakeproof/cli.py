@@ -58,6 +58,10 @@ GROUPS: Final = {
     "dead-letters": ("streams.dead_letters_app", "See what the streams have given up, and why; replay it."),
     "detect": ("detect.detect_app", "Run detection on Spark, and see what it has scanned and found."),
     "policies": ("rules.policies_app", "Write, test, apply, show, change and delete the policies that judge commits."),
+    "restrictions": (
+        "restrictions.restrictions_app",
+        "Write, test, show, change and delete row filters and column masks; reads do not enforce them yet.",
+    ),
     "access-rules": ("rules.access_rules_app", "Create, show and delete the rules on who may do what."),
     "catalogs": ("catalogs.catalogs_app", "Create, show, check and delete the catalogs that engines reach."),
     "secrets": (

@@ -247,6 +247,7 @@ async def open_services(
                 LogStore(appender, lend, new_group_id=new_group_id, timeout_s=settings.append_deadline_s),
                 control,
                 judges,
+                conditions=judges,
                 lend_appender=lend_appender,
                 catalog_kinds=KINDS,
                 egress=settings.upstreams_allowed,

@@ -25,12 +25,13 @@ from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.policy_diff import policy_diff, sides
 from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, one_draft
+from gateway.admin.restriction_edits import RestrictionEdits
 from gateway.admin.rule_import import ImportedRules, check_rules, created_event
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
 from gateway.catalogs.upstream_files import LOCAL_FILES
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, PolicyDraft, TenantSetting
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, PolicyDraft, Restriction, TenantSetting
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.fresh import Question
@@ -40,10 +41,12 @@ from gateway.identity.key_rows import revoke_guard
 from gateway.policy.engine import ACCESS_RULE, PolicyEngine, Program
 from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
+from gateway.policy.restrictions.written import ReadsConditions
 from gateway.policy.rule_files import RuleFile
 from gateway.policy.scopes import EVERYTHING, Scope
 from gateway.policy.variables import PrincipalView
 from ledger.format import canonical
+from ledger.format.canonical import Json
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
 from ledger.format.events import (
     AccessRuleCreated,
@@ -70,9 +73,9 @@ class Admin:
     """
     Edits every tenant's control plane. One per process.
 
-    `lend_appender` lends connections of the appender's role (actors are made before anything is appended in their
-    name), `catalog_kinds` are the names of the known adapters, `egress` says which addresses foreign catalogs may have,
-    and `warehouse` is the URI of the built-in catalogs' tables.
+    `conditions` reads row filters. `lend_appender` lends connections of the appender's role (actors are made before
+    anything is appended in their name), `catalog_kinds` are the names of the known adapters, `egress` says which
+    addresses foreign catalogs may have, and `warehouse` is the URI of the built-in catalogs' tables.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Admin:
         control: ControlPlane,
         engine: PolicyEngine,
         *,
+        conditions: ReadsConditions,
         lend_appender: LendConnection,
         catalog_kinds: Collection[str],
         egress: EgressRules,
@@ -94,6 +98,7 @@ class Admin:
         self._clock = clock
         self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
         self._policies = PolicyEdits(self._edits, control, engine, lend=lend_appender, clock=clock)
+        self._restrictions = RestrictionEdits(self._edits, control, conditions)
         self._holding = Holding(lend_appender, self._edits, warehouse=warehouse)
         self._control = control
         self._engine = engine
@@ -267,6 +272,57 @@ class Admin:
                 raise
             steps = ()  # it is drafted, and was never in force
         return policy_diff(*sides(steps, pending, older=older, newer=newer))
+
+    # Restrictions
+
+    async def create_restriction(
+        self, log_id: int, by: Editor, *, restriction_id: str, members: Mapping[str, Json], reason: str = ""
+    ) -> Restriction:
+        """
+        Save a new restriction, given its `members` as an author writes them. Reads do not enforce it yet.
+
+        Raises as `create_policy`, and:
+            RestrictionRefusedError: if it cannot become what Iceberg's readers take, for one of its schemas.
+        """
+        return await self._restrictions.create(
+            log_id, by, restriction_id=restriction_id, members=members, reason=reason
+        )
+
+    async def change_restriction(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        restriction_id: str,
+        members: Mapping[str, Json],
+        reason: str = "",
+        version: int | None = None,
+    ) -> Restriction:
+        """
+        Change the contents of a restriction, all of them; with `version`, only if that is its newest version.
+
+        Raises as `create_restriction` and `change_policy`.
+        """
+        return await self._restrictions.change(
+            log_id, by, restriction_id=restriction_id, members=members, reason=reason, version=version
+        )
+
+    async def retire_restriction(self, log_id: int, by: Editor, *, restriction_id: str) -> Restriction:
+        """Retire a restriction. Raises as `change_policy`."""
+        return await self._restrictions.retire(log_id, by, restriction_id=restriction_id)
+
+    async def list_restrictions(self, log_id: int) -> tuple[Restriction, ...]:
+        """Return the restrictions that are not retired, oldest first."""
+        return tuple((await self._control.current(log_id)).restrictions.values())
+
+    async def get_restriction(self, log_id: int, *, restriction_id: str) -> Restriction:
+        """
+        Return a restriction that is not retired.
+
+        Raises:
+            NotFoundError: if there is none of that id.
+        """
+        return _one((await self._control.current(log_id)).restrictions, restriction_id, what="restriction")
 
     # Access rules
 

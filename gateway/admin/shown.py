@@ -11,8 +11,19 @@ from typing import Any
 from gateway.admin.key_issue import IssuedKey, RotatedKey
 from gateway.admin.limits import format_expiry
 from gateway.admin.policy_edits import PolicyStep, examples_of
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, PolicyDraft, TenantSetting, scope_of
+from gateway.admin.restriction_edits import NOT_ENFORCED
+from gateway.control.aggregates import (
+    AccessRule,
+    ApiKey,
+    Catalog,
+    Policy,
+    PolicyDraft,
+    Restriction,
+    TenantSetting,
+    scope_of,
+)
 from gateway.policy.examples import format_examples
+from gateway.policy.restrictions.contents import format_contents
 from gateway.policy.scopes import format_scope
 from ledger.format import canonical
 from ledger.format.events import PolicyContents
@@ -79,6 +90,18 @@ def policy_step_shown(step: PolicyStep) -> dict[str, Any]:
         "active_from": None if policy is None else format_expiry(policy.active_from),
         "recorded_at": canonical.format_time(step.entry.recorded_at),
         "index": step.entry.index,
+    }
+
+
+def restriction_shown(restriction: Restriction) -> dict[str, Any]:
+    """Return a restriction as an author writes it, and that reads do not enforce it yet."""
+    return {
+        "id": restriction.id,
+        "version": restriction.version,
+        **format_contents(restriction.contents),
+        "reason": restriction.reason,
+        "enforced": False,
+        "note": NOT_ENFORCED,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ledger.format.events import Effect, ReviewVerdict
+from ledger.format.events import Effect, MaskAction, ReviewVerdict
 
 
 class _Answer(BaseModel):
@@ -131,6 +131,39 @@ class PolicyReviewed(_Answer):
     draft: int
     verdict: ReviewVerdict
     policy: PolicySaved | None
+
+
+class RestrictionMaskShown(_Answer):
+    """A masked column, by its name with dots; callers for whom `unless` (CEL) is true see it as it is."""
+
+    column: str
+    action: MaskAction
+    unless: str | None
+
+
+class RestrictionShown(_Answer):
+    """
+    A row filter (CEL; null: all rows) and column masks, with the schemas that it was checked against, and its examples.
+
+    `enforced` is false: reads do not enforce restrictions yet, as `note` says.
+    """
+
+    id: str
+    version: int
+    scope: dict[str, list[str]]
+    filter: str | None
+    masks: list[RestrictionMaskShown]
+    schemas: dict[str, dict[str, Any]]
+    examples: list[dict[str, Any]]
+    reason: str
+    enforced: bool
+    note: str
+
+
+class RestrictionsShown(_Answer):
+    """The restrictions that are not retired, oldest first."""
+
+    restrictions: list[RestrictionShown]
 
 
 class AccessRuleShown(_Answer):

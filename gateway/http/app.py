@@ -28,6 +28,7 @@ from gateway.http import (
     lineage_routes,
     log_routes,
     policy_routes,
+    restriction_routes,
     status_routes,
     tenant_routes,
     webhook_routes,
@@ -52,6 +53,7 @@ from ledger.errors import LedgerError
 OWN: Final = (
     admin_routes.router,
     policy_routes.router,
+    restriction_routes.router,
     tenant_routes.router,
     lineage_routes.router,
     log_routes.router,

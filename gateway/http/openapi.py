@@ -50,12 +50,15 @@ from gateway.http.answer_models import (
     PolicyVersionShown,
     PolicyVersionsShown,
     PurgesShown,
+    RestrictionShown,
+    RestrictionsShown,
     SettingShown,
     SettingsShown,
     StatusShown,
     TenantShown,
 )
 from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
+from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
 
 BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
@@ -63,6 +66,8 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("PUT", "/v1/policies/{policy_id}"): PolicyChangeBody,
     ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftBody,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewBody,
+    ("POST", "/v1/restrictions"): RestrictionBody,
+    ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionChangeBody,
     ("POST", "/v1/access-rules"): AccessRuleBody,
     ("POST", "/v1/access-rules/import"): RuleFileBody,
     ("POST", "/v1/catalogs"): CatalogBody,
@@ -83,6 +88,10 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/policy-drafts/{policy_id}"): PolicyDraftShown,
     ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftShown,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewed,
+    ("GET", "/v1/restrictions"): RestrictionsShown,
+    ("GET", "/v1/restrictions/{restriction_id}"): RestrictionShown,
+    ("POST", "/v1/restrictions"): RestrictionShown,
+    ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionShown,
     ("GET", "/v1/access-rules"): AccessRulesShown,
     ("GET", "/v1/access-rules/{rule_id}"): AccessRuleShown,
     ("POST", "/v1/access-rules"): AccessRuleSaved,

@@ -153,6 +153,7 @@ CONTENT_TYPES: Final = {
 NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "policy": ("CONFIG_POLICY", ".config.policy"),
     "policy_draft": ("CONFIG_POLICY_DRAFT", ".config.policy_draft"),
+    "restriction": ("CONFIG_RESTRICTION", ".config.restriction"),
     "access_rule": ("CONFIG_ACCESS_RULE", ".config.access_rule"),
     "catalog": ("CONFIG_CATALOG", ".config.catalog"),
     "key": ("CONFIG_KEY", ".config.key"),

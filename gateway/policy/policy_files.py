@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
@@ -83,13 +83,11 @@ class PolicyFile:
     scope: Scope = EVERYTHING
     examples: tuple[Example, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict, compare=False, repr=False)
-    begins: _Begin | None = field(default=None, compare=False, repr=False)
+    begins: Begin | None = field(default=None, compare=False, repr=False)
 
     def place_of(self, member: str) -> Place:
         """Return the place of a member, or of the nearest one around it."""
-        while member and member not in self.places:
-            member = _LAST.sub("", member) if _LAST.search(member) else ""
-        return self.places.get(member, (1, 1))
+        return nearest_place(self.places, member)
 
     def place_in_expression(self, line: int, column: int) -> Place:
         """Return the place in the file of a line and column of the expression."""
@@ -101,7 +99,7 @@ class PolicyFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Begin:
+class Begin:
     """Where the text of an expression begins; its lines follow each other in the file if it is a literal block."""
 
     line: int
@@ -124,8 +122,8 @@ def read_policies(path: Path) -> tuple[PolicyFile, ...]:
         PolicyFileError: if one cannot be read or is no policy, if two have one id, or if there is none.
     """
     found: dict[str, PolicyFile] = {}
-    for file in _files(path):
-        policy = parse_policy(_content(file), name=str(file))
+    for file in files_in(path):
+        policy = parse_policy(content_of(file), name=str(file))
         other = found.setdefault(policy.id, policy)
         if other is not policy:
             reason = f"expected an id that no other file has, found {policy.id!r}, which is the id of {other.name}, too"
@@ -140,14 +138,7 @@ def parse_policy(content: bytes, *, name: str) -> PolicyFile:
     Raises:
         PolicyFileError: if it is none; says where.
     """
-    if len(content) > FILE_SIZE_BYTES_MAX:
-        raise PolicyFileError(name, f"expected at most {FILE_SIZE_BYTES_MAX:,} bytes, found more")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        place = place_of(content[: error.start].decode(), error.start)
-        raise PolicyFileError(name, "expected UTF-8, found another byte", place=place) from error
-    document = _Document(text, name)
+    document = open_document(content, name=name)
     members = document.read()
     for member in members:
         if member not in MEMBERS:
@@ -160,7 +151,7 @@ def parse_policy(content: bytes, *, name: str) -> PolicyFile:
         message=_text(members, "message", document),
         reason=_text(members, "reason", document),
         places=document.places,
-        begins=document.begins,
+        begins=document.begins.get("expression"),
     )
     try:
         scope, examples = parse_scope(members.get("scope")), parse_examples(members.get("examples"))
@@ -169,7 +160,40 @@ def parse_policy(content: bytes, *, name: str) -> PolicyFile:
     return replace(policy, scope=scope, examples=examples)
 
 
-def _text(members: Mapping[str, Json], member: str, document: _Document) -> str:
+def nearest_place(places: Mapping[str, Place], member: str) -> Place:
+    """Return the place of a member, or of the nearest one around it."""
+    while member and member not in places:
+        member = _LAST.sub("", member) if _LAST.search(member) else ""
+    return places.get(member, (1, 1))
+
+
+def open_document(
+    content: bytes,
+    *,
+    name: str,
+    what: str = "policy",
+    required: Sequence[str] = REQUIRED,
+    expressions: Collection[str] = ("expression",),
+) -> Document:
+    """
+    Return the document in the content of a file, which is to be a `what`; `name` is that of the file.
+
+    It remembers where the text of each member begins whose name is one of `expressions`.
+
+    Raises:
+        PolicyFileError: if it is too large, or no text.
+    """
+    if len(content) > FILE_SIZE_BYTES_MAX:
+        raise PolicyFileError(name, f"expected at most {FILE_SIZE_BYTES_MAX:,} bytes, found more")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        place = place_of(content[: error.start].decode(), error.start)
+        raise PolicyFileError(name, "expected UTF-8, found another byte", place=place) from error
+    return Document(text, name, what=what, required=required, expressions=expressions)
+
+
+def _text(members: Mapping[str, Json], member: str, document: Document) -> str:
     value = members.get(member)
     if value is None and member not in REQUIRED:
         return ""
@@ -183,7 +207,7 @@ def _text(members: Mapping[str, Json], member: str, document: _Document) -> str:
     )
 
 
-def _files(path: Path) -> Iterator[Path]:
+def files_in(path: Path) -> Iterator[Path]:
     """Yield `path`, or the files of policies in and below it."""
     if not path.is_dir():
         yield path
@@ -208,7 +232,7 @@ def _raise_unreadable(error: OSError) -> NoReturn:
     raise PolicyFileError(str(error.filename), f"cannot be read: {error.strerror}") from error
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
     """Return the content of a file, or of a larger one as much as it takes to refuse it."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block
@@ -219,13 +243,16 @@ def _content(path: Path) -> bytes:
         raise PolicyFileError(str(path), f"cannot be read: {error.strerror}") from error
 
 
-class _Document:
+class Document:
     """The one document of a file, read event by event, so that nothing is made of what is refused."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(
+        self, text: str, name: str, *, what: str, required: Sequence[str], expressions: Collection[str]
+    ) -> None:
         self.name = name
         self.places: dict[str, Place] = {}
-        self.begins: _Begin | None = None
+        self.begins: dict[str, Begin] = {}
+        self._what, self._required, self._expressions = what, required, frozenset(expressions)
         self._text = text
         self._events = self._parsed()
 
@@ -239,15 +266,15 @@ class _Document:
         next(self._events)  # the stream
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            raise PolicyFileError(self.name, "expected a policy, found an empty file", place=(1, 1))
+            raise PolicyFileError(self.name, f"expected a {self._what}, found an empty file", place=(1, 1))
         root = next(self._events)
         value = self._value(root, "", 0)
         if not isinstance(value, Mapping):
-            self._refuse(root, f"expected a policy with {', '.join(REQUIRED)}, found {value!r:.80}")
+            self._refuse(root, f"expected a {self._what} with {', '.join(self._required)}, found {value!r:.80}")
         next(self._events)  # the end of the document
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self._refuse(event, "expected one policy a file, found a second document")
+            self._refuse(event, f"expected one {self._what} a file, found a second document")
         return value
 
     def _parsed(self) -> Iterator[Any]:
@@ -274,8 +301,8 @@ class _Document:
             return self._members(where, depth)
         if isinstance(event, yaml.SequenceStartEvent):
             return self._items(where, depth)
-        if where == "expression":
-            self.begins = self._begin(event)
+        if where.rpartition(".")[2] in self._expressions:
+            self.begins[where] = self._begin(event)
         return self._scalar(event)
 
     def _items(self, where: str, depth: int) -> list[Json]:
@@ -314,14 +341,14 @@ class _Document:
             self._refuse(event, f"expected an integer of at most 18 digits, found {text:.80}: write it as a text")
         return text
 
-    def _begin(self, event: Any) -> _Begin:
+    def _begin(self, event: Any) -> Begin:
         """Return where the text of a scalar begins: in a literal block, behind the indentation of the next line."""
         line, column = _place(event.start_mark)
         if event.style == "|":
             lines = self._text.split("\n")[line:]
             first = next((one for one in lines if one.strip()), "")
-            return _Begin(line=line + 1, column=1 + len(first) - len(first.lstrip(" ")), is_block=True)
-        return _Begin(line=line, column=column + (event.style in _QUOTES), is_block=False)
+            return Begin(line=line + 1, column=1 + len(first) - len(first.lstrip(" ")), is_block=True)
+        return Begin(line=line, column=column + (event.style in _QUOTES), is_block=False)
 
     def _refuse(self, event: Any, reason: str) -> NoReturn:
         raise PolicyFileError(self.name, reason, place=_place(event.start_mark))

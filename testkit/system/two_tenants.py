@@ -88,6 +88,11 @@ class Tenant:
         return f"{self.name}-policy"
 
     @property
+    def restriction(self) -> str:
+        """A restriction."""
+        return f"{self.name}-restriction"
+
+    @property
     def rule(self) -> str:
         """An access rule."""
         return f"{self.name}-rule"
@@ -147,6 +152,15 @@ async def live_over_http(tenant: Tenant) -> None:
         await http.put(
             f"/v1/policy-drafts/{tenant.policy}",
             json={"expression": "true", "message": f"{secret} says yes", "reason": secret},
+        ),
+        await http.post(
+            "/v1/restrictions",
+            json={
+                "id": tenant.restriction,
+                "filter": f"row.{secret}_column == 1",
+                "schemas": {secret: schema(tenant)},
+                "reason": secret,
+            },
         ),
         await http.post(
             "/v1/access-rules",

@@ -27,6 +27,7 @@ from fastapi.routing import APIRoute
 
 from gateway.identity.api_keys import mint_key
 from ledger.signing.key_directory import create_key_directory
+from testkit.gateway.restrictions import ORDERS
 from testkit.gateway.sales import SCHEMA, properties
 from testkit.gateway.view_requests import view_created, view_replaced
 from testkit.servers.gateways import Gateway, sign
@@ -90,6 +91,7 @@ class Named:
             "function": [f"{self.name}-count"],
             "policy_id": [f"{self.name}-policy"],
             "version": ["1"],
+            "restriction_id": [f"{self.name}-restriction"],
             "rule_id": [f"{self.name}-rule"],
             "key_id": self.key_ids,
             "setting_id": [f"{self.name}-setting"],
@@ -176,6 +178,12 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("PUT", "/v1/policy-drafts/{policy_id}"): lambda _: [{"retire": True}],
     ("POST", "/v1/policy-drafts/{policy_id}/review"): lambda _: [
         {"version": 1, "verdict": verdict} for verdict in ("approve", "refuse")
+    ],
+    ("POST", "/v1/restrictions"): lambda named: [
+        {"id": f"{named.name}-restriction", "filter": "row.region == null", "schemas": {"orders": ORDERS}},
+    ],
+    ("PUT", "/v1/restrictions/{restriction_id}"): lambda _: [
+        {"filter": "row.region == null", "schemas": {"orders": ORDERS}},
     ],
     ("POST", "/v1/access-rules"): lambda named: [
         {"id": f"{named.name}-rule", "effect": "forbid", "expression": "'nobody' in roles"},
@@ -295,7 +303,9 @@ def same_for_anybody(answer: httpx.Response, *names: Named) -> str:
 
 async def everything_of(tenant: Tenant) -> list[str]:
     """Return what a tenant sees of its own."""
-    configuration = ("policies", "policy-drafts", "access-rules", "catalogs", "keys", "settings", "tenant")
+    configuration = (
+        *("policies", "policy-drafts", "restrictions", "access-rules", "catalogs", "keys", "settings", "tenant"),
+    )
     paths = (*(f"/v1/{name}" for name in configuration), "/v1/purges", "/v1/drops", "/v1/dead-letters", tenant.orders)
     return [shown(await tenant.http.get(path)) for path in paths]
 

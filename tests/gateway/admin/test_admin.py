@@ -78,6 +78,7 @@ def another_admin(services: Services, *, store: LogStore | None = None, kinds: t
         store or LogStore(services.appender, lend, new_group_id=new_group_id),
         ControlPlane(lend),
         parts.judge.engine,
+        conditions=services.engine,
         lend_appender=partial(parts.database.as_role, parts.roles.appender),
         catalog_kinds=kinds,
         egress=LOOPBACK,

@@ -25,6 +25,7 @@ OTHER_VERBS: Final = {
     "policies replay": "judges recorded decisions again, with other policies",
     "policies explain": "shows how one decision came about",
     "policies compile": "shows what an expression reads, and saves nothing",
+    "restrictions test": "runs the examples of files",
     "catalogs check": "asks what is behind an alias, and changes nothing",
     "catalogs transfer": "moves a place between two tenants",
     "keys rotate": "creates one key and ends another",
@@ -79,6 +80,6 @@ def test_every_command_says_in_a_sentence_what_it_does(commands: Mapping[str, Fo
 
 
 def test_what_takes_something_out_of_force_says_what_stays(commands: Mapping[str, FoundCommand]) -> None:
-    for group in ("policies", "access-rules", "catalogs", "keys"):
+    for group in ("policies", "restrictions", "access-rules", "catalogs", "keys"):
         assert "for ever" in commands[f"{group} delete"].help
         assert "The log keeps" in commands[f"{group} delete"].help.replace("the log keeps", "The log keeps")

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The commands `lakeproof restrictions …`: row filters and column masks, for readers of tables.
+
+They say each time that reads do not enforce restrictions yet. `test` needs no server and no database: it starts an
+engine of its own, and ends with 0 if all examples hold, with 1 if something is refused, with 2 if it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import ExamplesFailedError
+from gateway.admin.restriction_edits import NOT_ENFORCED, check_contents
+from gateway.admin.shown import restriction_shown
+from gateway.control.aggregates import Restriction
+from gateway.errors import GatewayError
+from gateway.policy.policy_files import PolicyFileError
+from gateway.policy.pool import AUTHOR
+from gateway.policy.restriction_files import RestrictionFile, read_restrictions
+from gateway.policy.restrictions.compiled import RestrictionRefusedError, compile_for
+from gateway.policy.restrictions.contents import examples_of, schemas_of
+from gateway.policy.restrictions.form import format_restrictions
+from lakeproof import console
+from lakeproof.commands.exits import REFUSED, failing_with
+from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
+from lakeproof.commands.options import AsJson, OneTenant
+from lakeproof.commands.policy_files import CLEAN, FAILED, INTERNAL, OpenEngine, open_patient_engine
+from lakeproof.services import Services
+from lakeproof.tenants import find_tenant_log
+
+RestrictionId = Annotated[str, typer.Argument(help="Its id, as `restrictions list` shows it.", show_default=False)]
+OneFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of it.", show_default=False)]
+Files = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A file of a restriction, or a folder of them.", show_default=False)
+]
+
+_COLUMNS: Final = ("id", "version", "filter", "masks", "enforced")
+
+
+def restrictions_app(
+    open_services: OpenServices = open_home_services, open_engine: OpenEngine = open_patient_engine
+) -> typer.Typer:
+    """
+    Return the commands for restrictions, working with the services and the engine that are opened.
+    """
+    app = typer.Typer(rich_markup_mode=None)
+    _add_edits(app, open_services)
+    _add_shown(app, open_services)
+    _add_test(app, open_engine)
+    return app
+
+
+def _add_edits(app: typer.Typer, open_services: OpenServices) -> None:
+    @app.command()
+    def create(*, tenant: OneTenant, file: OneFile, as_json: AsJson = False) -> None:
+        """Save the row filter and column masks of a file; reads do not enforce them yet."""
+        one = _one(file)
+
+        async def work(services: Services) -> Restriction:
+            log_id = await find_tenant_log(services, tenant)
+            return await services.gateway.admin.create_restriction(
+                log_id, OPERATOR, restriction_id=one.id, members=one.members, reason=one.reason
+            )
+
+        _show_saved(_saved(open_services, work, one), tenant, as_json=as_json)
+
+    @app.command()
+    def change(restriction_id: RestrictionId, *, tenant: OneTenant, file: OneFile, as_json: AsJson = False) -> None:
+        """Give a restriction the contents of a file, all of them; reads do not enforce them yet."""
+        one = _one(file)
+        if one.id != restriction_id:
+            raise PolicyFileError(
+                one.name, f"expected the id {restriction_id!r}, found {one.id!r}", place=one.places["id"]
+            )
+
+        async def work(services: Services) -> Restriction:
+            log_id = await find_tenant_log(services, tenant)
+            return await services.gateway.admin.change_restriction(
+                log_id, OPERATOR, restriction_id=one.id, members=one.members, reason=one.reason
+            )
+
+        _show_saved(_saved(open_services, work, one), tenant, as_json=as_json)
+
+
+def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
+    @app.command("list")
+    def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Show the restrictions that are not retired, oldest first; reads do not enforce them yet."""
+
+        async def work(services: Services) -> Sequence[Restriction]:
+            return await services.gateway.admin.list_restrictions(await find_tenant_log(services, tenant))
+
+        shown = [restriction_shown(one) for one in run_with_services(open_services, work)]
+        console.show_rows(_COLUMNS, shown if as_json else [_row(one) for one in shown], as_json=as_json)
+        if shown:
+            _explain()
+
+    @app.command()
+    def show(restriction_id: RestrictionId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Show one restriction that is not retired; reads do not enforce it yet."""
+
+        async def work(services: Services) -> Restriction:
+            return await services.gateway.admin.get_restriction(
+                await find_tenant_log(services, tenant), restriction_id=restriction_id
+            )
+
+        console.show_object(restriction_shown(run_with_services(open_services, work)), as_json=as_json)
+
+    @app.command()
+    def delete(restriction_id: RestrictionId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+        """Take a restriction away, for ever. The log keeps it; its id is not used again."""
+
+        async def work(services: Services) -> Restriction:
+            return await services.gateway.admin.retire_restriction(
+                await find_tenant_log(services, tenant), OPERATOR, restriction_id=restriction_id
+            )
+
+        restriction = run_with_services(open_services, work)
+        sentence = f"restriction {restriction.id} of tenant {tenant} is retired"
+        console.show_done(sentence, restriction_shown(restriction), as_json=as_json)
+
+
+def _add_test(app: typer.Typer, open_engine: OpenEngine) -> None:
+    @app.command()
+    def test(path: Files, *, as_json: AsJson = False) -> None:
+        """Run the examples of files of restrictions; end with 1 if one does not hold."""
+        with failing_with(FAILED, as_json=as_json, is_refusal=_is_refusal):
+            tested = asyncio.run(_test_all(open_engine, path))
+            if as_json:
+                console.show_json(tested)
+            else:
+                for one in tested:
+                    _show_tested(one)
+                _explain()
+            raise typer.Exit(CLEAN if all(_holds(one) for one in tested) else REFUSED)
+
+
+def _one(file: Path) -> RestrictionFile:
+    found = read_restrictions(file)
+    if len(found) != 1:
+        raise PolicyFileError(str(file), f"expected the file of one restriction, found {len(found)}")
+    return found[0]
+
+
+def _saved(open_services: OpenServices, work: Any, one: RestrictionFile) -> Restriction:
+    """Save a restriction; what is refused is shown at its place in the file."""
+    try:
+        restriction: Restriction = run_with_services(open_services, work)
+    except RestrictionRefusedError as error:
+        raise one.refused(error) from error
+    return restriction
+
+
+def _show_saved(restriction: Restriction, tenant: str, *, as_json: bool) -> None:
+    sentence = f"restriction {restriction.id} (version {restriction.version}) of tenant {tenant} is saved"
+    console.show_done(sentence, restriction_shown(restriction), as_json=as_json)
+    _explain()
+
+
+def _explain() -> None:
+    console.explain(f"note: {NOT_ENFORCED}")
+
+
+def _row(shown: Mapping[str, Any]) -> dict[str, Any]:
+    masks = ", ".join(f"{one['column']}: {one['action']}" for one in shown["masks"])
+    return {**shown, "masks": masks, "enforced": "no"}
+
+
+async def _test_all(open_engine: OpenEngine, path: Path) -> list[dict[str, Any]]:
+    async with open_engine() as engine:
+        return [await _tested(engine, one) for one in read_restrictions(path)]
+
+
+async def _tested(engine: Any, one: RestrictionFile) -> dict[str, Any]:
+    """Return how a restriction does on its examples, and what it becomes for the caller of each."""
+    tested: dict[str, Any] = {
+        "file": one.name,
+        "id": one.id,
+        "schemas": len(one.contents.schemas),
+        "examples": len(one.contents.examples),
+        "refused": None,
+        "failing": [],
+        "compiled": [],
+        "enforced": False,
+        "note": NOT_ENFORCED,
+    }
+    try:
+        restriction = await check_contents(engine, one.contents, log_id=AUTHOR)
+    except RestrictionRefusedError as error:
+        tested["refused"] = str(one.refused(error))
+    except ExamplesFailedError as error:
+        tested["failing"] = list(error.sentences)
+    else:
+        schemas = schemas_of(one.contents)
+        tested["compiled"] = [
+            {
+                "example": example.name,
+                "schema": example.schema,
+                "read-restrictions": format_restrictions(
+                    compile_for(restriction, schemas[example.schema], example.principal)
+                ),
+            }
+            for example in examples_of(one.contents)
+        ]
+    return tested
+
+
+def _holds(tested: Mapping[str, Any]) -> bool:
+    return tested["refused"] is None and not tested["failing"]
+
+
+def _show_tested(tested: Mapping[str, Any]) -> None:
+    if tested["refused"] is not None:
+        console.say(console.one_line(tested["refused"]))
+        return
+    said = f"{tested['schemas']} schema(s), {tested['examples']} example(s)"
+    if not tested["failing"]:
+        console.say(f"{tested['id']}: fits {said}, which hold")
+        return
+    console.say(f"{tested['id']}: {said}, of which these rows do not hold:")
+    for failure in tested["failing"]:
+        console.say(f"  {console.one_line(failure)}")
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Tell a verdict on a restriction from an outage, or a fault of ours."""
+    return isinstance(error, GatewayError) and error.status < INTERNAL

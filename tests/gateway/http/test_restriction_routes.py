@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Row filters and column masks over HTTP, saved in a real log by the real engine.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+
+from gateway.admin.restriction_edits import NOT_ENFORCED
+from gateway.control.plane import ControlPlane
+from testkit.gateway.log_contents import read_stored
+from testkit.gateway.restrictions import EU_ORDERS
+from testkit.gateway.sales import another_key, error_of
+from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROUTE = "/v1/restrictions"
+
+
+def changed(**members: Any) -> dict[str, Any]:
+    return {**deepcopy(EU_ORDERS), **members}
+
+
+async def test_a_restriction_is_shown_as_it_was_written(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    created = await http.post(ROUTE, json={"id": "eu", "reason": "contracts", **EU_ORDERS})
+    assert created.status_code == 201, created.text
+    shown = created.json()
+    for member in ("scope", "filter", "masks"):
+        assert shown[member] == EU_ORDERS[member]
+    assert (shown["id"], shown["version"], shown["reason"]) == ("eu", 1, "contracts")
+    assert (await http.get(f"{ROUTE}/eu")).json() == shown
+    assert (await http.get(ROUTE)).json() == {"restrictions": [shown]}
+    # What is shown can be saved again: it is what an author writes.
+    again = {member: shown[member] for member in ("scope", "filter", "masks", "schemas", "examples")}
+    answer = await http.put(f"{ROUTE}/eu", json={**again, "version": 1})
+    assert (answer.status_code, answer.json()["version"]) == (200, 2), answer.text
+    created_entry, changed_entry = await read_stored(
+        shared_gateway.services, shared_gateway.acme.log_id, key="restriction:eu"
+    )
+    assert (created_entry.entry.type, changed_entry.entry.type) == ("restriction.created", "restriction.changed")
+    assert created_entry.entry.data["contents"] == changed_entry.entry.data["contents"]
+
+
+async def test_every_answer_says_that_reads_do_not_enforce_it(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    answers = [
+        await http.post(ROUTE, json={"id": "eu", **EU_ORDERS}),
+        await http.get(f"{ROUTE}/eu"),
+        await http.put(f"{ROUTE}/eu", json=EU_ORDERS),
+    ]
+    shown = [answer.json() for answer in answers] + (await http.get(ROUTE)).json()["restrictions"]
+    assert {(one["enforced"], one["note"]) for one in shown} == {(False, NOT_ENFORCED)}
+
+
+async def test_what_is_in_the_log_is_what_another_process_finds(shared_gateway: Gateway) -> None:
+    parts, log_id = shared_gateway.services.gateway, shared_gateway.acme.log_id
+    await shared_gateway.http.post(ROUTE, json={"id": "eu", **EU_ORDERS})
+    await shared_gateway.http.put(f"{ROUTE}/eu", json=changed(filter="row.id > 1", examples=[]))
+    lend = partial(parts.database.as_role, parts.roles.gateway)
+    found = (await ControlPlane(lend).current(log_id)).restrictions
+    assert found == (await parts.control.current(log_id)).restrictions
+    assert (found["eu"].version, found["eu"].contents.filter) == (2, "row.id > 1")
+
+
+async def test_a_restriction_ends_for_ever(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    await http.post(ROUTE, json={"id": "eu", **EU_ORDERS})
+    assert (await http.delete(f"{ROUTE}/eu")).status_code == 204
+    assert (await http.get(ROUTE)).json() == {"restrictions": []}
+    for answer, status in (
+        (await http.get(f"{ROUTE}/eu"), 404),
+        (await http.delete(f"{ROUTE}/eu"), 409),
+        (await http.put(f"{ROUTE}/eu", json=EU_ORDERS), 409),
+        (await http.post(ROUTE, json={"id": "eu", **EU_ORDERS}), 409),
+        (await http.put(f"{ROUTE}/other", json=EU_ORDERS), 404),
+    ):
+        assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "found"),
+    [
+        ({"filter": "row.region.endsWith('U')"}, 422, "filter, line 1, column 1: a column can be tested"),
+        ({"filter": "row.regoin == 'EU'"}, 422, "filter, line 1, column 1: there is no column 'regoin'"),
+        ({"filter": "row.region =="}, 422, "filter, line 1, column 14"),
+        ({"filter": "row.region == '" + "x" * 16_384 + "'"}, 422, "at most 16384"),
+        ({"masks": [{"column": "id", "action": "mask-alphanum"}]}, 422, "masks[0].action: mask-alphanum is not for"),
+        ({"masks": [{"column": "email", "action": "hash"}]}, 400, "masks[0].action: expected one of"),
+        ({"filter": "row.region == 'US'"}, 422, "example 1 (an analyst), row 1: expected it to be shown"),
+        ({"schemas": {"orders": {"fields": []}}}, 400, "schemas.orders.fields"),
+        ({"scope": {"kinds": ["table"]}}, 400, "scope.kinds"),
+        ({"reason": "a\x1b"}, 400, "reason"),
+        ({"more": 1}, 400, "more"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_enforced_or_does_not_hold_is_not_saved(
+    shared_gateway: Gateway, change: dict[str, Any], status: int, found: str
+) -> None:
+    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
+    answer = await shared_gateway.http.post(ROUTE, json={"id": "eu", **changed(**change)})
+    assert answer.status_code == status, answer.text
+    assert found in error_of(answer)["message"]
+    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
+
+
+async def test_the_largest_restriction_fits_into_one_entry(shared_gateway: Gateway) -> None:
+    rows = [{"row": {"id": 1, "region": '"' * 900}, "expect": "hidden"}] * 11
+    options = ", ".join(f"'{'x' * 60}{number}'" for number in range(240))
+    members = changed(filter=f"row.region in [{options}]", masks=[], examples=[{"rows": rows}], reason="é" * 500)
+    answer = await shared_gateway.http.post(ROUTE, json={"id": "a" * 63, **members})
+    assert answer.status_code == 201, answer.text
+
+
+async def test_a_change_of_another_version_than_was_seen_is_refused(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    await http.post(ROUTE, json={"id": "eu", **EU_ORDERS})
+    await http.put(f"{ROUTE}/eu", json=EU_ORDERS)
+    answer = await http.put(f"{ROUTE}/eu", json={**EU_ORDERS, "version": 1})
+    assert (answer.status_code, error_of(answer)["type"]) == (409, "ConcurrentChangeException")
+
+
+async def test_who_may_edit_restrictions_is_a_matter_of_rules(shared_gateway: Gateway) -> None:
+    eve = shared_gateway.client(await another_key(shared_gateway))
+    assert (await eve.post(ROUTE, json={"id": "eu", **EU_ORDERS})).status_code == 403
+    rule = {"id": "eve", "effect": "permit", "expression": "path == '.config.restriction.eu'"}
+    assert (await shared_gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
+    assert (await eve.post(ROUTE, json={"id": "eu", **EU_ORDERS})).status_code == 201
+    assert (await eve.get(ROUTE)).status_code == 403
+    assert (await eve.post(ROUTE, json={"id": "us", **EU_ORDERS})).status_code == 403
