@@ -16,7 +16,7 @@ from ledger.format.canonical import Json
 from projections.entries import PrincipalsErased, storable_json
 from projections.errors import UnknownLabelError
 from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
-from projections.graph.policy_scope import Governs
+from projections.graph.policy_scope import Governs, TableWrite, covers
 from projections.keys import bounded_name
 from projections.relational.table_names import TableNames
 
@@ -26,6 +26,8 @@ GOVERNING: Final[Mapping[Governs, EdgeLabel]] = {
 }
 
 
+JUDGING: Final = (VertexLabel.POLICY, VertexLabel.RETENTION_POLICY)
+"""The labels of versions of policies."""
 OF_TABLE: Final = (VertexLabel.SNAPSHOT, VertexLabel.CLASSIFICATION)
 """What hangs in a table, and says by its property `table_uuid` in which."""
 _NOBODY: Final = object()
@@ -53,11 +55,13 @@ class GraphChanges:
     """Vertices and edges to be there, with the properties to be set on them; `graph/model.py` adds to it."""
 
     vertices: dict[Vertex, dict[str, Json]] = field(default_factory=dict)
+    if_there: dict[Vertex, dict[str, Json]] = field(default_factory=dict)
+    """Properties to be set on vertices, if they are in the graph already; see `vertex_if_there`."""
     edges: dict[Edge, dict[str, Json]] = field(default_factory=dict)
     edges_if_in_force: dict[Edge, int] = field(default_factory=dict)
     """Edges to be there if their end was in force at this index; see `edge_if_in_force`."""
-    governed: dict[tuple[Vertex, int], None] = field(default_factory=dict)
-    """Tables, each with an index: the policies in force then govern it; see `governed_as_of`."""
+    governed: dict[tuple[Vertex, int, TableWrite], None] = field(default_factory=dict)
+    """Tables, each with an index and a write that the policies in force then may govern; see `governed_as_of`."""
     erased: list[PrincipalsErased] = field(default_factory=list)
     """Principals to be taken out of what is in the graph; see `erase_principals`."""
     names: TableNames = field(default_factory=TableNames, compare=False)
@@ -72,6 +76,17 @@ class GraphChanges:
         vertex = Vertex(label, vertex_key(label, *segments))
         self.vertices.setdefault(vertex, {}).update(_storable(properties))
         return vertex
+
+    def vertex_if_there(self, label: VertexLabel, *segments: str, **properties: Json) -> None:
+        """
+        Set `properties` on the vertex that `segments` name, if an entry before this one has made it.
+
+        It reads the graph. It still does not depend on how entries are cut into batches: what an entry has made before
+        is among the vertices here, or in the graph.
+        """
+        vertex = Vertex(label, vertex_key(label, *segments))
+        known = self.vertices if vertex in self.vertices else self.if_there
+        known.setdefault(vertex, {}).update(_storable(properties))
 
     def table_uuid(self, table: Vertex) -> str | None:
         """Return the uuid of a table after what was added so far; None if none is known."""
@@ -108,13 +123,15 @@ class GraphChanges:
         """
         self.edges_if_in_force[_edge(start, label, end)] = as_of
 
-    def governed_as_of(self, table: Vertex, *, as_of: int) -> None:
+    def governed_as_of(self, table: Vertex, write: TableWrite, *, as_of: int) -> None:
         """
-        Let every policy that was in force at index `as_of` govern `table`, each as its property `governs` says.
+        Let every policy that was in force at index `as_of`, and covers `write`, govern `table`.
+
+        Each does as its properties `governs` and `scope` say, and one of retention retains it.
 
         It reads the graph, and does not depend on batches, for the same reason as `edge_if_in_force`.
         """
-        self.governed[table, as_of] = None
+        self.governed[table, as_of, write] = None
 
     def erase_principals(self, erased: PrincipalsErased) -> None:
         """
@@ -140,10 +157,10 @@ class GraphChanges:
         drawn = [
             edge
             for policy, properties in self.vertices.items()
-            if policy.label is VertexLabel.POLICY
-            for table, as_of in self.governed
+            if policy.label in JUDGING
+            for table, as_of, write in self.governed
             if is_in_force(properties.get("from_index"), properties.get("to_index"), as_of=as_of)
-            for edge in governing_edges(policy, properties.get("governs"), table)
+            for edge in governing_edges(policy, properties.get("governs"), properties.get("scope"), table, write)
         ]
         for edge, as_of in self.edges_if_in_force.items():
             end = self.vertices.get(edge.end, {})
@@ -152,10 +169,16 @@ class GraphChanges:
         return drawn
 
 
-def governing_edges(policy: Vertex, governs: Json, table: Vertex) -> list[Edge]:
+def governing_edges(policy: Vertex, governs: Json, scope: Json, table: Vertex, write: TableWrite) -> list[Edge]:
     """
-    Return the edges from a policy that governs what the list `governs` says to a table.
+    Return the edges from a policy to a table whose `write` it judged, if its scope covers that.
+
+    The list `governs` says what a Policy governs; a RetentionPolicy retains.
     """
+    if not covers(scope, write):
+        return []
+    if policy.label is VertexLabel.RETENTION_POLICY:
+        return [_edge(policy, EdgeLabel.RETAINS, table)]
     kinds = governs if isinstance(governs, list) else []
     return [_edge(policy, GOVERNING[Governs(kind)], table) for kind in kinds]
 

@@ -25,6 +25,7 @@ from projections.entries import LogEntry, decision_of, principals_erased, read_p
 from projections.graph import vertices
 from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
+from projections.graph.policy_scope import TableWrite, path_of
 
 
 def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None:
@@ -52,7 +53,10 @@ def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None
     changes.edge(write, EdgeLabel.INTENDED_WRITE, intended)
     if intended.label is VertexLabel.TABLE and event.decision is not CommitDecision.CONFLICTED:
         # A commit that lost a race may not have come to the policies at all.
-        changes.governed_as_of(intended, as_of=event.as_of)
+        named = event.identifier
+        path = path_of(named.namespace, named.name or "")
+        written = TableWrite(catalog=named.alias, path=path, operation=event.operation)
+        changes.governed_as_of(intended, written, as_of=event.as_of)
     if event.reason is not None:
         # The event does not say which of the two it was; an id may name one of each.
         for label in (VertexLabel.POLICY, VertexLabel.ACCESS_RULE):

@@ -2,11 +2,12 @@
 """
 What each entry means to the graph. Pure: entries in, vertices and edges to upsert out.
 
-Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, except for five
+Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, except for six
 things that depend on the entries before it: `GraphChanges.edge_if_in_force`, `GraphChanges.governed_as_of`,
-`GraphChanges.erase_principals`, the names of tables (`GraphChanges.names`), and how lineage is resolved. None of them
-depends on batches, so the graph is the same however the entries were cut. An edge brings its two ends, which may have
-nothing but a key until their own entry comes: an outcome, for instance, names its decision and does not look it up.
+`GraphChanges.erase_principals`, `GraphChanges.vertex_if_there`, the names of tables (`GraphChanges.names`), and how
+lineage is resolved. None of them depends on batches, so the graph is the same however the entries were cut. An edge
+brings its two ends, which may have nothing but a key until their own entry comes: an outcome, for instance, names its
+decision and does not look it up.
 
 Commits are in `commits.py`, lineage in `runs.py`, detection in `scans.py`; the control plane is here.
 """
@@ -42,6 +43,7 @@ from ledger.format.events import (
     PolicyCreated,
     PolicyCreatedV1,
     PolicyRetired,
+    PolicyScope,
     ScanCompleted,
     ScanCompletedV1,
     ScanFailed,
@@ -50,7 +52,7 @@ from projections.entries import LogEntry
 from projections.graph import commits, runs, scans, vertices
 from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.graph.policy_scope import governs
+from projections.graph.policy_scope import governs, is_of_retention, scope_of
 from projections.graph.runs import ResolvedLineage
 from projections.relational.table_names import TableNames
 
@@ -114,15 +116,16 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
     """Add what people have edited."""
     match event:
         case PolicyCreatedV1() | PolicyChangedV1() as policy:
-            _policy(changes, entry, policy.id, policy.version, expression=policy.expression, author=entry.actor)
+            _policy(changes, entry, policy.id, policy.version, policy.expression, scope=None, author=entry.actor)
         case PolicyCreated() | PolicyChanged() as policy:
-            author = policy.author or entry.actor
-            _policy(changes, entry, policy.id, policy.version, expression=policy.contents.expression, author=author)
+            contents, author = policy.contents, policy.author or entry.actor
+            _policy(changes, entry, policy.id, policy.version, contents.expression, scope=contents.scope, author=author)
         case AccessRuleCreated() | AccessRuleCreatedV1() | AccessRuleCreatedV3() as rule:
             properties = {"expression": rule.expression, "effect": rule.effect.value}
             _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, author=entry.actor, **properties)
         case PolicyRetired() as retired:
             _no_longer_in_force(changes, entry, VertexLabel.POLICY, retired.id, retired.version)
+            _no_longer_retaining(changes, entry, retired.id, retired.version)
         case AccessRuleRetired() as retired:
             _no_longer_in_force(changes, entry, VertexLabel.ACCESS_RULE, retired.id, retired.version)
         case CatalogCreated() as catalog:
@@ -166,10 +169,30 @@ def _no_longer_in_force(changes: GraphChanges, entry: Entry, label: VertexLabel,
         changes.vertex(label, name, str(version - 1), **_until(entry))
 
 
-def _policy(changes: GraphChanges, entry: Entry, policy_id: str, version: int, *, expression: str, author: str) -> None:
+def _policy(
+    changes: GraphChanges,
+    entry: Entry,
+    policy_id: str,
+    version: int,
+    expression: str,
+    *,
+    scope: PolicyScope | None,
+    author: str,
+) -> None:
     what: list[Json] = [kind.value for kind in governs(expression)]
-    properties: dict[str, Json] = {"expression": expression, "governs": what}
+    properties: dict[str, Json] = {"expression": expression, "governs": what, "scope": scope_of(scope)}
     _in_force(changes, entry, VertexLabel.POLICY, policy_id, version, author=author, **properties)
+    if is_of_retention(expression):
+        retaining: dict[str, Json] = {"id": policy_id, "version": version, "scope": scope_of(scope)}
+        label = VertexLabel.RETENTION_POLICY
+        changes.vertex(label, policy_id, str(version), expression=expression, **retaining, **_since(entry))
+    _no_longer_retaining(changes, entry, policy_id, version)
+
+
+def _no_longer_retaining(changes: GraphChanges, entry: Entry, policy_id: str, version: int) -> None:
+    """`version` replaced or retired the version before it, which may have been one of retention."""
+    if version > FIRST_VERSION:
+        changes.vertex_if_there(VertexLabel.RETENTION_POLICY, policy_id, str(version - 1), **_until(entry))
 
 
 def _key_created(changes: GraphChanges, entry: Entry, key: KeyCreatedV1 | KeyCreated, **more: Json) -> None:

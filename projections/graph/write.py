@@ -21,8 +21,9 @@ from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.entries import PrincipalsErased, encode_json
-from projections.graph.changes import OF_TABLE, Edge, GraphChanges, Vertex, governing_edges, is_in_force
+from projections.graph.changes import JUDGING, OF_TABLE, Edge, GraphChanges, Vertex, governing_edges, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
+from projections.graph.policy_scope import TableWrite
 from projections.keys import bounded_key
 from projections.processing.digest import GenerationDigest
 from projections.processing.projection import iterate_rows
@@ -83,7 +84,8 @@ async def write_changes(connection: Connection, graph: str, changes: GraphChange
 
     Properties of a vertex or edge that exists already are merged: those in `changes` replace those of the same name.
     """
-    ids = await _write_vertices(connection, graph, changes.vertices)
+    known = await _if_there(connection, graph, changes)
+    ids = await _write_vertices(connection, graph, {**changes.vertices, **known})
     edges: dict[EdgeLabel, list[Json]] = {}
     for edge, end in (await _in_force(connection, graph, changes)).items():
         edges.setdefault(edge.label, []).append([ids[edge.start], end, {}])
@@ -130,6 +132,17 @@ async def _write_vertices(
     return {vertices[place - 1]: id_ for vertices, cursor in written for place, id_ in await cursor.fetchall()}
 
 
+async def _if_there(connection: Connection, graph: str, changes: GraphChanges) -> dict[Vertex, Mapping[str, Json]]:
+    """Return those of `changes.if_there` that the graph has."""
+    found: dict[Vertex, Mapping[str, Json]] = {}
+    for label in dict.fromkeys(vertex.label for vertex in changes.if_there):
+        vertices = [vertex for vertex in changes.if_there if vertex.label is label]
+        keys = agtype([vertex.key for vertex in vertices])
+        rows = await connection.execute(compose("versions", label=sql.Identifier(graph, label.value)), {"keys": keys})
+        found |= {vertices[place - 1]: changes.if_there[vertices[place - 1]] for place, *_ in await rows.fetchall()}
+    return found
+
+
 async def _in_force(connection: Connection, graph: str, changes: GraphChanges) -> dict[Edge, str]:
     """Return the edges whose end vertex was in force at the index of the edge, each with the graph id of that end."""
     by_label: dict[VertexLabel, list[Edge]] = {}
@@ -150,17 +163,25 @@ async def _governing(connection: Connection, graph: str, changes: GraphChanges) 
     """Return the edges from policies that governed a table as of its index, each with the graph id of the policy."""
     if not changes.governed:
         return {}
-    tables: dict[int, list[Vertex]] = {}
-    for table, as_of in changes.governed:
-        tables.setdefault(as_of, []).append(table)
-    query = compose("policies_in_force", label=sql.Identifier(graph, VertexLabel.POLICY.value))
-    rows = await connection.execute(query, {"as_of": sorted(tables)})
-    return {
-        edge: id_
-        for as_of, id_, key, governs in await rows.fetchall()
-        for table in tables[as_of]
-        for edge in governing_edges(Vertex(VertexLabel.POLICY, key), json.loads(governs), table)
-    }
+    tables: dict[int, list[tuple[Vertex, TableWrite]]] = {}
+    for table, as_of, write in changes.governed:
+        tables.setdefault(as_of, []).append((table, write))
+    edges: dict[Edge, str] = {}
+    for label in JUDGING:
+        query = compose("policies_in_force", label=sql.Identifier(graph, label.value))
+        rows = await connection.execute(query, {"as_of": sorted(tables)})
+        for as_of, id_, key, governs, scope in await rows.fetchall():
+            policy = Vertex(label, key)
+            for table, write in tables[as_of]:
+                for edge in governing_edges(policy, _json(governs), _json(scope), table, write):
+                    edges[edge] = id_
+    return edges
+
+
+def _json(text: str | None) -> Json:
+    """Return a property, null if the vertex has none of that name."""
+    value: Json = None if text is None else json.loads(text)
+    return value
 
 
 async def read_table_uuids(connection: Connection, graph: str, keys: Iterable[str]) -> dict[str, str]:

@@ -87,10 +87,12 @@ JOIN {label} AS v
        OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
 
 -- name: policies_in_force
--- The versions of policies that were in force at each index, and what they govern. There are few policies: no index.
+-- The versions of policies that were in force at each index, what they govern, and in which scope. There are few
+-- policies: no index.
 SELECT a.as_of, p.id,
        (ag_catalog.agtype_access_operator(p.properties, '"key"'::ag_catalog.agtype))::text,
-       (ag_catalog.agtype_access_operator(p.properties, '"governs"'::ag_catalog.agtype))::text
+       (ag_catalog.agtype_access_operator(p.properties, '"governs"'::ag_catalog.agtype))::text,
+       (ag_catalog.agtype_access_operator(p.properties, '"scope"'::ag_catalog.agtype))::text
 FROM unnest(%(as_of)s::bigint[]) AS a (as_of)
 JOIN {label} AS p
     ON (ag_catalog.agtype_access_operator(p.properties, '"from_index"'::ag_catalog.agtype))::bigint <= a.as_of

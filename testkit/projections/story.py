@@ -36,6 +36,7 @@ from ledger.format.events import (
     DetectionKind,
     Effect,
     ErasureReason,
+    EventData,
     Identifier,
     IdentitySource,
     LineageColumn,
@@ -44,9 +45,13 @@ from ledger.format.events import (
     LineageReceived,
     OutcomeEvidence,
     PayloadErased,
+    PolicyChanged,
     PolicyChangedV1,
+    PolicyContents,
+    PolicyCreated,
     PolicyCreatedV1,
     PolicyRetired,
+    PolicyScope,
     ProjectionAttested,
     Reason,
     ScanCompleted,
@@ -205,10 +210,18 @@ class Story:
         every = dict.fromkeys(("before", "index", "name", "subject", "type")) | selected
         self.add(self.event(PayloadErased(reason=reason, **every), key="subject:x", actor="system"))
 
-    def policy(self, policy_id: str, version: int = 1, *, expression: str = "true") -> None:
-        """A version of a policy."""
-        cls = PolicyCreatedV1 if version == 1 else PolicyChangedV1
-        data = cls(id=policy_id, version=version, expression=expression, message="no")
+    def policy(
+        self, policy_id: str, version: int = 1, *, expression: str = "true", scope: PolicyScope | None = None
+    ) -> None:
+        """A version of a policy; without a scope it is one from before there were any."""
+        if scope is None:
+            before = PolicyCreatedV1 if version == 1 else PolicyChangedV1
+            data: EventData = before(id=policy_id, version=version, expression=expression, message="no")
+        else:
+            contents = PolicyContents(expression=expression, message="no", scope=scope, examples=())
+            later = PolicyCreated if version == 1 else PolicyChanged
+            rest: dict[str, Any] = {"reason": "", **dict.fromkeys(("active_from", "draft", "author"))}
+            data = later(id=policy_id, version=version, contents=contents, **rest)
         self.add(self.event(data, key=format_key("policy", [policy_id])))
 
     def policy_retired(self, policy_id: str, version: int) -> None:

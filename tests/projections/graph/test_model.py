@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.policy.scopes import Scope
+from gateway.policy.scopes import covers as gateway_covers
+from gateway.policy.variables import CommitView
 from ledger.errors import FormatError
 from ledger.format.event import format_key
 from ledger.format.events import (
@@ -37,7 +40,7 @@ from projections.errors import UnknownLabelError
 from projections.graph.changes import Edge, GraphChanges, Vertex, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.graph.model import changes_of
-from projections.graph.policy_scope import governs
+from projections.graph.policy_scope import TableWrite, covers, governs, is_of_retention, path_of, scope_of
 from projections.graph.runs import ResolvedLineage
 from projections.keys import KEY_BYTES_MAX, bounded_key
 from testkit.projections.story import ORDERS, dataset
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from testkit.projections.story import Story
 
 ADA = "a" * 32
+RETENTION = VertexLabel.RETENTION_POLICY
 SEGMENTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 UUID_TEXT = "5f0c9d1e-0000-4000-8000-000000000001"
 
@@ -266,6 +270,97 @@ def test_the_policies_in_force_govern_the_tables_they_judge(story: Story) -> Non
             ("policy:people/1", "WRITE_GOVERNS"),
         )
     }
+
+
+def scoped(
+    story: Story, policy_id: str, version: int = 1, *, expression: str = "true", **scope: tuple[str, ...]
+) -> None:
+    """A version of a policy with a scope."""
+    members = {name: scope.get(name, ()) for name in ("catalogs", "names", "kinds", "operations")}
+    story.policy(policy_id, version, expression=expression, scope=PolicyScope(**members))
+
+
+def test_a_policy_governs_only_what_is_in_its_scope(story: Story) -> None:
+    scoped(story, "everything")
+    scoped(story, "lake", catalogs=("lake",))
+    scoped(story, "other", catalogs=("other",))
+    scoped(story, "orders", names=("sales.orders",))
+    scoped(story, "sales", names=("fin.**", "sales.*"))
+    scoped(story, "hr", names=("hr.**",))
+    scoped(story, "views", kinds=("view",))
+    scoped(story, "drops", operations=("table.drop",))
+    story.committed()
+    story.committed("table:lake/hr/eu/people", operation="table.drop")
+    governing = {edge for edge in drawn(changes_of(story.entries())) if edge[1].endswith("_GOVERNS")}
+    assert {
+        (policy.split("/")[0].removeprefix("policy:"), table.rpartition("/")[2]) for policy, _, table in governing
+    } == {
+        *(("everything", table) for table in ("orders", "people")),
+        *(("lake", table) for table in ("orders", "people")),
+        *(("orders", "orders"), ("sales", "orders"), ("hr", "people"), ("drops", "people")),
+    }
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "a.b"]), min_size=1, max_size=3)
+PATTERNS = st.sampled_from(["a", "a.b", "a.*", "a.**", "a.b.*", "a\x1db", "a\x1db.*", "b.**", "a.a.b"])
+
+
+@given(
+    NAMES, st.lists(PATTERNS, max_size=2), st.sampled_from(["lake", "other"]), st.sampled_from(["", "table", "view"])
+)
+def test_the_graph_reads_a_scope_as_the_gateway_does(
+    path: list[str], patterns: list[str], catalog: str, kind: str
+) -> None:
+    members: dict[str, tuple[str, ...]] = {"names": tuple(patterns), "kinds": (kind,) if kind else ()}
+    scope = Scope(catalogs=("lake",), operations=("table.commit",), **members)
+    held = PolicyScope(catalogs=scope.catalogs, names=scope.names, kinds=scope.kinds, operations=scope.operations)
+    for operation in ("table.commit", "table.drop"):
+        commit = CommitView(catalog=catalog, namespace=path[:-1], name=path[-1], kind="table", operation=operation)
+        write = TableWrite(catalog=catalog, path=path_of(path[:-1], path[-1]), operation=operation)
+        assert covers(scope_of(held), write) == gateway_covers(scope, commit)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("commit.removed_snapshots.all(s, s.age > duration('1h'))", True),
+        ("size(commit . removed_snapshots) == 0", True),
+        ("commit.name == 'x' || commit\n.removed_snapshots == []", True),
+        ("table.commit.removed_snapshots == []", False),
+        ("commit.removed_columns == []", False),
+        ("'META_REMOVE_SNAPSHOTS' in commit.actions", False),
+        ("commit.name == 'commit.removed_snapshots'", False),
+        ("commit.name == 'not closed", False),
+    ],
+)
+def test_a_policy_of_retention_reads_which_snapshots_are_removed(expression: str, expected: bool) -> None:
+    assert is_of_retention(expression) is expected
+
+
+def test_a_policy_of_retention_retains_the_tables_in_its_scope(story: Story) -> None:
+    removed = "size(commit.removed_snapshots) == 0"
+    scoped(story, "keep", expression=removed, names=("sales.**",))
+    scoped(story, "other", names=("sales.**",))
+    story.committed()
+    story.committed("table:lake/hr/people")
+    scoped(story, "keep", 2, expression="true", names=("sales.**",))
+    story.committed("table:lake/sales/later")
+    changes = changes_of(story.entries())
+    retaining = {edge for edge in drawn(changes) if edge[1] == "RETAINS"}
+    assert retaining == {("retention_policy:keep/1", "RETAINS", "table:lake/sales/orders")}
+    kept = {vertex: properties for vertex, properties in changes.vertices.items() if vertex.label is RETENTION}
+    (properties,) = kept.values()
+    assert (properties["id"], properties["version"], properties["expression"]) == ("keep", 1, removed)
+    assert properties["scope"] == {"names": ["sales.**"]}
+    assert isinstance(properties["to_index"], int)
+
+
+def test_the_end_of_a_policy_that_retained_nothing_makes_no_vertex(story: Story) -> None:
+    story.policy("p1")
+    story.policy_retired("p1", 2)
+    changes = changes_of(story.entries())
+    assert not [vertex for vertex in changes.vertices if vertex.label is RETENTION]
+    assert [vertex.key for vertex in changes.if_there] == ["retention_policy:p1/1"]
 
 
 def test_a_version_that_was_replaced_governs_only_what_it_judged(story: Story) -> None:

@@ -14,7 +14,8 @@ from uuid import UUID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.format.events import CommitDecision, CommitOutcome, DetectionKind, Reason, TriggerSource
+from ledger.format.events import CommitDecision, CommitOutcome, DetectionKind, PolicyScope, Reason, TriggerSource
+from projections.graph.labels import EdgeLabel
 from projections.graph.model import changes_of
 from projections.graph.runs import ResolvedLineage
 from projections.graph.write import digest_changes
@@ -73,7 +74,10 @@ def tell(story: Story, happened: list[tuple[str, int, int]]) -> Story:
                 )
             case "policy" if which not in retired:
                 versions[which] += 1
-                story.policy(f"p{which}", versions[which], expression=f"{how} == 1")
+                # One of retention or not, and within a scope or not.
+                expression = "size(commit.removed_snapshots) == 0" if how > 2 else f"{how} == 1"
+                scope = PolicyScope(catalogs=(), names=("sales.*",), kinds=(), operations=())
+                story.policy(f"p{which}", versions[which], expression=expression, scope=scope if which > 1 else None)
             case "retire" if versions[which] and which not in retired:
                 story.policy_retired(f"p{which}", versions[which] + 1)
                 retired.add(which)
@@ -183,3 +187,21 @@ def test_however_the_entries_are_cut_live_rebuilt_and_folded_without_a_database_
                 assert done.attested.digest == folded.digest().hex()
 
     asyncio.run(play())
+
+
+async def test_a_policy_of_retention_ends_in_the_graph_in_whatever_batch_it_does(world: World, story: Story) -> None:
+    story.policy("keep", expression="size(commit.removed_snapshots) == 0")
+    story.policy("other")
+    story.committed()
+    story.policy("keep", 2)
+    story.policy_retired("other", 2)
+    log = await world.new_log()
+    await world.project(log, story, batch_max=1)
+    async with world.as_projector() as connection:
+        entries = await read_log_entries(connection, log.log_id, from_index=0, to_index=story.size)
+    changes, folded = changes_of(entries), GenerationDigest(projection="graph", version=world.graph.version)
+    digest_changes(changes, folded)
+    assert [edge.end.key for edge in changes.edges_in_force() if edge.label is EdgeLabel.RETAINS] == [ORDERS]
+    for batch in (1, 100):
+        done = await rebuild(world.dsn, world.graph, log, append=world.attest, batch_max=batch)
+        assert done.attested.digest == folded.digest().hex()
