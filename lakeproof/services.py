@@ -30,6 +30,7 @@ from gateway.catalogs.upstreams import Upstreams
 from gateway.commit.gateway import Gateway, Intake, Ownership
 from gateway.commit.judgement import Judge
 from gateway.commit.large_requests import LargeRequests
+from gateway.commit.look_ups import ReadModels
 from gateway.commit.metrics_reports import MetricsReports
 from gateway.commit.refusals import Refusals
 from gateway.commit.request_hash import RequestKeys
@@ -231,7 +232,12 @@ async def open_services(
                 lend, control, macs=macs, tokens=tokens, certificates=certificates, hasher=hasher, clock=now
             ),
             control=control,
-            judge=Judge(engine=judges, timeout_s=settings.policy_timeout_s, find_branch=catalogs.branch),
+            judge=Judge(
+                engine=judges,
+                timeout_s=settings.policy_timeout_s,
+                find_branch=catalogs.branch,
+                look_ups=ReadModels(database, roles),
+            ),
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
             catalogs=catalogs,
             intake=Intake(

@@ -23,6 +23,14 @@ class NotProjectedError(ProjectionError):
     """There is no live generation to read or rebuild: no runner has processed this log yet."""
 
 
+class NotKnownNowError(ProjectionError):
+    """
+    What holds as of the log cannot be told: the projection is too far behind, or there is more than is read.
+
+    The message has no number that changes with the log: a commit that is sent again gets the same one.
+    """
+
+
 class StaleGenerationError(ProjectionError):
     """The live generation was built by another version of the projection: replace it, or run that version."""
 

@@ -15,6 +15,8 @@ from typing import Final
 from gateway.policy.reference import (
     COMMIT,
     EXTENSIONS,
+    FINDINGS,
+    LINEAGE,
     MACROS,
     OF_TABLES,
     PRINCIPAL,
@@ -23,6 +25,8 @@ from gateway.policy.reference import (
     TABLE,
     Described,
 )
+from projections.lineage.upstream import BEHIND_S_MAX, REACHED_MAX, UPSTREAM_TABLES_MAX
+from projections.relational.current_findings import BEHIND_ENTRIES_MAX, FINDINGS_MAX
 from testkit.environment import PROJECT
 
 PAGE: Final = PROJECT / "docs" / "policy-variables.md"
@@ -40,14 +44,33 @@ each with an example that compiles. `python -m testkit.policy_variables_page` wr
 - Snapshot ids, and numbers beyond 53 bits, are texts. Numbers of two types are not compared: `size(x) == 1.0` is
   refused when it is saved.
 - What `fields`, `ref_list`, `snapshots`, `statistics`, the lists of changes, `groups`, `attributes`, `time` and
-  `address` hold is looked up only where a policy in force names it. A policy that names `request.time` or `age` is
-  judged anew each time; others are not while what they read stays the same.
+  `address` hold is looked up only where a policy in force names it, and `findings` and `lineage` only for commits that
+  such a policy is for. A policy that names `request.time` or `age` is judged anew each time; others are not while what
+  they read stays the same.
 - An error (a key that is missing, an element outside of a list) lets nothing pass: the commit is answered with 503.
 - An expression has at most 16 KiB, and 32 brackets that are open at once.
 """
 OF_BOTH: Final = """\
 The table or view before the commit, and as it would be after it: each row holds for both. A created table has an empty
 `table`, a dropped one an empty `result`, and a namespace has neither.
+"""
+OF_DETECTION: Final = f"""\
+What detection has found in the table, under whatever name it had then: `findings` is found by the table's uuid. It is
+true as of the log: the read model `findings`, and the entries that it does not have yet. If that read model is more
+than {BEHIND_ENTRIES_MAX:,} entries behind the log, or a table has more than {FINDINGS_MAX:,} findings, a policy that
+reads `findings` cannot be judged: the commit is answered with 503. A new table has no findings, and neither have views
+and namespaces. Detection scans what was committed: a commit is never judged by what itself adds.
+"""
+OF_LINEAGE: Final = f"""\
+What the table was made from, as jobs have reported it (OpenLineage), and what detection knows of that. Lineage knows
+tables by name: it counts under each name that the table has, or had and no other table has had since. It is as the read
+model `lineage` has it, which may be a little behind the log: `lineage.as_of` says how far it is. The commit is answered
+with 503 if it is more than {BEHIND_ENTRIES_MAX:,} entries behind, if it misses what was reported more than
+{BEHIND_S_MAX:g} s ago, if there are more than {UPSTREAM_TABLES_MAX} tables, or if more than {REACHED_MAX:,} tables and
+data sets have to be looked at. The record of the decision has all of `lineage`.
+
+How those tables are classified is not known here: docs and properties are in their own metadata. There is no variable
+`contract`, because there are no contracts yet.
 """
 OPERATORS: Final = """\
 Operators are those of CEL: `&&`, `!`, `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, `+`, `-`, `*`, `/`, `%`, `? :`, `x.f`,
@@ -74,6 +97,12 @@ def _lines() -> Iterator[str]:
     for variable, fields in (("commit", COMMIT), ("principal", PRINCIPAL), ("request", REQUEST)):
         yield f"## `{variable}`\n"
         yield from _table("field", fields, prefix=f"{variable}.")
+    yield "## `findings`\n"
+    yield OF_DETECTION
+    yield from _table("field", FINDINGS, prefix="findings.")
+    yield "## `lineage`\n"
+    yield OF_LINEAGE
+    yield from _table("field", LINEAGE, prefix="lineage.")
     yield "## Functions of tables and times\n"
     yield from _table("function", OF_TABLES)
     yield "## Functions of CEL\n"

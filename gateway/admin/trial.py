@@ -32,8 +32,19 @@ from gateway.policy.access import (
 from gateway.policy.engine import ACCESS_RULE, Outcome, PolicyEngineError, Program
 from gateway.policy.former import ROOTS, speaks_of_former_paths
 from gateway.policy.judging import CONTENT_OPERATIONS, Evaluate, judge_rules
-from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
-from gateway.policy.vocabulary import variables_of
+from gateway.policy.variables import (
+    NO_FINDINGS,
+    NO_LINEAGE,
+    CommitView,
+    FindingsView,
+    FindingView,
+    LineageView,
+    PrincipalView,
+    RequestView,
+    UpstreamView,
+    activation,
+)
+from gateway.policy.vocabulary import LOOKED_UP, variables_of
 from gateway.policy.words import mentions, on_demand, texts_in, texts_near
 from ledger.format.events import Effect
 
@@ -50,6 +61,23 @@ WARNINGS_MAX: Final = 5
 
 _ACTOR: Final = "0" * 32
 _TIME: Final = "2026-01-01T00:00:00.000000Z"
+_FOUND: Final = FindingsView(
+    columns=(
+        FindingView(
+            column="id", field_id=1, kind="email", confidence=92, matches=9, values=10, snapshot="1", found_at=_TIME
+        ),
+    ),
+    scanned_at=_TIME,
+    scanned_snapshot="1",
+    as_of=10,
+)
+_MADE_FROM: Final = LineageView(
+    upstream=(
+        UpstreamView(catalog="lake", namespace=("n",), name="source", uuid="u", hops=1, kinds=(("email", 92),)),
+        UpstreamView(catalog="lake", namespace=("n",), name="other", uuid="", hops=2),
+    ),
+    as_of=10,
+)
 _READ_ALONE: Final = frozenset({"tenant", "log", "inputs", "lineage"})
 _OWN_OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in _READ_ALONE},
@@ -296,7 +324,11 @@ def _inputs(expression: str) -> Iterator[_Input]:
         ("namespace.update", None, None, []),
         ("namespace.drop", None, None, []),
     ]
-    for (operation, table, result, updates), name, caller in product(shapes, ("n", *texts), _callers(texts)):
+    known = [(NO_FINDINGS, NO_LINEAGE)]
+    if not LOOKED_UP.isdisjoint(demanded):
+        known.append((_FOUND, _MADE_FROM))
+    of_each = product(shapes, ("n", *texts), _callers(texts), known)
+    for (operation, table, result, updates), name, caller, (findings, lineage) in of_each:
         kind = operation.partition(".")[0]
         commit = CommitView(
             catalog="lake" if name == "n" else name,
@@ -307,6 +339,7 @@ def _inputs(expression: str) -> Iterator[_Input]:
             updates=updates,
         )
         words = f"{operation} of {name!r:.60} by " + (f"roles {list(caller.roles)}" if caller.roles else "no role")
+        words += " of a table with findings and lineage" if findings.columns else ""
         yield _Input(
             words=words,
             variables=activation(
@@ -315,6 +348,8 @@ def _inputs(expression: str) -> Iterator[_Input]:
                 commit=commit,
                 principal=caller,
                 request=RequestView(method="POST", path="/", time=_TIME, address="192.0.2.1"),
+                findings=findings,
+                lineage=lineage,
                 demanded=demanded,
             ),
         )

@@ -17,12 +17,15 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from gateway.commit.look_ups import LookUps
 from gateway.commit.metrics import FailedPrograms
 from gateway.control.aggregates import Catalog, Policy
 from gateway.control.plane import ControlState
 from gateway.errors import TooLargeError, UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Principal
+from gateway.metadata import uuid_of
+from gateway.mutations import Operation
 from gateway.policy.access import (
     NOTHING,
     Access,
@@ -40,8 +43,19 @@ from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rule
 from gateway.policy.known_verdicts import KnownVerdicts
 from gateway.policy.messages import fields_in, fill
 from gateway.policy.scopes import EVERYTHING, covers
-from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
+from gateway.policy.variables import (
+    NO_FINDINGS,
+    NO_LINEAGE,
+    CommitView,
+    FindingsView,
+    LineageView,
+    PrincipalView,
+    RequestView,
+    activation,
+    lineage_members,
+)
 from gateway.policy.verdicts import format_verdicts
+from gateway.policy.vocabulary import LOOKED_UP
 from gateway.policy.words import on_demand
 from ledger.format.canonical import Json, format_time
 from ledger.format.events import CommitDecision, Reason
@@ -58,7 +72,7 @@ class JudgedRequest:
 
     `grant` is the key that would be issued, `retired` the access rule that would be retired. `branch` is the catalog's
     own, as `AccessRequest` has it. `at` is the time of the judgement, which the record of the decision has; None where
-    there is no such record.
+    there is no such record. `findings` and `lineage` are what was looked up of the table; None if it was not.
     """
 
     commit: CommitView
@@ -70,6 +84,8 @@ class JudgedRequest:
     retired: str | None = None
     at: datetime | None = None
     branch: str | None = None
+    findings: FindingsView | None = None
+    lineage: LineageView | None = None
 
     def principal_view(self) -> PrincipalView:
         """Return the caller as rules see it."""
@@ -256,7 +272,8 @@ class Judge:
     """
     Judges requests with the policy engine, which may take `timeout_s` for one request.
 
-    `find_branch` is asked for the branch of a catalog where rules are asked about references.
+    `find_branch` is asked for the branch of a catalog where rules are asked about references, and `look_ups` for what
+    read models know of a table where policies read that.
 
     `failed_programs` and the caches are shared by all requests and belong to the event loop. What a rule or policy has
     judged on the same inputs is not evaluated again (`verdicts`), nor is access decided again for the same request by
@@ -266,6 +283,7 @@ class Judge:
     engine: PolicyEngine
     timeout_s: float
     find_branch: FindBranch
+    look_ups: LookUps
     failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements, init=False)
     known_access: KnownAccess = field(default_factory=KnownAccess, init=False)
@@ -309,10 +327,52 @@ class Judge:
         if not applying:
             return await self.access(state, request)
         request = await self._with_branch(state, request)
-        demanded = self.demands.of(state, log_id=request.principal.log_id)
-        judgement = await self._by_access_and_policies(state, request, applying, demanded)
+        demanded = self._demanded(state, request, applying)
+        if LOOKED_UP.isdisjoint(demanded):
+            judgement = await self._by_access_and_policies(state, request, applying, demanded)
+        else:
+            judgement, request = await self._by_access_and_look_ups(state, request, applying, demanded)
         noted = _noted(request, demanded)
         return replace(judgement, noted=noted) if noted else judgement
+
+    def _demanded(
+        self, state: ControlState, request: JudgedRequest, applying: Sequence[Policy]
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the fields that are made on demand; of what is looked up, those that policies read which apply."""
+        demanded = self.demands.of(state, log_id=request.principal.log_id)
+        if LOOKED_UP.isdisjoint(demanded):
+            return demanded
+        here = on_demand(text for policy in applying for text in _read_by(policy))
+        return {name: fields for name, fields in demanded.items() if name not in LOOKED_UP or name in here}
+
+    async def _by_access_and_look_ups(
+        self,
+        state: ControlState,
+        request: JudgedRequest,
+        applying: Sequence[Policy],
+        demanded: Mapping[str, frozenset[str]],
+    ) -> tuple[Judgement, JudgedRequest]:
+        """Judge with what is known of the table, which is looked up only for callers whom access permits."""
+        access_alone = await self.access(state, request)
+        if access_alone.decision is not CommitDecision.APPROVED:
+            return access_alone, request
+        try:
+            request = await self._looked_up(request, demanded)
+        except UnavailableError as error:
+            return _undecidable(state, error), request
+        return await self._by_access_and_policies(state, request, applying, demanded), request
+
+    async def _looked_up(self, request: JudgedRequest, demanded: Mapping[str, frozenset[str]]) -> JudgedRequest:
+        """Return a request with what is known of its table. Raises as `LookUps`."""
+        if request.commit.kind != "table":
+            return request
+        tenant, log_id, table_uuid = request.principal.tenant, request.principal.log_id, _table_uuid(request)
+        if "findings" in demanded:
+            request = replace(request, findings=await self.look_ups.findings(tenant, log_id, table_uuid))
+        if "lineage" in demanded:
+            key = _key_of(request.commit)
+            request = replace(request, lineage=await self.look_ups.lineage(tenant, log_id, key, table_uuid))
+        return request
 
     async def _by_access_and_policies(
         self,
@@ -328,6 +388,8 @@ class Judge:
                 commit=request.commit,
                 principal=request.principal_view(),
                 request=_timed(request) if "request" in demanded else request.request,
+                findings=NO_FINDINGS if request.findings is None else request.findings,
+                lineage=NO_LINEAGE if request.lineage is None else request.lineage,
                 demanded=demanded,
             )
         except UnavailableError as error:
@@ -505,11 +567,24 @@ def _timed(request: JudgedRequest) -> RequestView:
     return request.request if request.at is None else replace(request.request, time=format_time(request.at))
 
 
+def _key_of(commit: CommitView) -> str:
+    """Return the event key of what a commit is of."""
+    return Target(alias=commit.catalog, namespace=tuple(commit.namespace), name=commit.name).key
+
+
+def _table_uuid(request: JudgedRequest) -> str | None:
+    """Return the uuid by which a table is known; None for one that is created: nothing is known of it."""
+    if request.commit.operation == Operation.TABLE_CREATE:
+        return None
+    return uuid_of(request.table or request.result or {}) or None
+
+
 def _noted(request: JudgedRequest, demanded: Mapping[str, frozenset[str]]) -> dict[str, Json]:
     """
     Return what must be recorded of the variables that are `demanded`, so that they can be judged again.
 
-    All others follow from the request, from the table's metadata before it, and from the time of the decision.
+    All others follow from the request, from the table's metadata before it, from the time of the decision, and from the
+    entries of the log before the index that is recorded.
     """
     noted: dict[str, Json] = {}
     if "address" in demanded.get("request", ()):
@@ -519,6 +594,10 @@ def _noted(request: JudgedRequest, demanded: Mapping[str, frozenset[str]]) -> di
         noted["principal.groups"] = list(request.principal.groups)
     if "attributes" in of_principal:
         noted["principal.attributes"] = dict(request.principal.attributes)
+    if request.findings is not None:
+        noted["findings.as_of"] = request.findings.as_of
+    if request.lineage is not None:
+        noted |= {f"lineage.{name}": value for name, value in lineage_members(request.lineage).items()}
     return noted
 
 

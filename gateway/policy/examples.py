@@ -20,7 +20,17 @@ from gateway.policy.engine import POLICY, Outcome, Program
 from gateway.policy.judging import Evaluate, countdown
 from gateway.policy.nearest import nearest
 from gateway.policy.table import DEPTH_MAX, INTEGER_MAX
-from gateway.policy.variables import AS_REQUESTED, CommitView, PrincipalView, RequestView, activation
+from gateway.policy.variables import (
+    AS_REQUESTED,
+    CommitView,
+    FindingsView,
+    FindingView,
+    LineageView,
+    PrincipalView,
+    RequestView,
+    UpstreamView,
+    activation,
+)
 from gateway.policy.vocabulary import Fields, variables_of
 from ledger.errors import FormatError
 
@@ -302,6 +312,9 @@ def _sample() -> Mapping[str, Json]:
         "snapshots": [snapshot],
     }
     added = {"action": "add-snapshot", "snapshot": snapshot}
+    finding = FindingView(
+        column="c", field_id=1, kind="email", confidence=92, matches=1, values=1, snapshot="1", found_at="t"
+    )
     found = activation(
         table=table,
         result=table,
@@ -316,6 +329,10 @@ def _sample() -> Mapping[str, Json]:
         ),
         principal=PrincipalView(actor="a", source="s", roles=("r",)),
         request=RequestView(method="POST", path="/"),
+        findings=FindingsView(columns=(finding,)),
+        lineage=LineageView(
+            upstream=(UpstreamView(catalog="c", namespace=("n",), name="t", uuid="u", hops=1, kinds=(("email", 92),)),)
+        ),
     )
     for variable, as_requested in AS_REQUESTED.items():
         members = cast("Mapping[str, Json]", found[variable])

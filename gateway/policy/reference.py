@@ -285,12 +285,116 @@ REQUEST: Final[Sequence[Described]] = (
         "request.address.startsWith('127.') || request.address.startsWith('10.')",
     ),
 )
+FINDINGS: Final[Sequence[Described]] = (
+    Described(
+        "columns",
+        "list",
+        "the newest finding of each column and kind, also of columns that are gone since",
+        "findings.columns.all(f, f.confidence < 90)",
+    ),
+    Described("columns[].column", "text", "path of the column then", "findings.columns.all(f, f.column != 'note')"),
+    Described(
+        "columns[].field_id",
+        "int",
+        "its field id",
+        "findings.columns.all(f, !result.fields.exists(c, c.id == f.field_id))",
+    ),
+    Described(
+        "columns[].kind",
+        "text",
+        "`us_ssn`, `email`, `credit_card`, `phone` or `iban`",
+        "!findings.columns.exists(f, f.kind == 'us_ssn')",
+    ),
+    Described(
+        "columns[].confidence",
+        "int",
+        "in percent: 65 for the name alone, 55 for values alone, 92 for both",
+        "findings.columns.all(f, f.confidence < 60)",
+    ),
+    Described("columns[].matches", "int", "values that matched", "findings.columns.all(f, f.matches < 10)"),
+    Described(
+        "columns[].values",
+        "int",
+        "values that were looked at; none is null",
+        "findings.columns.all(f, f.values > 0)",
+    ),
+    Described("columns[].snapshot", "text", "the snapshot", "findings.columns.all(f, f.snapshot != table.snapshot.id)"),
+    Described(
+        "columns[].found_at",
+        "text (time)",
+        "when it was recorded",
+        "findings.columns.all(f, age(f.found_at) < duration('720h'))",
+    ),
+    Described(
+        "scanned_at",
+        "text (time)",
+        "when the last complete scan was recorded; empty if there is none",
+        "findings.scanned_at != '' || !table.exists || table.snapshot.id == ''",
+    ),
+    Described(
+        "scanned_snapshot", "text", "the snapshot of that scan", "findings.scanned_snapshot == table.snapshot.id"
+    ),
+    Described(
+        "as_of",
+        "int",
+        "the entries of the log before this index are counted; the record of the decision has it, too",
+        "findings.as_of >= 0",
+    ),
+)
+LINEAGE: Final[Sequence[Described]] = (
+    Described(
+        "upstream",
+        "list",
+        "the tables that it was made from, over at most 10 hops, nearest first",
+        "lineage.upstream.all(t, t.catalog == commit.catalog)",
+    ),
+    Described("upstream[].catalog", "text", "alias of the catalog", "lineage.upstream.all(t, t.catalog != 'raw')"),
+    Described(
+        "upstream[].namespace",
+        "list of text",
+        "levels of the namespace",
+        "lineage.upstream.all(t, t.namespace != ['tmp'])",
+    ),
+    Described(
+        "upstream[].name", "text", "the name that it has now, or had last", "lineage.upstream.all(t, t.name != 'x')"
+    ),
+    Described("upstream[].uuid", "text", "empty if no commit has told it", "lineage.upstream.all(t, t.uuid != '')"),
+    Described(
+        "upstream[].hops", "int", "1 for what it was made from directly", "lineage.upstream.all(t, t.hops <= 10)"
+    ),
+    Described(
+        "upstream[].kinds",
+        "list",
+        "the kinds of personal data that detection has found in it",
+        "lineage.upstream.all(t, size(t.kinds) == 0)",
+    ),
+    Described(
+        "upstream[].kinds[].kind",
+        "text",
+        "as in `findings`",
+        "!lineage.upstream.exists(t, t.kinds.exists(k, k.kind == 'us_ssn'))",
+    ),
+    Described(
+        "upstream[].kinds[].confidence",
+        "int",
+        "the highest, in percent",
+        "!lineage.upstream.exists(t, t.kinds.exists(k, k.confidence >= 90))",
+    ),
+    Described(
+        "as_of",
+        "int",
+        "the lineage in entries of the log before this index is counted",
+        "lineage.as_of >= 0",
+    ),
+)
 
 VARIABLES: Final[Sequence[Described]] = (
     *(each._replace(name=f"table.{each.name}") for each in TABLE),
     *(each._replace(name=f"commit.{each.name}") for each in COMMIT),
     *(each._replace(name=f"principal.{each.name}") for each in PRINCIPAL),
     *(each._replace(name=f"request.{each.name}") for each in REQUEST),
+    *(each._replace(name=f"findings.{each.name}") for each in FINDINGS),
+    *(each._replace(name=f"lineage.{each.name}") for each in LINEAGE),
 )
 """All but those of `result`, which are those of `table`."""
 
@@ -313,6 +417,14 @@ OF_TABLES: Final[Sequence[Described]] = (
         "a partition field has this column as its source, and this transform (`bucket` stands for `bucket[16]`); "
         "without one, any but `void`",
         "has_partition(result, 'ordered_at', 'day')",
+    ),
+    Described(
+        "classification_satisfied",
+        "classification_satisfied(table, findings, int?) → bool",
+        "each column with a finding of at least this confidence (0 without one) has a classification: "
+        "`classification:` in its doc or in that of a column around it, or a property of the table such as "
+        "`classification.address.email`. Columns are found by field id, so one that is gone needs none",
+        "classification_satisfied(result, findings, 80)",
     ),
     Described(
         "is_narrowed",

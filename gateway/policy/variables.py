@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The variables of policies: `table`, `result`, `commit`, `principal` and `request`, as one JSON object.
+The variables of policies: `table`, `result`, `commit`, `principal`, `request`, `findings` and `lineage`, as one
+JSON object.
 
 Guarantee: pure, and total: all fields of `vocabulary.py` that a policy in force reads are present, so that it never
 meets a missing one. `table` is the table before the commit and `result` after it; a created table has an empty `table`,
@@ -91,6 +92,67 @@ class RequestView:
     address: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingView:
+    """
+    Personal data of one kind that detection found in one column: `matches` of `values` that are not null.
+
+    `confidence` is in percent; `found_at` is when it was recorded (RFC 3339, UTC).
+    """
+
+    column: str
+    field_id: int
+    kind: str
+    confidence: int
+    matches: int
+    values: int
+    snapshot: str
+    found_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingsView:
+    """
+    What detection knows of a table from the entries of the log before index `as_of`.
+
+    `columns` has the newest finding of each column and kind. `scanned_at` and `scanned_snapshot` are of the last
+    complete scan; both are empty for a table that was never scanned.
+    """
+
+    columns: Sequence[FindingView] = ()
+    scanned_at: str = ""
+    scanned_snapshot: str = ""
+    as_of: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamView:
+    """
+    A table that another one was made from, `hops` away. `kinds` has the highest confidence of each kind of personal
+    data that was found in it, in percent.
+    """
+
+    catalog: str
+    namespace: Sequence[str]
+    name: str
+    uuid: str
+    hops: int
+    kinds: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageView:
+    """What a table was made from, nearest first, as the entries of the log before index `as_of` say."""
+
+    upstream: Sequence[UpstreamView] = ()
+    as_of: int = 0
+
+
+NO_FINDINGS: Final = FindingsView()
+NO_LINEAGE: Final = LineageView()
+"""Of what is no table: nothing is looked up."""
+
+
 def activation(
     *,
     table: Metadata | None,
@@ -98,6 +160,8 @@ def activation(
     commit: CommitView,
     principal: PrincipalView,
     request: RequestView,
+    findings: FindingsView = NO_FINDINGS,
+    lineage: LineageView = NO_LINEAGE,
     demanded: Mapping[str, frozenset[str]] = ON_DEMAND,
 ) -> dict[str, Json]:
     """
@@ -133,6 +197,11 @@ def activation(
     if of_request := demanded.get("request"):
         known = {"time": request.time, "address": request.address}
         made["request"] |= {name: known[name] for name in of_request}
+    if of_findings := demanded.get("findings"):
+        made["findings"] = _findings(findings, of_findings)
+    if of_lineage := demanded.get("lineage"):
+        found = lineage_members(lineage)
+        made["lineage"] = {name: found[name] for name in of_lineage}
     return made
 
 
@@ -153,6 +222,49 @@ def _changes(
     if "removed_snapshots" in demanded:
         changes["removed_snapshots"] = removed_snapshots(table, result, purged=commit.purge)
     return changes
+
+
+def lineage_members(lineage: LineageView) -> dict[str, Json]:
+    """
+    Return the variable `lineage`, which the record of a decision has, too.
+    """
+    return {
+        "as_of": lineage.as_of,
+        "upstream": [
+            {
+                "catalog": one.catalog,
+                "namespace": list(one.namespace),
+                "name": one.name,
+                "uuid": one.uuid,
+                "hops": one.hops,
+                "kinds": [{"kind": kind, "confidence": confidence} for kind, confidence in one.kinds],
+            }
+            for one in lineage.upstream
+        ],
+    }
+
+
+def _findings(findings: FindingsView, demanded: frozenset[str]) -> dict[str, Json]:
+    found: dict[str, Json] = {
+        "scanned_at": findings.scanned_at,
+        "scanned_snapshot": findings.scanned_snapshot,
+        "as_of": findings.as_of,
+    }
+    if "columns" in demanded:
+        found["columns"] = [
+            {
+                "column": one.column,
+                "field_id": one.field_id,
+                "kind": one.kind,
+                "confidence": one.confidence,
+                "matches": one.matches,
+                "values": one.values,
+                "snapshot": one.snapshot,
+                "found_at": one.found_at,
+            }
+            for one in findings.columns
+        ]
+    return {name: found[name] for name in demanded}
 
 
 def _commit(commit: CommitView) -> dict[str, Json]:

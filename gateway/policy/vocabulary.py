@@ -66,6 +66,8 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
             "attributes": None,
         },
         "request": {"method": None, "path": None, "client": None, "time": None, "address": None},
+        "findings": {"columns": None, "scanned_at": None, "scanned_snapshot": None, "as_of": None},
+        "lineage": {"upstream": None, "as_of": None},
     },
     # Nessie's authorization rules, and three of ours: `actor`, the pseudonym under which the log knows the caller;
     # `catalog`, the alias, empty for what is not content of a catalog; `grant`, the key to be issued.
@@ -92,6 +94,8 @@ ON_DEMAND: Final[Mapping[str, frozenset[str]]] = {
     "commit": frozenset({"added_columns", "removed_columns", "changed_columns", "removed_snapshots"}),
     "principal": frozenset({"groups", "attributes"}),
     "request": frozenset({"time", "address"}),
+    "findings": frozenset({"columns", "scanned_at", "scanned_snapshot", "as_of"}),
+    "lineage": frozenset({"upstream", "as_of"}),
 }
 """
 The fields of policies' variables that are made, or looked up, only where a policy in force reads them.
@@ -99,7 +103,14 @@ The fields of policies' variables that are made, or looked up, only where a poli
 A commit costs nothing for those that none reads.
 """
 
+LOOKED_UP: Final = frozenset({"findings", "lineage"})
+"""
+The variables that the gateway asks the database for, which takes longer than to judge: they are looked up only for a
+commit to which a policy applies that reads them, and a name in a string or a comment reads nothing (`words.reads`).
+"""
+
 FIELDS_READ: Final[Mapping[str, frozenset[str]]] = {
+    "classification_satisfied": frozenset({"fields", "properties"}),
     "column_type": frozenset({"fields"}),
     "has_column": frozenset({"fields"}),
     "has_partition": frozenset({"partition_fields"}),
@@ -108,8 +119,21 @@ FIELDS_READ: Final[Mapping[str, frozenset[str]]] = {
 }
 """For each function of tables (`cel/tables.py`): the fields that it reads of a table or result among its arguments."""
 
+FINDINGS_READ: Final[Mapping[str, frozenset[str]]] = {"classification_satisfied": frozenset({"columns"})}
+"""The same of `findings` among the arguments."""
+
 TIME_READ_BY: Final = "age"
 """The function that reads `request.time` besides its argument."""
+
+
+def read_of_argument(function: str, known: Mapping[str, object]) -> frozenset[str] | None:
+    """
+    Return the fields that a function of tables reads of an argument that has the `known` ones; None for all of it.
+    """
+    for read in (FIELDS_READ.get(function), FINDINGS_READ.get(function)):
+        if read is not None and read <= known.keys():
+            return read
+    return None
 
 
 def variables_of(kind: str) -> Fields:

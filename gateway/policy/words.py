@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from gateway.policy.engine import POLICY
-from gateway.policy.vocabulary import FIELDS_READ, ON_DEMAND, TIME_READ_BY, Fields, variables_of
+from gateway.policy.vocabulary import LOOKED_UP, ON_DEMAND, TIME_READ_BY, Fields, read_of_argument, variables_of
 
 REMEMBERED_MAX: Final = 4_096
 
@@ -57,12 +57,13 @@ def reads(expression: str, variables: Fields) -> dict[str, frozenset[str] | None
 
     More rather than less: names in strings, in comments, and behind another name's dot count, too. Only `name.field`,
     with nothing but blanks between, is less than the whole of `name`, and so is `name` as an argument of a function of
-    tables.
+    tables. Of variables that are looked up (`LOOKED_UP`), strings and comments count only where an escape makes it hard
+    to tell where a string ends.
     """
     found: dict[str, frozenset[str] | None] = {}
     for name, known in variables.items():
         places = list(re.finditer(rf"\b{re.escape(name)}\b", expression, re.ASCII))
-        if not places:
+        if not places or (name in LOOKED_UP and "\\" not in expression and not names(expression, name)):
             continue
         named: frozenset[str] | None = frozenset()
         for place in places:
@@ -83,8 +84,7 @@ def _fields_at(expression: str, place: re.Match[str], known: Mapping[str, object
         return None
     before = expression[max(0, place.start() - _ARGUMENT_CHARACTERS_MAX) : place.start()]
     called = _ARGUMENT.search(before)
-    fields = None if called is None else FIELDS_READ.get(called[1])
-    return fields if fields is not None and fields <= known.keys() else None
+    return None if called is None else read_of_argument(called[1], known)
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)

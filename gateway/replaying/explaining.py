@@ -31,6 +31,7 @@ from gateway.policy.access import AccessRequest, UnknownOperationError, access_a
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyEngineError, Program, Traced, Verdict
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
+from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.recorded import (
     INPUTS,
     PRINCIPAL,
@@ -41,6 +42,7 @@ from gateway.replaying.recorded import (
 )
 from gateway.replaying.replay import verdicts_in
 from gateway.replaying.variables import (
+    NOT_LOOKED_UP,
     NOTED,
     Known,
     Needs,
@@ -174,7 +176,8 @@ async def explain(gateway: Gateway, tenant: UUID, log_id: int, index: int) -> Ex
             found=decision.policy_set,
             index=index,
         )
-    rebuilder = Rebuilder(gateway.catalogs.files, _ALL)
+    known = RecordedFindings(lend, log_id, table_uuid=decision.table_uuid)
+    rebuilder = Rebuilder(gateway.catalogs.files, known, _ALL)
     await rebuilder.prepare([decision])
     variables = rebuilder.variables(decision)
     message = decision.parts.get(MESSAGE)
@@ -203,10 +206,11 @@ async def _state_as_of(connection: Connection, log_id: int, as_of: int) -> Contr
 
 
 def _unknown(variables: Mapping[str, Known | Unknown]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that are not known, and why; nothing of fields that are recorded only for who reads them."""
+    """Yield the variables that are not known, and why; nothing of what is recorded only for who reads it."""
     for name, variable in variables.items():
         if isinstance(variable, Unknown):
-            yield name, variable.why
+            if variable is not NOT_LOOKED_UP:
+                yield name, variable.why
         elif missing := variable.missing - NOTED.get(name, {}).keys():
             yield name, f"not recorded: {', '.join(sorted(missing))}"
 

@@ -34,6 +34,7 @@ from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.comparing import Change, Compared, Evaluated, compare, needs_proposed
 from gateway.replaying.evaluating import Case, CaseWorkers
+from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.recorded import VERDICTS, Decision, DecisionReader, Lend
 from gateway.replaying.variables import Known, Rebuilder, Unknown, merged, parts_of, view_of
 from ledger.format import canonical
@@ -163,7 +164,7 @@ async def replay(
         BrokenError: if an entry or a payload part is corrupt.
         UnavailableError: if the log, a metadata file or the engine cannot be reached.
     """
-    replaying = _Replay(proposal, files, workers)
+    replaying = _Replay(proposal, files, RecordedFindings(lend, log_id), workers)
     parts = parts_of(replaying.rebuilder.needs)
     with_files = replaying.rebuilder.reads_files
     reader = DecisionReader(lend, log_id, opener=opener, parts=parts, with_files=with_files, first=first)
@@ -196,13 +197,15 @@ async def replay(
 class _Replay:
     """The programs of one replay, and the outcomes that are known. Event loop only."""
 
-    def __init__(self, proposal: Sequence[Proposed], files: MetadataFiles, workers: CaseWorkers) -> None:
+    def __init__(
+        self, proposal: Sequence[Proposed], files: MetadataFiles, known: RecordedFindings, workers: CaseWorkers
+    ) -> None:
         variables = variables_of(POLICY)
         self._programs = [
             _Program(policy, tuple(sorted(reads(policy.expression, variables).items()))) for policy in proposal
         ]
         self._workers = workers
-        self.rebuilder = Rebuilder(files, merged(dict(program.reads) for program in self._programs))
+        self.rebuilder = Rebuilder(files, known, merged(dict(program.reads) for program in self._programs))
         self._known: dict[_Key, Evaluated] = {}
         self._older: dict[_Key, Evaluated] = {}
         self._rows: dict[tuple[object, ...], _Row] = {}

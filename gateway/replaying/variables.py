@@ -6,7 +6,8 @@ metadata files that the log names by location and SHA-256.
 Guarantee: a variable has the value that policies saw, or it is *not known* and is left out. Nothing is guessed: an
 erased part, a body that was too large to be recorded, a metadata file that is gone or was never recorded by its digest
 (those of foreign catalogs) make the variables unknown that depend on them. `FROM_RECORD` lists the fields of `commit`,
-`principal` and `request` that are made here; a field that is not listed is not known.
+`principal` and `request` that are made here; a field that is not listed is not known. `findings` is made of the entries
+before the index that the decision has noted, and `lineage` is noted itself.
 
 `result` is the file of the outcome if the mutation was made, and otherwise what the updates make of the table.
 """
@@ -34,8 +35,18 @@ from gateway.metadata.files import MetadataFiles
 from gateway.metadata.views import apply_view_updates, create_view_updates
 from gateway.mutations import RENAMES_FROM, RENAMES_TO, Mutation, Operation, parse_mutation
 from gateway.policy.engine import POLICY
-from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
-from gateway.policy.vocabulary import ON_DEMAND, Fields, variables_of
+from gateway.policy.variables import (
+    NO_FINDINGS,
+    NO_LINEAGE,
+    CommitView,
+    FindingsView,
+    PrincipalView,
+    RequestView,
+    activation,
+    lineage_members,
+)
+from gateway.policy.vocabulary import LOOKED_UP, ON_DEMAND, Fields, variables_of
+from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.recorded import INPUTS, PRINCIPAL, Decision, File
 from ledger.errors import FormatError
 from ledger.format.canonical import Json
@@ -61,6 +72,8 @@ FROM_RECORD: Final[Mapping[str, frozenset[str]]] = {
 NOTED: Final = {
     "principal": {"groups": "principal.groups", "attributes": "principal.attributes"},
     "request": {"address": "request.address"},
+    "findings": {"as_of": "findings.as_of"},
+    "lineage": {"upstream": "lineage.upstream", "as_of": "lineage.as_of"},
 }
 """Fields that the part `inputs` has, under these names, only if a policy in force read them."""
 METADATA: Final = frozenset({"table", "result"})
@@ -130,6 +143,8 @@ ERASED: Final = Unknown("what it was judged on was erased")
 NOT_RECORDED: Final = Unknown("the request was too large to be recorded, or is not one that this version reads")
 NO_METADATA: Final = Unknown("a metadata file is gone, or the log does not say what was in it")
 NOT_HERE: Final = Unknown("a variable was not recorded")
+NOT_LOOKED_UP: Final = Unknown("it was not looked up: no policy that applied read it")
+TOO_MANY: Final = Unknown("there are more findings in the log than are read")
 
 
 class _Kept(OrderedDict[K, V]):
@@ -173,6 +188,8 @@ def parts_of(needs: Needs) -> frozenset[str]:
         parts.add(INPUTS)
     if of_principal is None or not of_principal.isdisjoint(NOTED["principal"]):
         parts.add(INPUTS)
+    if not LOOKED_UP.isdisjoint(needs):
+        parts.add(INPUTS)
     if "principal" in needs:
         parts.add(PRINCIPAL)
     return frozenset(parts)
@@ -181,12 +198,13 @@ def parts_of(needs: Needs) -> frozenset[str]:
 @dataclass(slots=True, eq=False)
 class Rebuilder:
     """
-    Makes the variables that `needs` names. `files` reads metadata files. Event loop only.
+    Makes the variables that `needs` names. `files` reads metadata files, `known` has the findings. Event loop only.
 
     Equal inputs are made once: callers, requests, and tables by the digest of their file.
     """
 
     files: MetadataFiles
+    known: RecordedFindings
     needs: Needs
     _principals: _Kept[bytes, Known | Unknown] = field(default_factory=_Kept)
     _inputs: _Kept[bytes, dict[str, Any]] = field(default_factory=_Kept)
@@ -196,6 +214,7 @@ class Rebuilder:
     _metadata: OrderedDict[str, tuple[int, TableMetadata | None]] = field(default_factory=OrderedDict)
     _metadata_bytes: int = 0
     _tables: _Kept[str, Known | Unknown] = field(default_factory=_Kept)
+    _findings: _Kept[tuple[object, ...], Known] = field(default_factory=_Kept)
 
     @property
     def reads_files(self) -> bool:
@@ -209,11 +228,15 @@ class Rebuilder:
 
     async def prepare(self, decisions: Sequence[Decision]) -> None:
         """
-        Read the metadata files that these decisions need and that are not known yet.
+        Read the metadata files and the entries that these decisions need and that are not known yet.
 
         Raises:
+            BrokenError: if an entry is corrupt.
             UnavailableError: if an object store does not answer.
         """
+        if "findings" in self.needs:
+            indices = [self._as_of(one) for one in decisions if _table_of_findings(one) is not None]
+            await self.known.read(max((as_of for as_of in indices if as_of is not None), default=0))
         if not self.reads_files:
             return
         wanted: dict[str, str] = {}
@@ -258,6 +281,10 @@ class Rebuilder:
                 return self._table(decision)
             case "result":
                 return self._result(decision)
+            case "findings":
+                return self._found(decision)
+            case "lineage":
+                return self._made_from(decision)
             case _:
                 return NOT_HERE
 
@@ -288,6 +315,38 @@ class Rebuilder:
             return _listed("request", made, missing)
 
         return self._requests.get_or((method, path, client, time, address, *missing), make)
+
+    def _as_of(self, decision: Decision) -> int | None:
+        """Return the index up to which the log was read for a decision; None if that was not recorded."""
+        noted = _noted(self._inputs_of(decision), "findings", frozenset({"as_of"})).get("as_of")
+        return noted if isinstance(noted, int) and 0 <= noted <= decision.index else None
+
+    def _found(self, decision: Decision) -> Known | Unknown:
+        if decision.kind != "table":
+            return self._findings.get_or((), lambda: _findings_of(NO_FINDINGS))
+        if decision.parts.get(INPUTS) is None:
+            return ERASED
+        as_of = self._as_of(decision)
+        if as_of is None:
+            return NOT_LOOKED_UP
+        if decision.table_uuid is None and decision.operation == Operation.TABLE_REGISTER:
+            return NO_METADATA  # which table a file is of is recorded once it is registered
+        table_uuid = _table_of_findings(decision)
+        found = self.known.at(table_uuid, as_of)
+        if found is None:
+            return TOO_MANY
+        is_told = "as_of" in self._on_demand("findings")
+        key = (table_uuid, self.known.count(table_uuid, as_of), as_of if is_told else None)
+        return self._findings.get_or(key, lambda: _findings_of(replace(found, as_of=as_of), is_told=is_told))
+
+    def _made_from(self, decision: Decision) -> Known | Unknown:
+        if decision.kind != "table":
+            return self._findings.get_or(("lineage",), lambda: Known(lineage_members(NO_LINEAGE)))
+        inputs = self._inputs_of(decision)
+        if inputs is None:
+            return ERASED
+        noted = _noted(inputs, "lineage", frozenset(NOTED["lineage"]))
+        return Known(noted) if noted.keys() == NOTED["lineage"].keys() else NOT_LOOKED_UP
 
     def _inputs_of(self, decision: Decision) -> dict[str, Any] | None:
         payload = decision.parts.get(INPUTS)
@@ -441,6 +500,20 @@ def _principal_of(
     view = replace(caller_in(payload), groups=groups, attributes=attributes)
     made = activation(table=None, result=None, commit=_NOTHING, principal=view, request=_NO_REQUEST)
     return _listed("principal", made, missing)
+
+
+def _table_of_findings(decision: Decision) -> str | None:
+    """Return the uuid of the table of which something may be known; None for one that is created, or has none."""
+    return None if decision.operation == Operation.TABLE_CREATE else decision.table_uuid
+
+
+def _findings_of(findings: FindingsView, *, is_told: bool = True) -> Known:
+    """Return the variable `findings`; without the index, if that is not told, equal ones are the same."""
+    made = activation(
+        table=None, result=None, commit=_NOTHING, principal=_NOBODY, request=_NO_REQUEST, findings=findings
+    )
+    members = cast("Mapping[str, Json]", made["findings"])
+    return Known(members, frozenset() if is_told else frozenset({"as_of"}))
 
 
 def _listed(name: str, made: Mapping[str, Any], missing: frozenset[str]) -> Known:

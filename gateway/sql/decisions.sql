@@ -5,6 +5,13 @@ SELECT index, entry, leaf FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s AND type = ANY(%(types)s)
 ORDER BY index
 
+-- name: entries_of_types_that_hold
+-- The same, of those alone that hold some bytes.
+SELECT index, entry, leaf FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s AND type = ANY(%(types)s)
+  AND position(%(named)s::bytea IN entry) > 0
+ORDER BY index
+
 -- name: parts_of_names
 -- Some payload parts that still exist, of entries in a range; none about an erased person, even if appended later.
 SELECT index, name, subject, key_id, sealed FROM ledger.parts AS p

@@ -221,3 +221,68 @@ SELECT t.source, t.triggers, t.files, t.last_index, t.last_at
 FROM projections.live AS l JOIN projections.trigger_counts AS t USING (log_id, generation)
 WHERE l.projection = 'findings'
 ORDER BY t.source
+
+-- name: end
+-- How long a log is, and how far its live generation is.
+SELECT h.size, coalesce(c.next_index, 0), l.generation
+FROM ledger.heads AS h
+LEFT JOIN projections.live AS l ON l.projection = %(projection)s AND l.log_id = h.log_id
+LEFT JOIN projections.cursors AS c
+    ON c.projection = l.projection AND c.log_id = l.log_id AND c.generation = l.generation
+WHERE h.log_id = %(log_id)s
+
+-- name: told_since
+-- What detection has told since an index, in order; of what holds some bytes alone.
+SELECT entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(next_index)s AND type = ANY(%(types)s::text[])
+  AND position(%(named)s::bytea IN entry) > 0
+ORDER BY index
+
+-- name: current_findings
+-- The newest finding of each column and kind of one table, but what others found in the same scans: one step of the
+-- index each, however often the table was scanned.
+WITH RECURSIVE replaced (snapshot, ruleset, group_id) AS (
+    SELECT * FROM unnest(%(snapshots)s::text[], %(rulesets)s::text[], %(groups)s::uuid[])
+),
+newest AS (
+    (
+        SELECT f.* FROM projections.findings AS f
+        WHERE f.log_id = %(log_id)s AND f.generation = %(generation)s AND f.table_uuid = %(table_uuid)s
+          AND NOT EXISTS (
+              SELECT FROM replaced AS r
+              WHERE r.snapshot = f.snapshot AND r.ruleset = f.ruleset AND r.group_id <> f.group_id
+          )
+        ORDER BY f.field_id, f.kind, f.index DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.*
+    FROM newest AS p
+    CROSS JOIN LATERAL (
+        SELECT f.* FROM projections.findings AS f
+        WHERE f.log_id = %(log_id)s AND f.generation = %(generation)s AND f.table_uuid = %(table_uuid)s
+          AND (f.field_id, f.kind) > (p.field_id, p.kind)
+          AND NOT EXISTS (
+              SELECT FROM replaced AS r
+              WHERE r.snapshot = f.snapshot AND r.ruleset = f.ruleset AND r.group_id <> f.group_id
+          )
+        ORDER BY f.field_id, f.kind, f.index DESC
+        LIMIT 1
+    ) AS n
+)
+SELECT index, group_id, column_path, field_id, kind, confidence_percent, matches, not_null, snapshot, recorded_at
+FROM newest
+LIMIT %(limit)s
+
+-- name: last_complete_scan
+-- The newest complete scan of one table, but of what was scanned again since.
+SELECT s.recorded_at, s.snapshot
+FROM projections.scans AS s
+WHERE s.log_id = %(log_id)s AND s.generation = %(generation)s AND s.table_uuid = %(table_uuid)s
+  AND s.status = 'completed'
+  AND NOT EXISTS (
+      SELECT FROM unnest(%(snapshots)s::text[], %(rulesets)s::text[]) AS r (snapshot, ruleset)
+      WHERE r.snapshot = s.snapshot AND r.ruleset = s.ruleset
+  )
+ORDER BY s.index DESC
+LIMIT 1

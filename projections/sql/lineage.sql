@@ -448,3 +448,36 @@ SELECT EXISTS (
     WHERE e.log_id = l.log_id AND e.generation = l.generation AND %(whole_key)s = ANY(e.keys)
 )
 FROM projections.live AS l WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s
+
+-- name: first_since
+-- The first entry of a type since an index, and the time now.
+SELECT entry, now() FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(next_index)s AND type = %(type)s
+ORDER BY index
+LIMIT 1
+
+-- name: names_of_table
+-- The names that a table has, or had and no other one has had since.
+SELECT key FROM projections.lineage_tables
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+  AND hashtextextended(table_uuid, 0) = hashtextextended(%(table_uuid)s::text, 0) AND table_uuid = %(table_uuid)s
+
+-- name: sources_of
+-- What some tables and data sets were made from.
+SELECT DISTINCT source FROM projections.lineage_edges
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND target = ANY(%(keys)s::text[])
+LIMIT %(limit)s
+
+-- name: tables_at
+-- Which tables have these names, or had them last, and the name that each has now, if it has one.
+SELECT k.key, t.table_uuid, n.key
+FROM unnest(%(keys)s::text[]) AS k (key)
+LEFT JOIN projections.lineage_tables AS t
+    ON t.log_id = %(log_id)s AND t.generation = %(generation)s AND t.key = k.key
+LEFT JOIN LATERAL (
+    SELECT o.key FROM projections.lineage_tables AS o
+    WHERE o.log_id = %(log_id)s AND o.generation = %(generation)s AND NOT o.is_dropped
+      AND hashtextextended(o.table_uuid, 0) = hashtextextended(t.table_uuid, 0) AND o.table_uuid = t.table_uuid
+    ORDER BY o.key COLLATE "C"
+    LIMIT 1
+) AS n ON true

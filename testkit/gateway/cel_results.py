@@ -27,7 +27,16 @@ from gateway.policy.cel.natives import FAILURES, CelType, wrapped
 from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.values import TYPES, of_key
 from gateway.policy.engine import POLICY
-from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
+from gateway.policy.variables import (
+    CommitView,
+    FindingsView,
+    FindingView,
+    LineageView,
+    PrincipalView,
+    RequestView,
+    UpstreamView,
+    activation,
+)
 from testkit.gateway.cel_corpus import ERROR, NOT_CEL, SPANS_TYPE, TIMES_TYPE, Group
 from testkit.gateway.cel_interpreter import evaluate
 
@@ -114,6 +123,30 @@ _REQUEST: Final = RequestView(
     time="2026-11-21T12:00:00Z",
     address="192.0.2.7",
 )
+_FINDINGS: Final = FindingsView(
+    columns=tuple(
+        FindingView(
+            column=column,
+            field_id=field_id,
+            kind=kind,
+            confidence=confidence,
+            matches=9,
+            values=10,
+            snapshot="7",
+            found_at="2026-11-20T12:00:00.000000Z",
+        )
+        for column, field_id, kind, confidence in (("tenant_id", 2, "email", 92), ("amount", 3, "phone", 55))
+    ),
+    scanned_at="2026-11-20T12:00:00.000000Z",
+    scanned_snapshot="7",
+    as_of=12,
+)
+_LINEAGE: Final = LineageView(
+    upstream=(
+        UpstreamView(catalog="lake", namespace=("crm",), name="people", uuid="u", hops=1, kinds=(("email", 92),)),
+    ),
+    as_of=11,
+)
 
 
 @cache
@@ -125,7 +158,13 @@ def variables(kind: str = POLICY) -> Mapping[str, Any]:
     """
     table = TableMetadata(_BEFORE)
     of_policies = activation(
-        table=table, result=TableMetadata(_AFTER), commit=_COMMIT, principal=_PRINCIPAL, request=_REQUEST
+        table=table,
+        result=TableMetadata(_AFTER),
+        commit=_COMMIT,
+        principal=_PRINCIPAL,
+        request=_REQUEST,
+        findings=_FINDINGS,
+        lineage=_LINEAGE,
     )
     of_rules = access_activation(AccessRequest(commit=_COMMIT, principal=_PRINCIPAL), ref="main")
     if kind == POLICY:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +14,7 @@ from psycopg import AsyncConnection
 from gateway.policy.engine import POLICY, PolicyEngine, Program, Verdict
 from gateway.policy.vocabulary import variables_of
 from gateway.replaying.application import replay_since
+from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.recorded import Decision, DecisionReader
 from gateway.replaying.replay import Proposed, Replayed
 from gateway.replaying.variables import Known, Rebuilder, Unknown
@@ -64,7 +65,7 @@ async def rebuilt(gateway: Gateway) -> list[tuple[Decision, dict[str, Known | Un
         end = (await read_head(connection, log_id)).size
     names = {"principal", "inputs"}
     reader = DecisionReader(lend, log_id, opener=parts.opener, parts=names, with_files=True, first=0)
-    rebuilder = Rebuilder(parts.catalogs.files, EVERY_VARIABLE)
+    rebuilder = Rebuilder(parts.catalogs.files, RecordedFindings(lend, log_id), EVERY_VARIABLE)
     found = []
     async for decisions, _ in reader.pages(0, end):
         await rebuilder.prepare(decisions)
@@ -73,10 +74,11 @@ async def rebuilt(gateway: Gateway) -> list[tuple[Decision, dict[str, Known | Un
 
 
 class WatchedEngine:
-    """The gateway's engine; keeps the variables of policies of each call."""
+    """The gateway's engine; keeps the variables of policies of each call, all of them or those that are `watched`."""
 
-    def __init__(self, engine: PolicyEngine) -> None:
+    def __init__(self, engine: PolicyEngine, watched: Iterable[str] = EVERY_VARIABLE) -> None:
         self._engine = engine
+        self._watched = tuple(watched)
         self.seen: list[Mapping[str, Any]] = []
 
     async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = POLICY) -> None:
@@ -88,7 +90,7 @@ class WatchedEngine:
     ) -> tuple[Verdict, ...]:
         """See `PolicyEngine.judge`."""
         if "result" in activation:
-            self.seen.append({name: activation[name] for name in EVERY_VARIABLE})
+            self.seen.append({name: activation[name] for name in self._watched})
         return await self._engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -15,7 +15,16 @@ from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import POLICY, Outcome
 from gateway.policy.reference import Described
 from gateway.policy.text import EXPRESSION_BYTES_MAX, NESTING_MAX, check_new_text
-from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
+from gateway.policy.variables import (
+    CommitView,
+    FindingsView,
+    FindingView,
+    LineageView,
+    PrincipalView,
+    RequestView,
+    UpstreamView,
+    activation,
+)
 from gateway.policy.vocabulary import Fields, variables_of
 from testkit.policy_variables_page import BOUNDS, HEAD, PAGE, page
 
@@ -96,6 +105,31 @@ def variables() -> Any:
         ),
         principal=PrincipalView(actor="0" * 32, source="jwt", groups=("a",), attributes=(("country", "DE"),)),
         request=RequestView(method="POST", path="/v1/x", time="2026-01-31T00:00:00.000000Z", address="192.0.2.7"),
+        findings=FindingsView(
+            columns=(
+                FindingView(
+                    column="note",
+                    field_id=2,
+                    kind="email",
+                    confidence=55,
+                    matches=9,
+                    values=10,
+                    snapshot="2",
+                    found_at="2026-01-30T00:00:00.000000Z",
+                ),
+            ),
+            scanned_at="2026-01-30T00:00:00.000000Z",
+            scanned_snapshot="2",
+            as_of=7,
+        ),
+        lineage=LineageView(
+            upstream=(
+                UpstreamView(
+                    catalog="lake", namespace=("crm",), name="people", uuid="u", hops=1, kinds=(("email", 92),)
+                ),
+            ),
+            as_of=7,
+        ),
     )
 
 
@@ -129,12 +163,14 @@ def test_every_member_of_a_list_is_described() -> None:
     shown = variables()
     members: dict[str, set[str]] = {}
     for row in reference.VARIABLES:
-        place, is_member, member = row.name.partition("[].")
+        place, is_member, member = row.name.rpartition("[].")
         if is_member:
             members.setdefault(place, set()).add(member)
     for place, described in members.items():
-        variable, field = place.split(".")
-        elements: Sequence[Mapping[str, Any]] = shown[variable][field]
+        elements: Any = shown
+        for step in place.split("."):
+            elements = elements[step.removesuffix("[]")][0] if step.endswith("[]") else elements[step]
+        field = place.rpartition(".")[2]
         assert elements, place
         also = {"changed_columns": "fields", "removed_snapshots": "snapshots"}.get(field)
         more = members[f"table.{also}"] if also else set()

@@ -21,7 +21,7 @@ from gateway.policy.cel import library, tables
 from gateway.policy.cel.functions import TIME_PARTS
 from gateway.policy.cel.parse import Node, refuse
 from gateway.policy.cel.values import TYPES
-from gateway.policy.vocabulary import FIELDS_READ, TIME_READ_BY, Fields, variables_of
+from gateway.policy.vocabulary import TIME_READ_BY, Fields, read_of_argument, variables_of
 
 Needs: TypeAlias = "dict[str, set[str] | None]"
 """Variables that a program reads: the fields of each, or None for the whole of it."""
@@ -49,6 +49,7 @@ FUNCTIONS: Final[Mapping[str, frozenset[int]]] = {
     "type": _ONE,
     "uint": _ONE,
     **dict.fromkeys(tables.FUNCTIONS, _TWO),
+    "classification_satisfied": _TWO_OR_THREE,
     "has_partition": _TWO_OR_THREE,
     "region": _ONE,
     **dict.fromkeys(library.FUNCTIONS, _ONE),
@@ -222,11 +223,11 @@ class _Checker:
             refuse(arguments[0], "has() takes one field of something, as in has(table.properties.owner)")
         if str(name) == TIME_READ_BY:
             self._need_time(name)
-        read = FIELDS_READ.get(str(name))
         for argument in arguments:
             variable = name_of(argument)
             fields = None if variable in bound else self._variables.get(variable or "")
-            if read is not None and variable is not None and fields is not None and read <= fields.keys():
+            read = None if fields is None else read_of_argument(str(name), fields)
+            if variable is not None and read is not None:
                 self._need(variable, read)
             else:
                 self.visit(argument, bound=bound)

@@ -34,7 +34,8 @@ _LITERALS: Final[Mapping[str, str]] = {
 }
 _RESULTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("all", "bool", "contains", "endsWith", "exists", "exists_one", "has"), "bool"),
-    **dict.fromkeys(("has_column", "has_partition", "is_narrowed", "matches", "startsWith"), "bool"),
+    **dict.fromkeys(("classification_satisfied", "has_column", "has_partition", "is_narrowed"), "bool"),
+    **dict.fromkeys(("matches", "startsWith"), "bool"),
     **dict.fromkeys(("double", "indexOf", "int", "lastIndexOf", "size", "uint", *TIME_PARTS), "number"),
     **dict.fromkeys(("charAt", "column_type", "join", "lowerAscii", "region", "substring", "trim"), "string"),
     **dict.fromkeys(("filter", "map", "split"), "list"),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Functions on `table` and `result` (`gateway/policy/table.py`): what else takes a long expression.
+Functions on `table` and `result` (`gateway/policy/table.py`), one with `findings`: what else takes a long expression.
 
-Each reads the fields that `vocabulary.FIELDS_READ` names, and none other. Operands are values of compiled expressions.
+Each reads the fields that `vocabulary.FIELDS_READ` and `FINDINGS_READ` name, and none other. Operands are values of
+compiled expressions.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _PROMOTIONS: Final = frozenset(
 """Types whose values all have one in the other type (Iceberg specification, "Schema Evolution")."""
 _UNKNOWN: Final = "unknown"
 """The type of a column that has only nulls: any other type holds them."""
+_CLASSIFICATION: Final = "classification"
+"""In a doc as in "classification: email", in a property of the table as in classification.email=email."""
 _REGION_PROPERTIES: Final = ("client.region", "s3.region", "region")
 _DIRECTIONS: Final = "central|north|south|east|west|northeast|northwest|southeast|southwest"
 _REGION: Final = re.compile(
@@ -35,6 +38,34 @@ _REGION: Final = re.compile(
     r")(?:[./-]|$)"
 )
 """A region of AWS or Google Cloud in the name of a bucket or a host."""
+
+
+def classification_satisfied(table: Value, findings: Value, confidence: Value = 0) -> bool:
+    """
+    Return whether each column in which personal data was found, at least with this confidence, is classified.
+
+    A column is classified if its doc, or that of a column around it, has "classification:", or the table has the
+    property "classification." with the path of one of them. Columns are found by their ids: one that is gone needs no
+    classification, and one with another name keeps its findings.
+    """
+    if type(confidence) is not int:
+        raise TypeError("not an integer")
+    found = {each["field_id"] for each in _listed(findings, "columns") if each["confidence"] >= confidence}
+    fields, properties = _listed(table, "fields"), _member(table, "properties")
+    if type(properties) is not dict:
+        raise TypeError("not a table")
+    by_path = {each["path"]: each for each in fields}
+    return all(_is_classified(each, by_path, properties) for each in fields if each["id"] in found)
+
+
+def _is_classified(column: dict[str, Any], by_path: Mapping[str, dict[str, Any]], properties: Any) -> bool:
+    around: dict[str, Any] | None = column
+    while around is not None:
+        path, name = around["path"], around["name"]
+        if f"{_CLASSIFICATION}:" in around["doc"] or f"{_CLASSIFICATION}.{path}" in properties:
+            return True
+        around = None if path == name else by_path.get(path[: -len(name) - 1])
+    return False
 
 
 def has_column(table: Value, path: Value) -> bool:
@@ -144,6 +175,7 @@ def _text(value: Value) -> str:
 
 
 FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
+    "classification_satisfied": classification_satisfied,
     "column_type": column_type,
     "has_column": has_column,
     "has_partition": has_partition,

@@ -145,6 +145,25 @@ async def test_a_policy_that_fails_on_what_it_can_be_given_is_saved_with_a_warni
     assert (await http.put("/v1/policies/p", json=change)).json()["warnings"] == []
 
 
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("findings.columns[0].confidence < 90", "for table.create of 'n' by no role: takes an element outside"),
+        ("age(findings.scanned_at) < duration('24h')", "first for table.create of 'n' by no role: "),
+        ("findings.columns == [] || findings.columns[5].kind != 'email'", "of a table with findings and lineage"),
+        ("lineage.upstream == [] || lineage.upstream[5].name != 'x'", "of a table with findings and lineage"),
+    ],
+)
+async def test_a_policy_is_tried_on_tables_with_findings_and_lineage_and_without(
+    shared_gateway: Gateway, expression: str, words: str
+) -> None:
+    http = shared_gateway.http
+    (warning,) = (await http.post("/v1/policies", json={**POLICY, "expression": expression})).json()["warnings"]
+    assert words in warning
+    change = {"message": "no", "expression": "findings.columns.all(f, lineage.upstream.all(t, t.name != f.kind))"}
+    assert (await http.put("/v1/policies/p", json=change)).json()["warnings"] == []
+
+
 # No name stands for configuration
 
 

@@ -23,7 +23,7 @@ from gateway.identifiers import Target
 from gateway.identity.principal import Principal, PrincipalSource
 from gateway.mutations import Mutation, Operation, parse_mutation
 from gateway.policy.engine import PolicyEngine, Program, Verdict
-from gateway.policy.variables import PrincipalView, RequestView, activation
+from gateway.policy.variables import FindingsView, LineageView, PrincipalView, RequestView, activation
 from gateway.policy.vocabulary import ON_DEMAND
 from ledger.format.canonical import Json, format_time
 from testkit.gateway.log_contents import StoredEntry, path_of, read_stored
@@ -221,6 +221,8 @@ async def test_what_policies_saw_can_be_made_again_from_the_record(sales: Gatewa
             time=format_time(decision.entry.occurred_at),
             address=found["request.address"],
         ),
+        findings=FindingsView(as_of=found["findings.as_of"]),
+        lineage=LineageView(as_of=found["lineage.as_of"]),
     )
     assert json.loads(json.dumps(again)) == {name: json.loads(json.dumps(engine.seen[-1][name])) for name in again}
 

@@ -46,7 +46,7 @@ def refused(expression: str, *, kind: str = POLICY) -> PolicyNotCompiledError:
         ("commit.name == 'abc", (1, 16), "not closed"),
         ("commit.name == '\ud800'", (1, 17), "surrogate"),
         # names
-        ("tabel.exists", (1, 1), "unknown variable 'tabel' (did you mean 'table'?); known here: commit, principal"),
+        ("tabel.exists", (1, 1), "unknown variable 'tabel' (did you mean 'table'?); known here: commit, findings"),
         ("true &&\n  (tabel.exists)", (2, 4), "unknown variable 'tabel'"),
         ("result.colums.size() == 0", (1, 8), "result has no field 'colums' (did you mean 'columns'?); it has columns"),
         ("!has(table.propertys.owner)", (1, 12), "table has no field 'propertys'"),

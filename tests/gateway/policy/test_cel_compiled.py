@@ -34,6 +34,7 @@ LIBRARY: Final = (
     *("strings.quote({0})", "regex.extract({0}, {1})", "regex.extractAll({0}, {1})", "regex.replace({0}, {1}, {2})"),
     *("math.abs({0})", "math.sign({0})", "math.round({0})", "math.greatest({0}, {1}, {2})", "math.least({0})"),
     *("has_column({0}, {1})", "column_type({0}, {1})", "has_partition({0}, {1})", "is_narrowed({0}, {1})"),
+    "classification_satisfied({0}, {1})",
     *("region({0})", "age({0})"),
 )
 """Calls of functions that both ways share: what they are given, and what becomes of what they give."""

@@ -345,6 +345,79 @@ def test_a_table_is_narrowed_when_values_lose_their_place(
     assert tables.is_narrowed(before, {**after, "exists": False}) is False
 
 
+NAMED: Final = [
+    column(1, "email"),
+    column(2, "address", "struct"),
+    column(3, "address.phone"),
+    column(4, "tags", "list"),
+    column(5, "tags.element"),
+    column(6, "address.phone_type"),
+]
+
+
+def found(*pairs: tuple[int, int]) -> dict[str, Any]:
+    """What was found: field ids with confidences."""
+    return {"columns": [{"field_id": number, "confidence": confidence} for number, confidence in pairs]}
+
+
+def with_doc(number: int, doc: str) -> dict[str, Any]:
+    return table(*({**each, "doc": doc} if each["id"] == number else each for each in NAMED))
+
+
+@pytest.mark.parametrize(
+    ("shown", "findings", "is_satisfied"),
+    [
+        (table(*NAMED), found(), True),
+        (table(*NAMED), found((1, 92)), False),
+        (table(*NAMED), found((1, 80)), False),
+        (table(*NAMED), found((1, 79)), True),
+        (table(*NAMED), found((7, 92)), True),  # a column that is gone
+        (with_doc(1, "of the buyer; classification: email"), found((1, 92)), True),
+        (with_doc(1, "no classification"), found((1, 92)), False),
+        (with_doc(1, "classification: email"), found((1, 92), (3, 92)), False),
+        (with_doc(2, "classification: address"), found((3, 92)), True),
+        (with_doc(3, "classification: phone"), found((2, 92)), False),
+        (with_doc(3, "classification: phone"), found((6, 92)), False),
+        (with_doc(4, "classification: tags"), found((5, 92)), True),
+        (table(*NAMED, properties={"classification.email": "email"}), found((1, 92)), True),
+        (table(*NAMED, properties={"classification.phone": "phone"}), found((3, 92)), False),
+        (table(*NAMED, properties={"classification.address.phone": "phone"}), found((3, 92)), True),
+        (table(*NAMED, properties={"classification.address": "all of it"}), found((3, 92), (6, 92)), True),
+        (table(*NAMED, properties={"classification": "all of it"}), found((1, 92)), False),
+        (
+            table(column(1, "a"), column(2, "a.b") | {"name": "a.b"}, properties={"classification.a": ""}),
+            found((2, 92)),
+            False,
+        ),
+    ],
+)
+def test_a_column_that_was_found_needs_a_classification(
+    shown: dict[str, Any], findings: dict[str, Any], is_satisfied: bool
+) -> None:
+    assert tables.classification_satisfied(shown, findings, 80) is is_satisfied
+    expected = Outcome.ALLOW if is_satisfied else Outcome.DENY
+    assert judged("classification_satisfied(result, findings, 80)", {"result": shown, "findings": findings}) is expected
+
+
+def test_without_a_confidence_every_finding_counts() -> None:
+    assert tables.classification_satisfied(table(*NAMED), found((1, 1))) is False
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "classification_satisfied(1, findings)",
+        "classification_satisfied(result, result)",
+        "classification_satisfied(result, findings, 'high')",
+        "classification_satisfied(result, findings, true)",
+        "classification_satisfied(result, {'columns': [1]})",
+        "classification_satisfied({'fields': [], 'properties': ''}, findings)",
+    ],
+)
+def test_what_is_no_table_or_no_finding_is_an_error(call: str) -> None:
+    assert judged(call, {"result": table(*NAMED), "findings": found((1, 92))}) is Outcome.ERROR
+
+
 @pytest.mark.parametrize(
     ("place", "region"),
     [
@@ -385,6 +458,10 @@ def test_a_region_is_the_one_of_the_bucket_or_else_of_a_property(place: Any, reg
         "[1].all(request, age(commit.name) > duration('1h') && request == 1)",
         "has_column(commit, 'x')",
         "is_narrowed(table, principal)",
+        "classification_satisfied(result, findings)",
+        "classification_satisfied(result, findings, size(findings.columns))",
+        "classification_satisfied( result, findings , 80) && findings.as_of > 0",
+        "classification_satisfied(findings, result)",
     ],
 )
 def test_what_a_function_reads_is_found_without_the_parser(expression: str) -> None:
@@ -396,8 +473,10 @@ def test_what_a_function_reads_is_found_without_the_parser(expression: str) -> N
 @pytest.mark.parametrize("name", sorted(tables.FUNCTIONS))
 def test_a_function_of_tables_reads_the_fields_that_the_vocabulary_names(name: str) -> None:
     more = {"has_column": ", 'x'", "column_type": ", 'x'", "has_partition": ", 'x'", "is_narrowed": ", result"}
+    more["classification_satisfied"] = ", findings, 80"
     call = f"{name}(table{more.get(name, '')})"
     needs = check(parse(f"{call} == 1", Interruption()), kind=POLICY)
     assert set(needs["table"] or ()) == FIELDS_READ[name]
     known = {field: ORDERS[field] for field in FIELDS_READ[name]}
-    assert judged(f"{call} != null", {"table": known, "result": known}) is not Outcome.ERROR
+    shown = {"table": known, "result": known, "findings": {"columns": []}}
+    assert judged(f"{call} != null", shown) is not Outcome.ERROR

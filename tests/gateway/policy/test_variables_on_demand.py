@@ -428,6 +428,13 @@ def test_without_a_time_there_is_no_age() -> None:
         (["commit.name == 'age'"], {}),
         (["true //" + "age// " * 2_000], {}),  # quickly
         (["principal.groups == []", "request.address == ''"], {"principal": {"groups"}, "request": {"address"}}),
+        (["findings.columns == [] && findings.as_of > 0"], {"findings": {"columns", "as_of"}}),
+        (["findings.columns == []", "'findings-open' in table.properties"], {"findings": {"columns"}}),
+        (["commit.name != 'findings.columns' // findings.columns"], {}),
+        (["table.columns.all(c, c.findings == 'x')"], {}),
+        (["commit.name != 'it\\'s' // findings"], {"findings": ON_DEMAND["findings"]}),
+        (["size(findings) > 0"], {"findings": ON_DEMAND["findings"]}),
+        (["lineage.upstream == []", "commit.name != 'lineage'"], {"lineage": {"upstream"}}),
     ],
 )
 def test_what_is_demanded_is_what_policies_name(expressions: list[str], demanded: dict[str, set[str]]) -> None:
