@@ -152,7 +152,29 @@ class Tracer(Protocol):
         """
 
 
-class StartedEngine(PolicyEngine, Tracer, ReadsConditions, Protocol):
+class JudgesRows(Protocol):
+    """Judges some programs on many sets of variables that share most of them."""
+
+    async def judge_rows(
+        self,
+        programs: Sequence[Program],
+        shared: Mapping[str, Json],
+        rows: Sequence[Mapping[str, Json]],
+        *,
+        log_id: int,
+        timeout_s: float,
+    ) -> list[tuple[Outcome, ...]]:
+        """
+        Judge `programs` on the `shared` variables and those of each of `rows`; return for each row an outcome for each
+        program.
+
+        It is asked in pieces that take about as long as a usual commit, so that commits are judged in between.
+
+        Raises as `PolicyEngine.judge`.
+        """
+
+
+class StartedEngine(PolicyEngine, JudgesRows, Tracer, ReadsConditions, Protocol):
     """An engine that can be started before the first call."""
 
     async def start(self) -> None:

@@ -5,10 +5,10 @@ The protocol on the pipe between parent and worker: frames of a 4-byte big-endia
 Guarantee: neither side reads a frame longer than `FRAME_BYTES_MAX`, and both see the same values: only JSON is sent.
 
 The child sends `{"ready": true}` once. Then, for each request of the parent (`{"judge": …}`, `{"check": …}`,
-`{"read": …}`, `{"inspect": …}`, `{"cover": …}`, `{"cases": …}` or `{"trace": …}`, with a number in `call`), the child
-sends each result in a frame as soon as it is known, so that the parent knows which program was running when the time
-was over; those of cases, many a frame. Last comes `{"end": …, "used_s": …}`: how it ended (`End`), and its processor
-time. In between the parent may send `{"stop": <call>}`.
+`{"read": …}`, `{"inspect": …}`, `{"cover": …}`, `{"cases": …}`, `{"rows": …}` or `{"trace": …}`, with a number in
+`call`), the child sends each result in a frame as soon as it is known, so that the parent knows which program was
+running when the time was over; those of cases and rows, many a frame. Last comes `{"end": …, "used_s": …}`: how it
+ended (`End`), and its processor time. In between the parent may send `{"stop": <call>}`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.policy.engine import Outcome
+
 FRAME_BYTES_MAX: Final = 32 * 2**20
 """Twice the largest body the gateway takes by default. A child that reads it needs ten times that of its memory."""
 
 LENGTH: Final = struct.Struct(">I")
+
+OUTCOME_LETTERS: Final = {Outcome.ALLOW: "a", Outcome.DENY: "d", Outcome.ERROR: "e"}
+"""The outcomes of a row are a text with one letter for each program."""
 
 
 class End(StrEnum):

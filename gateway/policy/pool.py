@@ -48,7 +48,7 @@ from gateway.policy.engine import (
     Traced,
     Verdict,
 )
-from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
+from gateway.policy.frames import OUTCOME_LETTERS, End, FrameError, FrameTooLargeError, format_frame
 from gateway.policy.inspected import Branch, Inspection, parse_inspection
 from gateway.policy.lines import LINE_CALLS_MAX, Credit, LineFullError, Lines
 from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker
@@ -78,7 +78,11 @@ STOP_GRACE_S: Final = 0.25
 AUTHOR: Final = -1
 """In place of a log: inspections are for an author's own engine, which serves no tenant."""
 
+QUICK_EVALUATIONS: Final = 500
+"""Evaluations of rows in one call: usually less than the time that any call may take (`lines.QUICK_S`)."""
+
 _OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}
+_OF_LETTERS: Final = {letter: outcome for outcome, letter in OUTCOME_LETTERS.items()}
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -284,6 +288,33 @@ class WorkerEngine:
             error.verdicts = _verdicts(programs, call, missing=str(error))
             raise
         return _verdicts(programs, call, missing="the policy worker gave no verdict")
+
+    async def judge_rows(
+        self,
+        programs: Sequence[Program],
+        shared: Mapping[str, Json],
+        rows: Sequence[Mapping[str, Json]],
+        *,
+        log_id: int,
+        timeout_s: float,
+    ) -> list[tuple[Outcome, ...]]:
+        """See `JudgesRows.judge_rows`."""
+        if not programs:
+            return [() for _ in rows]
+        pairs = [(program.kind, program.expression) for program in programs]
+        size, outcomes = max(1, QUICK_EVALUATIONS // len(programs)), list[tuple[Outcome, ...]]()
+        clock = asyncio.get_running_loop().time
+        ends_s = clock() + timeout_s
+        for first in range(0, len(rows), size):
+            part = rows[first : first + size]
+            call = self._call(log_id, max(ends_s - clock(), 0.001))
+            request = {"programs": pairs, "shared": shared, "rows": part, "log_id": log_id}
+            await self._ask(call, {"rows": request}, self._short)
+            found = [text for result in call.results for text in result.get("rows", ())]
+            if [len(text) for text in found] != [len(programs)] * len(part):
+                raise EngineUnavailableError("the policy worker gave another answer than expected")
+            outcomes += [tuple(_OF_LETTERS.get(letter, Outcome.ERROR) for letter in text) for text in found]
+        return outcomes
 
     async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
         """See `Tracer.trace`."""

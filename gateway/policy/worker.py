@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Final
 from gateway.policy.cel.interruption import Interruption, JudgingStopped
 from gateway.policy.cel.programs import Programs, Result
 from gateway.policy.engine import POLICY, PolicyNotCompiledError
-from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
+from gateway.policy.frames import LENGTH, OUTCOME_LETTERS, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.inspected import format_inspection
 from gateway.policy.restrictions.written import format_written
 
@@ -127,6 +127,14 @@ def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, 
         case {"cases": {"programs": requested, "values": values, "cases": cases, "log_id": log_id}}:
             pairs = [(kind, expression) for kind, expression in requested]
             yield from _batches(programs.judge_cases(pairs, values, cases, log_id=log_id))
+        case {"rows": {"programs": requested, "shared": shared, "rows": rows, "log_id": log_id}}:
+            pairs = [(kind, expression) for kind, expression in requested]
+            outcomes: list[str] = []
+            exhausted = False
+            for results in programs.judge_rows(pairs, shared, rows, log_id=log_id):
+                outcomes.append("".join(OUTCOME_LETTERS[result.outcome] for result in results))
+                exhausted = exhausted or any(result.exhausted for result in results)
+            yield {"rows": outcomes, "exhausted": exhausted}
         case {"trace": {"kind": kind, "expression": expression, "activation": activation}}:
             result, steps = programs.trace(kind, expression, activation)
             yield {"outcome": result.outcome, "detail": result.detail, "steps": steps, "exhausted": result.exhausted}

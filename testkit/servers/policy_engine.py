@@ -17,7 +17,7 @@ from itertools import count
 from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
-from gateway.policy.engine import POLICY, Program, StartedEngine, Traced, Verdict
+from gateway.policy.engine import POLICY, Outcome, Program, StartedEngine, Traced, Verdict
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.restrictions.written import Written
 from ledger.format.canonical import Json
@@ -87,6 +87,21 @@ class SharedEngine(AbstractAsyncContextManager[StartedEngine]):
         log_id += self.first_log
         reading = self.shared.engine.read_condition(expression, kind=kind, log_id=log_id, timeout_s=timeout_s)
         return await self.shared.run(reading)
+
+    async def judge_rows(
+        self,
+        programs: Sequence[Program],
+        shared: Mapping[str, Json],
+        rows: Sequence[Mapping[str, Json]],
+        *,
+        log_id: int,
+        timeout_s: float,
+    ) -> list[tuple[Outcome, ...]]:
+        """See `JudgesRows.judge_rows`."""
+        log_id += self.first_log
+        return await self.shared.run(
+            self.shared.engine.judge_rows(programs, shared, rows, log_id=log_id, timeout_s=timeout_s)
+        )
 
     async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
         """See `Tracer.trace`."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -200,6 +200,29 @@ class Programs:
             }
             yield _judge(one, _Variables(activation, [one.needs], self.interruption))
 
+    def judge_rows(
+        self,
+        programs: Sequence[tuple[str, str]],
+        shared: Mapping[str, Any],
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        log_id: int,
+    ) -> Iterator[list[Result]]:
+        """
+        Yield for each of `rows` a result for each of `programs`, evaluated on the `shared` variables and the row's own.
+
+        Raises as `judge`.
+        """
+        compiled = [self._compiled(log_id, kind, expression) for kind, expression in programs]
+        needs = [one.needs for one in compiled if isinstance(one, _Compiled)]
+        variables = _Variables(shared, needs, self.interruption)
+        for one in needs:
+            with suppress(*_FAILURES):  # each program that reads what has no value fails with that
+                variables.of(one)
+        for row in rows:
+            own = variables.with_values(row)
+            yield [one if isinstance(one, Result) else _judge(one, own) for one in compiled]
+
     def trace(self, kind: str, expression: str, activation: Mapping[str, Any]) -> tuple[Result, list[dict[str, Any]]]:
         """
         Return the result of one program on the JSON values of `activation`, and the values of its parts (`trace.py`).
@@ -313,6 +336,13 @@ class _Variables:
                 known = self._fields.setdefault(name, set())
                 self._fields[name] = None if known is None or fields is None else known | fields
         self._checked: dict[str, Value] = {}
+
+    def with_values(self, values: Mapping[str, Any]) -> _Variables:
+        """Return these variables with values of their own for some of them; what was checked of the others stays so."""
+        other = _Variables({**self._activation, **values}, (), self._interruption)
+        other._fields = self._fields
+        other._checked = {name: value for name, value in self._checked.items() if name not in values}
+        return other
 
     def of(self, needs: Needs) -> dict[str, Value]:
         """
