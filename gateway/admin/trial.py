@@ -79,14 +79,15 @@ _MADE_FROM: Final = LineageView(
     as_of=10,
 )
 _READ_ALONE: Final = frozenset({"tenant", "log", "inputs", "lineage"})
-_OWN_OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+OWN_OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in _READ_ALONE},
     "tenant": ("inspect",),
     "log": ("load",),
     "inputs": ("load",),
     "lineage": ("receive",),
 }
-_NAMES: Final = ("path", "catalog", "ref", "actor")
+"""The operations on what is no content of a catalog, by its kind."""
+_NAMES: Final = ("path", "catalog", "ref", "actor", "uuid")
 _TABLE: Final[dict[str, Any]] = {
     "format-version": 2,
     "table-uuid": "00000000-0000-0000-0000-000000000000",
@@ -264,7 +265,7 @@ def _rule_inputs(expression: str) -> Iterator[_Input]:
 
 def _requests() -> Iterator[tuple[CommitView, Grant]]:
     """Yield every kind of request, once."""
-    for kind, verbs in {**CONTENT_OPERATIONS, **_OWN_OPERATIONS}.items():
+    for kind, verbs in {**CONTENT_OPERATIONS, **OWN_OPERATIONS}.items():
         is_content = kind in CONTENT_OPERATIONS
         for verb in verbs:
             view = CommitView(

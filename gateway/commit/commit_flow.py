@@ -75,6 +75,7 @@ from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.identity.authenticator import Arrived
 from gateway.log_errors import append_errors
+from gateway.metadata import known_uuid
 from gateway.mutations import Mutation, parse_mutation
 from gateway.policy.variables import RequestView
 from ledger.errors import GroupMismatchError
@@ -195,16 +196,23 @@ async def find_catalog(gateway: Gateway, read: ReadRequest, requested: Requested
 
 
 def _unjudged(requested: Requested) -> JudgedRequest:
-    """Return a request as access rules judge it, which do not see the target's state."""
+    """Return a request as access rules judge it, which see nothing of the target's state but its uuid."""
     request = RequestView(
         method=requested.method, path=requested.path, client_version=requested.client, address=requested.address
     )
     return JudgedRequest(commit=requested.mutation.view(), principal=requested.principal, request=request)
 
 
+def _uuid(loaded: Loaded) -> str:
+    """Return the uuid of a table or view, also of one that is to be registered; empty if there is none."""
+    there = loaded.metadata if loaded.found is None else loaded.found.metadata
+    return "" if there is None else known_uuid(there)
+
+
 async def check_permitted(gateway: Gateway, state: ControlState, requested: Requested) -> None:
     """Check access where there is no catalog, and so nothing to decide."""
-    judgement, mutation = await gateway.judge.access(state, _unjudged(requested)), requested.mutation
+    nowhere = replace(_unjudged(requested), uuid="")
+    judgement, mutation = await gateway.judge.access(state, nowhere), requested.mutation
     operation = mutation.operation.value
     await gateway.check_permitted(requested.principal, judgement, operation=operation, target=mutation.target)
 
@@ -358,12 +366,13 @@ class Flow:
     async def _judge_end(self, state: ControlState, plan: Plan, unjudged: JudgedRequest, at: datetime) -> Judgement:
         """Without a result there is nothing for policies: access alone says whether the caller learns why."""
         judge, table = self.gateway.judge, plan.loaded.metadata
+        uuid = _uuid(plan.loaded) if state.reads_uuid else ""
         match plan:
             case Feasible(change=planned):
-                request = replace(unjudged, table=table, result=planned.metadata, at=at)
+                request = replace(unjudged, table=table, result=planned.metadata, at=at, uuid=uuid)
                 judgement = await judge.access_and_policies(state, request)
             case Infeasible():
-                judgement = await judge.access(state, replace(unjudged, table=table))
+                judgement = await judge.access(state, replace(unjudged, table=table, uuid=uuid))
         judge.count_failures(judgement)
         return judgement
 

@@ -63,6 +63,8 @@ from ledger.format.events import CommitDecision, Reason
 READ_JUDGEMENTS_MAX: Final = 10_000
 ACCESS_DECISIONS_MAX: Final = 10_000
 DEMANDS_MAX: Final = 1_000
+HAVE_UUID: Final = frozenset({"table", "view"})
+"""The kinds of what rules know by a uuid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,9 @@ class JudgedRequest:
     A request to judge, with its caller; `table` and `result` are the table's metadata before and after it.
 
     `grant` is the key that would be issued, `retired` the access rule that would be retired. `branch` is the catalog's
-    own, as `AccessRequest` has it. `at` is the time of the judgement, which the record of the decision has; None where
-    there is no such record. `findings` and `lineage` are what was looked up of the table; None if it was not.
+    own, as `AccessRequest` has it. `uuid` is that of the table or view (empty: there is none; None: it is not known).
+    `at` is the time of the judgement, which the record of the decision has; None where there is no such record.
+    `findings` and `lineage` are what was looked up of the table; None if it was not.
     """
 
     commit: CommitView
@@ -86,6 +89,7 @@ class JudgedRequest:
     branch: str | None = None
     findings: FindingsView | None = None
     lineage: LineageView | None = None
+    uuid: str | None = None
 
     def principal_view(self) -> PrincipalView:
         """Return the caller as rules see it."""
@@ -101,6 +105,7 @@ class JudgedRequest:
             retired=self.retired,
             branch=self.branch,
             refs=frozenset(refs) if isinstance(refs, Mapping) else frozenset(),
+            uuid=self.uuid if self.commit.kind in HAVE_UUID else "",
         )
 
 
@@ -145,7 +150,7 @@ class Read(NamedTuple):
     """
     One kind of read of one target by one caller under one set of rules: all that its judgement depends on.
 
-    `target` is its event key, which no other target has; `branch` is that of the catalog where rules see it.
+    `target` is its event key, which no other target has; `branch` and `uuid` are what rules see of them, if they do.
     """
 
     log_id: int
@@ -155,6 +160,7 @@ class Read(NamedTuple):
     target: str
     operation: str
     branch: str | None = None
+    uuid: str | None = ""
 
 
 class ReadJudgements:
@@ -192,7 +198,7 @@ class AccessKey(NamedTuple):
     All that access rules can see of a request (`access.access_activation`), and which rules they are.
 
     A request that would issue a key or retire a rule has none: what it grants is seen, too. `units` are the checks
-    that it takes, where rules are asked about each.
+    that it takes, where rules are asked about each; `uuid` is that of the table, where a rule reads it.
     """
 
     log_id: int
@@ -207,6 +213,7 @@ class AccessKey(NamedTuple):
     actions: tuple[str, ...]
     refs: tuple[str, ...]
     units: tuple[Unit, ...] = ()
+    uuid: str | None = ""
 
 
 class KnownAccess:
@@ -305,7 +312,7 @@ class Judge:
         """
         Return whether the access rules in force refuse it, as far as that is known without an evaluation.
         """
-        if state.asks_each_check:
+        if state.asks_each_check or state.reads_uuid:
             return False  # that depends on the table, and on the branch of the catalog
         try:
             key = access_key(state, request)
@@ -417,13 +424,15 @@ class Judge:
         *,
         operation: str,
         request: Callable[[], RequestView],
+        uuid: str | None = None,
     ) -> Judgement:
         """
-        Return the judgement of the access rules in force on a read of `target`; if it is cached, `request` is not
-        called.
+        Return the judgement of the access rules in force on a read of `target`, a table or view with a `uuid` as in
+        `JudgedRequest`; if it is cached, `request` is not called.
         """
         branch = await self._branch(state, principal, target.alias) if state.asks_each_check else None
-        read = _read(state, principal, target, operation, branch)
+        seen = uuid if state.reads_uuid else ""
+        read = _read(state, principal, target, operation, branch, seen)
         judgement = self.read_judgements.get(read)
         if judgement is None:
             view = CommitView(
@@ -433,7 +442,7 @@ class Judge:
                 kind=target.kind,
                 operation=operation,
             )
-            judged = JudgedRequest(commit=view, principal=principal, request=request(), branch=branch)
+            judged = JudgedRequest(commit=view, principal=principal, request=request(), branch=branch, uuid=seen)
             judgement = await self.access(state, judged)
             self.read_judgements.put(read, judgement)
         return judgement
@@ -505,7 +514,14 @@ class Judge:
         return partial(self.verdicts.judge, self.engine, log_id=principal.log_id)
 
 
-def _read(state: ControlState, principal: Principal, target: Target, operation: str, branch: str | None = None) -> Read:
+def _read(
+    state: ControlState,
+    principal: Principal,
+    target: Target,
+    operation: str,
+    branch: str | None = None,
+    uuid: str | None = "",
+) -> Read:
     return Read(
         log_id=principal.log_id,
         policy_set=state.policy_set,
@@ -514,6 +530,7 @@ def _read(state: ControlState, principal: Principal, target: Target, operation: 
         target=target.key,
         operation=operation,
         branch=branch,
+        uuid=uuid,
     )
 
 
@@ -540,6 +557,7 @@ def access_key(state: ControlState, request: JudgedRequest) -> AccessKey | None:
         actions=access_actions(commit),
         refs=refs_of(commit),
         units=units_of(request.access()) if state.asks_each_check else (),
+        uuid=request.access().uuid if state.reads_uuid else "",
     )
 
 

@@ -43,6 +43,7 @@ from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.fresh import Fresh, Question
 from gateway.policy.access import EACH_CHECK
+from gateway.policy.words import mentions
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format import canonical
 from ledger.format.aggregates import key_of
@@ -58,6 +59,7 @@ PAGE: Final = 500
 """Control entries fetched at a time: at most 32 MiB in memory, usually a few hundred KiB."""
 STATES_MAX: Final = 1_000
 READ_TIMEOUT_S: Final = 10.0
+_UUID: Final = ("uuid",)
 
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
@@ -95,6 +97,8 @@ class ControlState:
     policy_set: str
     asks_each_check: bool = False
     """Whether an access rule in force is asked about each check of a request."""
+    reads_uuid: bool = False
+    """Whether an access rule in force may read the uuid of a table or view."""
     times: tuple[datetime, ...] = ()
     """When policies come into force by time alone, in order."""
     _at: dict[datetime, ControlState] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -326,6 +330,7 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         policy_set=_digest(policies, access_rules),
         times=times,
         asks_each_check=any(rule.vocabulary >= EACH_CHECK for rule in access_rules.values()),
+        reads_uuid=any(mentions(rule.expression, _UUID) for rule in access_rules.values()),
     )
 
 

@@ -73,13 +73,19 @@ class Question:
 class Pointer:
     """
     A table's or view's pointer: location and SHA-256 (hex) of its metadata, and the digests of its places (None: the
-    log has not told them).
+    log has not told them). `uuid` are the 16 bytes of its uuid, None if they were not read.
     """
 
     metadata_location: str
     metadata_sha256: str
     places: Sequence[bytes] | None
     is_view: bool
+    uuid: bytes | None = None
+
+    @property
+    def uuid_text(self) -> str | None:
+        """The uuid in lower case, with hyphens."""
+        return None if self.uuid is None else str(UUID(bytes=self.uuid))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +195,12 @@ def _number(value: BinaryValue) -> int:
 
 
 def _row(
-    exists: BinaryValue, location: BinaryValue, digest: BinaryValue, places: BinaryValue, is_view: BinaryValue
+    exists: BinaryValue,
+    location: BinaryValue,
+    digest: BinaryValue,
+    places: BinaryValue,
+    is_view: BinaryValue,
+    uuid: BinaryValue,
 ) -> TableRow:
     pointer = None
     if location is not None and digest is not None:
@@ -198,5 +209,6 @@ def _row(
             metadata_sha256=digest.decode(),
             places=None if places is None else parse_bytea_array(places),
             is_view=is_view == _TRUE,
+            uuid=uuid,
         )
     return TableRow(namespace_exists=exists == _TRUE, pointer=pointer)

@@ -11,28 +11,36 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+import orjson
+
 from gateway.catalogs.catalog import Catalog, Configuration, Page, Shown, Snapshots
 from gateway.catalogs.onward import Onward
-from gateway.catalogs.registry import no_such_catalog
+from gateway.catalogs.registry import BUILTIN, no_such_catalog
 from gateway.commit.changes import no_such_namespace, nothing_there
 from gateway.commit.gateway import Gateway
-from gateway.errors import BadRequestError
+from gateway.commit.judgement import HAVE_UUID
+from gateway.commit.known_uuids import upstream_uuid
+from gateway.errors import BadRequestError, UnavailableError
 from gateway.fresh import TableRow
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Arrived, Principal
+from gateway.metadata import known_uuid
 from gateway.policy.variables import RequestView
+from ledger.format.events import CommitDecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """
     One `caller`, permitted to do one thing to one target of one catalog; `row` is its row if it was read already.
+    `asked_uuid` is what an upstream was asked for, if rules depend on a uuid: by that one, access was permitted.
     """
 
     caller: Principal
     catalog: Catalog
     target: Target
     row: TableRow | None
+    asked_uuid: str | None = None
 
     async def show(self, snapshots: Snapshots = Snapshots.ALL, *, held: Collection[str] = ()) -> Shown:
         """
@@ -40,10 +48,14 @@ class Reader:
 
         Raises:
             NotFoundError: if there is none.
+            UnavailableError: if the upstream has another one now than access was judged for.
         """
+        held = held if self.asked_uuid is None else ()
         shown = await self.catalog.show(self.target, snapshots, row=self.row, held=held)
         if shown is None:
             raise nothing_there(self.target)
+        if self.asked_uuid is not None and _uuid_in(shown) != self.asked_uuid:
+            raise UnavailableError(f"{self.target.path}: another one took the name while access was judged: try again")
         return shown
 
     async def check_exists(self) -> None:
@@ -137,11 +149,34 @@ async def permit(
     """
     principal, state = arrived.principal, gateway.rules_at_arrival(arrived)
     operation = f"{target.kind}.{verb}"
-    judgement = await gateway.judge.read(state, principal, target, operation=operation, request=request)
+    judge, uuid = gateway.judge, _uuid_at_hand(arrived, target) if state.reads_uuid else ""
+    judgement = await judge.read(state, principal, target, operation=operation, request=request, uuid=uuid)
+    asked_uuid = None
+    if uuid is None and judgement.decision is CommitDecision.UNDECIDABLE:
+        # Only now: a caller whom the rules refuse whatever the uuid is has nothing asked at an upstream.
+        uuid = asked_uuid = await upstream_uuid(gateway, principal.tenant, state, target, onward)
+        judgement = await judge.read(state, principal, target, operation=operation, request=request, uuid=uuid)
     await gateway.check_permitted(principal, judgement, operation=operation, target=target)
     # Only now: callers who are permitted nothing in the catalog must not learn whether it exists.
     catalog = gateway.catalog(principal.tenant, state, target.alias, onward)
-    return Reader(caller=principal, catalog=catalog, target=target, row=arrived.table)
+    return Reader(caller=principal, catalog=catalog, target=target, row=arrived.table, asked_uuid=asked_uuid)
+
+
+def _uuid_at_hand(arrived: Arrived, target: Target) -> str | None:
+    """Return the uuid of a table or view; empty if there is none, None for one of a foreign catalog."""
+    catalog = arrived.state.catalogs.get(target.alias)
+    if target.kind not in HAVE_UUID or catalog is None:
+        return ""
+    if catalog.kind != BUILTIN or arrived.table is None:
+        return None
+    pointer = arrived.table.pointer
+    is_it = pointer is not None and pointer.is_view == target.is_view
+    return pointer.uuid_text if is_it and pointer is not None else ""
+
+
+def _uuid_in(shown: Shown) -> str:
+    """Return the uuid of a table or view as engines are shown it."""
+    return known_uuid(orjson.loads(shown.body or b"{}").get("metadata") or {})
 
 
 async def configuration(gateway: Gateway, arrived: Arrived, alias: str, onward: Onward) -> Configuration:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from gateway.errors import BadRequestError
 from gateway.metadata.columns import Columns
@@ -237,6 +238,15 @@ class TableMetadata(dict[str, Any]):
 def uuid_of(metadata: Metadata) -> str:
     """Return the uuid of a table or a view; an empty text if it has none."""
     return str(metadata.get("table-uuid") or metadata.get("view-uuid") or "")
+
+
+def known_uuid(metadata: Metadata) -> str:
+    """Return the uuid of a table or a view in the form in which it is compared: lower case, with hyphens."""
+    text = uuid_of(metadata)
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return text.lower()
 
 
 def empty_draft(format_version: int) -> Draft:

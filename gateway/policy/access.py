@@ -19,9 +19,9 @@ roles that the caller does not have by a rule with `grant.roles`, a key for anot
 `grant.identity`.
 
 The variables and their values are those of Nessie's authorization rules (operations of content, `CATALOG_*`, `META_*`
-and `SNAP_*` actions); metadata updates that Nessie does not know are named after the same pattern. `actor`, `catalog`
-and `grant` are ours, and so are the content types of configuration, log and lineage. Their paths begin with a dot,
-which no path of content does: names are never empty, and a dot within one is encoded.
+and `SNAP_*` actions); metadata updates that Nessie does not know are named after the same pattern. `actor`, `catalog`,
+`grant` and `uuid` are ours, and so are the content types of configuration, log and lineage. Their paths begin with a
+dot, which no path of content does: names are never empty, and a dot within one is encoded.
 """
 
 from __future__ import annotations
@@ -92,6 +92,9 @@ class AccessRequest:
     `grant` is the key that it would issue, `retired` the id of the access rule that it would retire. What follows is
     for rules that are asked about each check: `branch` is the catalog's own (None: it has no branches; `UNKNOWN`: it
     has, and does not say which), `refs` are the branches and tags that the table has.
+
+    `uuid` is that of the table or view, in lower case; empty if there is none, None if it is not known: rules that read
+    it cannot be judged then.
     """
 
     commit: CommitView
@@ -100,6 +103,7 @@ class AccessRequest:
     retired: str | None = None
     branch: str | None = None
     refs: frozenset[str] = frozenset()
+    uuid: str | None = ""
 
 
 class Access(StrEnum):
@@ -175,7 +179,8 @@ _WITHIN_REFS: Final = _OF_REFS | {"add-snapshot"}
 
 def access_activation(request: AccessRequest, *, ref: str) -> dict[str, Json]:
     """
-    Return the variables of access rules, by name. None of them is a variable of policies: both fit in one call.
+    Return the variables of access rules, by name; without a `uuid` that is not known. None of them is a variable of
+    policies: both fit in one call.
 
     `ref` is one of `refs_of`.
 
@@ -183,7 +188,7 @@ def access_activation(request: AccessRequest, *, ref: str) -> dict[str, Json]:
         UnknownOperationError: if the operation or the kind of the request has no name in the vocabulary.
     """
     commit, principal = request.commit, request.principal
-    return {
+    variables: dict[str, Json] = {
         "op": operation_of(commit),
         "role": principal.roles[0] if principal.roles else "",
         "roles": list(principal.roles),
@@ -197,6 +202,9 @@ def access_activation(request: AccessRequest, *, ref: str) -> dict[str, Json]:
         "catalog": commit.catalog,
         "grant": {"identity": request.grant.identity, "roles": list(request.grant.roles)},
     }
+    if request.uuid is not None:
+        variables["uuid"] = request.uuid
+    return variables
 
 
 def operation_of(commit: CommitView) -> str:

@@ -61,7 +61,7 @@ _READ_KEY: Final = "READ_CONTENT_KEY"
 _CHANGES: Final = frozenset({"CREATE_ENTITY", "UPDATE_ENTITY", "DELETE_ENTITY"})
 _ELSEWHERE: Final = frozenset("@#")
 """In the name of a table they lead to another branch or commit of a Nessie (its `TableReference`)."""
-_WITHOUT_CONTENT: Final[Mapping[str, Json]] = {"path": "", "contentType": "", "actions": []}
+_WITHOUT_CONTENT: Final[Mapping[str, Json]] = {"path": "", "contentType": "", "actions": [], "uuid": ""}
 _STRONGEST: Final = (Outcome.ALLOW, Outcome.ERROR, Outcome.DENY)
 
 
@@ -153,7 +153,7 @@ def decide_unit(
     forbidding = {(rule.id, rule.version) for rule in at_once if rule.effect is Effect.FORBID}
     if decision.outcome is Access.PERMITTED or decision.reason in forbidding:
         return decision, verdicts
-    permitting = [rule for rule in rules if rule not in at_once and _may_permit(rule, request, beyond)]
+    permitting = [rule for rule in rules if rule not in at_once and may_permit(rule, request, beyond)]
     later = [rule for rule in rules if rule.vocabulary >= EACH_CHECK]
     decisions = [
         (check, decide_access(permitting, found)) for check, found in checked.items() if not is_free(check, later)
@@ -172,8 +172,10 @@ def decide_unit(
     return AccessDecision(outcome=Access.DENIED, message=message), verdicts
 
 
-def _may_permit(rule: JudgedRule, request: AccessRequest, beyond: frozenset[str]) -> bool:
-    """Return whether a permitting rule of version 3 counts for `request` where it holds."""
+def may_permit(rule: JudgedRule, request: AccessRequest, beyond: frozenset[str]) -> bool:
+    """
+    Return whether a permitting rule of version 3 counts for `request` where it holds.
+    """
     return speaks(rule, beyond) and (request.commit.kind not in NO_CONTENT or names(rule.expression, "type"))
 
 

@@ -50,7 +50,7 @@ CONTENT_OPERATIONS: Final = {
 }
 """The operations on a catalog's content, by its kind."""
 
-_OPEN: Final = frozenset({"path", "ref", "actions"})
+_OPEN: Final = frozenset({"path", "ref", "actions", "uuid"})
 _STRICTEST: Final = (Access.DENIED, Access.UNDECIDABLE, Access.PERMITTED)
 
 

@@ -69,8 +69,9 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         "findings": {"columns": None, "scanned_at": None, "scanned_snapshot": None, "as_of": None},
         "lineage": {"upstream": None, "as_of": None},
     },
-    # Nessie's authorization rules, and three of ours: `actor`, the pseudonym under which the log knows the caller;
-    # `catalog`, the alias, empty for what is not content of a catalog; `grant`, the key to be issued.
+    # Nessie's authorization rules, and four of ours: `actor`, the pseudonym under which the log knows the caller;
+    # `catalog`, the alias, empty for what is not content of a catalog; `grant`, the key to be issued; `uuid`, that of a
+    # table or view, which it keeps when it is renamed.
     ACCESS_RULE: {
         "op": None,
         "role": None,
@@ -84,6 +85,7 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         "actor": None,
         "catalog": None,
         "grant": {"identity": None, "roles": None},
+        "uuid": None,
     },
 }
 

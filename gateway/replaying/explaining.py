@@ -27,6 +27,7 @@ from gateway.commit.judgement import policies_for
 from gateway.commit.requests import PURGE_QUERY
 from gateway.control.plane import PAGE, ControlState, fold
 from gateway.errors import NotFoundError, UnavailableError
+from gateway.metadata import known_uuid
 from gateway.policy.access import AccessRequest, UnknownOperationError, access_activation, refs_of
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyEngineError, Program, Traced, Verdict
 from gateway.policy.vocabulary import variables_of
@@ -70,6 +71,7 @@ RULES_TIMEOUT_S: Final = 20.0
 PROOF_TIMEOUT_S: Final = 5.0
 """How long a signer has to sign a checkpoint that covers a new decision."""
 TEXT_MAX: Final = 500
+_OF_NOTHING: Final = frozenset({"table.create", "view.create"})
 _ALL: Final[Needs] = dict.fromkeys(variables_of(POLICY))
 
 
@@ -272,10 +274,17 @@ def _access_activation(decision: Decision) -> dict[str, Any]:
     if mutation is None and view.kind == "table":
         return {}  # which refs it moves is not known
     try:
-        request = AccessRequest(commit=view, principal=caller_in(principal))
+        request = AccessRequest(commit=view, principal=caller_in(principal), uuid=_uuid(decision))
         return access_activation(request, ref=refs_of(view)[0])
     except UnknownOperationError:
         return {}
+
+
+def _uuid(decision: Decision) -> str | None:
+    """Return the uuid that rules saw: of a create, that of a table that was not there yet is none."""
+    if decision.kind == "namespace" or decision.operation in _OF_NOTHING:
+        return ""
+    return None if decision.table_uuid is None else known_uuid({"table-uuid": decision.table_uuid})
 
 
 async def _inclusion(gateway: Gateway, tenant: UUID, origin: str, index: int) -> Inclusion:

@@ -14,21 +14,21 @@ LEFT JOIN LATERAL (
 
 -- name: tables
 -- Whether each table's or view's namespace is there, where its metadata is (null: neither has that name), its places if
--- the log told, and which of the two it is.
+-- the log told, which of the two it is, and its uuid.
 -- LATERAL … LIMIT looks each up by the index on its name: row-level security lets no index compare a namespace.
 SELECT
     asked.n,
     t.metadata_location IS NOT NULL OR EXISTS (
         SELECT FROM gateway.namespaces AS n WHERE n.alias = asked.alias AND n.namespace = asked.levels
     ),
-    t.metadata_location, t.metadata_sha256, CASE WHEN t.places_told THEN t.places END, t.is_view
+    t.metadata_location, t.metadata_sha256, CASE WHEN t.places_told THEN t.places END, t.is_view, t.table_uuid
 FROM (
     SELECT n, alias, string_to_array(namespace, chr(31)) AS levels, name
     FROM unnest(%(aliases)s::text[], %(namespaces)s::text[], %(names)s::text[])
         WITH ORDINALITY AS asked (alias, namespace, name, n)
 ) AS asked
 LEFT JOIN LATERAL (
-    SELECT metadata_location, metadata_sha256, places_told, places, is_view FROM gateway.tables
+    SELECT metadata_location, metadata_sha256, places_told, places, is_view, table_uuid FROM gateway.tables
     WHERE alias = asked.alias AND namespace = asked.levels AND name = asked.name
     LIMIT 1
 ) AS t ON true

@@ -1669,6 +1669,7 @@ VARIABLES: Final = (
             E("api.apiName == 'Iceberg' && api.apiVersion == 1", "true"),
             E("actor.size()", "32"),
             E("catalog", "'lake'"),
+            E("uuid", "''"),
             E("grant.identity", "''"),
             E("grant.roles == []", "true"),
             E("type", "''"),

@@ -101,7 +101,7 @@ async def query_events(
     sight = _Sight(gateway=gateway, state=state, caller=principal, request=request)
     events: list[dict[str, Any]] = []
     for each in made:
-        if each.is_asked_for(filters) and await sight.has(each.targets):
+        if each.is_asked_for(filters) and await sight.has(each.targets, each.uuid):
             events.append(each.event(request_event_count=await sight.count(each)))
             if len(events) == query.page_size:
                 end = each.outcome.index + 1
@@ -138,25 +138,29 @@ class _Sight:
     state: ControlState
     caller: Principal
     request: RequestView
-    known: dict[Target, bool] = field(default_factory=dict)
+    known: dict[tuple[Target, str | None], bool] = field(default_factory=dict)
 
-    async def has(self, targets: Sequence[Target]) -> bool:
-        """Return whether the caller may see all of some objects."""
-        return all([await self._has(target) for target in targets])
+    async def has(self, targets: Sequence[Target], uuid: str | None) -> bool:
+        """Return whether the caller may see an object under all of its names; `uuid` is None if it is not known."""
+        return all([await self._has(target, uuid) for target in targets])
 
     async def count(self, made: Made) -> int:
         """Return how many operations of the same request the caller may see; `made` is one of them."""
         if len(made.of_request) == 1:
             return 1
-        return sum([await self.has(targets) for targets in made.of_request])
+        of_request = [(targets, made.uuid if targets == made.targets else None) for targets in made.of_request]
+        return sum([await self.has(targets, uuid) for targets, uuid in of_request])
 
-    async def _has(self, target: Target) -> bool:
-        if target not in self.known:
+    async def _has(self, target: Target, uuid: str | None) -> bool:
+        key = target, uuid if self.state.reads_uuid else None
+        if key not in self.known:
             operation = SEEN_BY[target.kind]
             judgement = await self.gateway.judge.read(
-                self.state, self.caller, target, operation=operation, request=lambda: self.request
+                self.state, self.caller, target, operation=operation, request=lambda: self.request, uuid=uuid
             )
-            if judgement.decision is CommitDecision.UNDECIDABLE:  # not hidden: its events would be lost to the reader
+            is_unknown = self.state.reads_uuid and uuid is None  # and stays so: what rests on it is not shown
+            if judgement.decision is CommitDecision.UNDECIDABLE and not is_unknown:
+                # Not hidden: its events would be lost to the reader.
                 await self.gateway.check_permitted(self.caller, judgement, operation=operation, target=target)
-            self.known[target] = judgement.decision is CommitDecision.APPROVED
-        return self.known[target]
+            self.known[key] = judgement.decision is CommitDecision.APPROVED
+        return self.known[key]

@@ -165,6 +165,20 @@ def test_whatever_a_rule_can_see_is_in_the_key(commit: dict[str, Any], caller: d
     assert access_key(state, replace(request(COMMIT, CALLER), principal=other)) != usual
 
 
+def test_the_uuid_of_a_table_is_in_the_key_only_where_a_rule_reads_it() -> None:
+    state, usual = ControlState.empty(), request(COMMIT, CALLER)
+    named, unknown = replace(usual, uuid="u"), replace(usual, uuid=None)
+    assert access_key(state, named) == access_key(state, unknown)
+    reading = replace(state, reads_uuid=True)
+    keys = {access_key(reading, one) for one in (named, unknown, replace(usual, uuid=""), replace(usual, uuid="v"))}
+    assert len(keys) == 4
+    # What is no table or view has none, whatever is said.
+    policy = request(COMMIT | {"kind": "policy", "operation": "policy.inspect"}, CALLER)
+    assert access_key(reading, replace(policy, uuid="u")) == access_key(reading, policy)
+    assert access_activation(policy.access(), ref="")["uuid"] == ""
+    assert "uuid" not in access_activation(unknown.access(), ref="main")
+
+
 def test_what_grants_or_retires_has_no_key() -> None:
     state, usual = ControlState.empty(), request(COMMIT, CALLER)
     assert access_key(state, usual) is not None

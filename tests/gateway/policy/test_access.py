@@ -69,6 +69,7 @@ def test_the_variables_are_those_of_the_vocabulary_and_none_of_policies() -> Non
         "actor": "a1",
         "catalog": "lake",
         "grant": {"identity": "", "roles": []},
+        "uuid": "",
     }
 
 
