@@ -62,7 +62,10 @@ GROUPS: Final = {
         "restrictions.restrictions_app",
         "Write, test, show, change and delete row filters and column masks; reads do not enforce them yet.",
     ),
-    "access-rules": ("rules.access_rules_app", "Create, show and delete the rules on who may do what."),
+    "access-rules": (
+        "rules.access_rules_app",
+        "Create, show and delete the rules on who may do what; ask them who may.",
+    ),
     "catalogs": ("catalogs.catalogs_app", "Create, show, check and delete the catalogs that engines reach."),
     "secrets": (
         "catalog_secrets.secrets_app",

@@ -234,6 +234,7 @@ async def open_services(
             control=control,
             judge=Judge(
                 engine=judges,
+                rows=judges,
                 timeout_s=settings.policy_timeout_s,
                 find_branch=catalogs.branch,
                 look_ups=ReadModels(database, roles),

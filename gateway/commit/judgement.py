@@ -38,7 +38,7 @@ from gateway.policy.access import (
     refs_of,
 )
 from gateway.policy.checks import Unit, units_of
-from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
+from gateway.policy.engine import JudgesRows, Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rules, permits_anything
 from gateway.policy.known_verdicts import KnownVerdicts
 from gateway.policy.messages import fields_in, fill
@@ -277,7 +277,7 @@ class FindBranch(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """
-    Judges requests with the policy engine, which may take `timeout_s` for one request.
+    Judges requests with the policy engine, which may take `timeout_s` for one request; `rows` judges many at a time.
 
     `find_branch` is asked for the branch of a catalog where rules are asked about references, and `look_ups` for what
     read models know of a table where policies read that.
@@ -288,6 +288,7 @@ class Judge:
     """
 
     engine: PolicyEngine
+    rows: JudgesRows
     timeout_s: float
     find_branch: FindBranch
     look_ups: LookUps
@@ -467,6 +468,30 @@ class Judge:
         decision = CommitDecision.APPROVED if permitted else CommitDecision.REJECTED
         self.read_judgements.put(read, _judgement(state, decision, None, "", ()))
         return permitted
+
+    async def ask(
+        self, state: ControlState, request: JudgedRequest, *, unknown: frozenset[str] = frozenset()
+    ) -> AccessDecision:
+        """
+        Return what the access rules in force would decide about a request that nobody makes, and why.
+
+        The variables that are `unknown` have no value: a rule that cannot be judged without them has failed.
+        """
+        request = await self._with_branch(state, request)
+        # Not by what is kept: that is for requests, and a question would displace it.
+        judge = partial(self.engine.judge, log_id=request.principal.log_id)
+
+        async def evaluate(
+            programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
+        ) -> tuple[Verdict, ...]:
+            known = {name: value for name, value in activation.items() if name not in unknown}
+            return await judge(programs, known, timeout_s=timeout_s)
+
+        try:
+            judged = await judge_rules(evaluate, access_rules(state), request.access(), timeout_s=self.timeout_s)
+        except UnavailableError as error:
+            return AccessDecision(outcome=Access.UNDECIDABLE, message=str(error))
+        return judged.decision
 
     async def _with_branch(self, state: ControlState, request: JudgedRequest) -> JudgedRequest:
         """Return a request with the branch of its catalog, if rules see that."""

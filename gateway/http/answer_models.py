@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.asking.rule_lint import Kind
+from gateway.policy.access import Access
 from ledger.format.events import Effect, MaskAction, ReviewVerdict
 
 
@@ -194,6 +196,98 @@ class AccessRulesImported(_Answer):
     created: list[AccessRuleShown]
     unchanged: list[AccessRuleShown]
     dry_run: bool
+
+
+class RuleNamed(_Answer):
+    """An access rule."""
+
+    id: str
+    version: int
+
+
+class AccessDecided(_Answer):
+    """What access rules decide; `rule` is the one that decides it, null if none does. `message` is for the caller."""
+
+    decision: Access
+    rule: RuleNamed | None
+    message: str
+
+
+class CallerDecided(AccessDecided):
+    """
+    A decision about whoever calls with `roles`: the holder of `keys`, or without keys anybody whom others vouch for.
+
+    `actor` is null for those, and `identity`, too; an erased identity is null.
+    """
+
+    identity: str | None
+    actor: str | None
+    roles: list[str]
+    keys: list[str]
+
+
+class WhoMay(_Answer):
+    """
+    Who may do an operation on `path` of a catalog, by the rules as of the log's entry `as_of`.
+
+    `not_asked` counts callers that were not reached in the time for one question.
+    """
+
+    catalog: str
+    path: str
+    operation: str
+    as_of: int
+    callers: list[CallerDecided]
+    not_asked: int
+
+
+class OperationDecided(AccessDecided):
+    """A decision about an operation on `path` of a catalog."""
+
+    catalog: str
+    path: str
+    operation: str
+
+
+class WhatMayBeDone(_Answer):
+    """What a caller may do, by the rules as of the log's entry `as_of`; the caller as in `CallerDecided`."""
+
+    identity: str | None
+    actor: str | None
+    roles: list[str]
+    keys: list[str]
+    as_of: int
+    operations: list[OperationDecided]
+
+
+class RuleFinding(_Answer):
+    """
+    An access rule that does nothing, or less than it says (`finding`).
+
+    `by` are the rules that decide in its place, `names` what it names and there is not. It was tried on so many
+    requests and held for `held` of them, as for `example`; `certain` says that this does not depend on which.
+    """
+
+    rule: RuleNamed
+    effect: Effect
+    finding: Kind
+    certain: bool
+    by: list[str]
+    names: list[str]
+    tried: int
+    held: int
+    example: str
+    message: str
+
+
+class RulesLinted(_Answer):
+    """What is wrong with the access rules in force as of the log's entry `as_of`, and what was not looked at."""
+
+    as_of: int
+    rules: int
+    tried: int
+    findings: list[RuleFinding]
+    not_looked_at: list[str]
 
 
 class CatalogShown(_Answer):

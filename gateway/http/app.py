@@ -23,6 +23,7 @@ from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.errors import GatewayError
 from gateway.http import (
+    access_routes,
     admin_routes,
     iceberg_routes,
     lineage_routes,
@@ -52,6 +53,7 @@ from ledger.errors import LedgerError
 
 OWN: Final = (
     admin_routes.router,
+    access_routes.router,
     policy_routes.router,
     restriction_routes.router,
     tenant_routes.router,
@@ -104,6 +106,7 @@ def create_app(
     app.state.metrics_token = metrics_token
     app.state.dead_letters = dead_letters
     app.state.reading_drops = asyncio.Lock()
+    app.state.linting_rules = asyncio.Lock()
     app.state.openapi = _own_openapi()
     app.state.readiness = Readiness(gateway)
     for router in (iceberg_routes.router, *OWN):

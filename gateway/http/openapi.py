@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from gateway.asking.requests import TARGET_LENGTH_MAX
 from gateway.http.admin_routes import (
     AccessRuleBody,
     CatalogBody,
@@ -52,10 +53,13 @@ from gateway.http.answer_models import (
     PurgesShown,
     RestrictionShown,
     RestrictionsShown,
+    RulesLinted,
     SettingShown,
     SettingsShown,
     StatusShown,
     TenantShown,
+    WhatMayBeDone,
+    WhoMay,
 )
 from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
@@ -96,6 +100,9 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/access-rules/{rule_id}"): AccessRuleShown,
     ("POST", "/v1/access-rules"): AccessRuleSaved,
     ("POST", "/v1/access-rules/import"): AccessRulesImported,
+    ("GET", "/v1/access/who"): WhoMay,
+    ("GET", "/v1/access/what"): WhatMayBeDone,
+    ("GET", "/v1/access/lint"): RulesLinted,
     ("GET", "/v1/catalogs"): CatalogsShown,
     ("GET", "/v1/catalogs/{alias}"): CatalogShown,
     ("POST", "/v1/catalogs"): CatalogShown,
@@ -144,10 +151,21 @@ QUERIES: Final = {
         "from": "The older version; without it, the one before the newer.",
         "to": "The newer version, or draft; without it, the newest version.",
     },
+    ("GET", "/v1/access/who"): {
+        "operation": "What would be done, as in table.load.",
+        "target": "On what, as in lake.sales.orders or table:lake/sales/orders; of configuration, its id.",
+    },
+    ("GET", "/v1/access/what"): {
+        "target": "On what, as in lake.sales.orders; without it, on all that is no content of a catalog.",
+        "key": "The id of a key: what its holder may do.",
+        "role": "Instead: what a caller with this role may do; repeat it for several.",
+    },
     ("GET", "/v1/drops"): {"alias": "Of this built-in catalog only, in force or not."},
     ("GET", "/v1/dead-letters"): {"source": "Of this source only, as in handler:alerts."},
 }
 """Parameters of the query: texts that may be absent."""
+LENGTHS: Final = {"target": TARGET_LENGTH_MAX}
+"""Of parameters that may be longer than others."""
 WITHOUT_BODY: Final = frozenset({("POST", "/v1/catalogs/{alias}/check")})
 """Routes that take no body although their method has one."""
 OPEN: Final = frozenset(
@@ -228,7 +246,7 @@ def _operation(method: str, route: APIRoute) -> dict[str, Any]:
                 "name": each,
                 "in": "query",
                 "description": text,
-                "schema": {"type": "string", "minLength": 1, "maxLength": FILTER_LENGTH_MAX},
+                "schema": {"type": "string", "minLength": 1, "maxLength": LENGTHS.get(each, FILTER_LENGTH_MAX)},
             }
             for each, text in QUERIES.get(name, {}).items()
         ],

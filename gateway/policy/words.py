@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import takewhile
 from typing import Final
 
 from gateway.policy.engine import POLICY
@@ -167,6 +168,36 @@ def texts_near(expression: str, names: frozenset[str]) -> dict[str, tuple[str, .
                 found.setdefault(current, []).extend(compared[-1:])
         before.append(word)
     return {name: tuple(dict.fromkeys(texts)) for name, texts in found.items() if name in names}
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def compared_with(expression: str, variable: str) -> Mapping[str, bool]:
+    """
+    Return the strings that `variable` itself is compared with: true for those by `==`, `!=` or `in`, false for those
+    that one of its methods takes.
+    """
+    tokens = [token for token in _TOKEN.finditer(expression) if not token[0].startswith("//") and token[0].strip()]
+    words = ["" if token["quote"] else token[0] for token in tokens]
+    texts = [_ESCAPED.sub(r"\1", token["text"]) if token["quote"] else None for token in tokens]
+    found: dict[str | None, bool] = {}
+    for at, word in enumerate(words):
+        if word != variable or words[at - 1 : at] == ["."]:
+            continue
+        match words[at + 1 : at + 4]:
+            case ["=" | "!", "=", ""]:
+                found[texts[at + 3]] = True
+            case ["in", "[", *_]:
+                listed = takewhile(lambda place: words[place] in {"", ","}, range(at + 3, len(words)))
+                found |= dict.fromkeys((texts[place] for place in listed), True)
+            case [".", _, "("]:
+                found |= {text: False for text in texts[at + 4 : at + 5] if text not in found}
+        if words[at + 1 : at + 2] == ["."]:
+            continue
+        if words[max(0, at - 3) : at] in (["", "=", "="], ["", "!", "="]):
+            found[texts[at - 3]] = True
+        if words[max(0, at - 2) : at] == ["", "in"]:
+            found[texts[at - 2]] = True
+    return {text: is_whole for text, is_whole in found.items() if text is not None}
 
 
 def _words(expression: str) -> list[str]:

@@ -21,6 +21,7 @@ from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
 from lakeproof import console
+from lakeproof.commands.access_questions import add_questions
 from lakeproof.commands.explanations import add_explain
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant, one_of
@@ -259,6 +260,7 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
         sentence = f"access rule {rule.id} of tenant {tenant} is out of force"
         console.show_done(sentence, {**access_rule_shown(rule), "in_force": False}, as_json=as_json)
 
+    add_questions(app, open_services)
     return app
 
 

@@ -167,6 +167,28 @@ async def test_an_explanation_has_the_uuid_that_the_rules_saw(sales: Gateway) ->
     assert (of_rule["recorded"], of_rule["judged_again"]) == ("allow", "allow")
 
 
+async def test_who_may_is_answered_by_the_uuid_of_the_table_that_is_there(sales: Gateway) -> None:
+    uuid = await uuid_of(sales.http)
+    await rule(sales, "orders", "permit", f"uuid == '{uuid}' && 'writer' in roles")
+
+    async def decided(operation: str, name: str) -> str:
+        path = f"/v1/access/who?operation={operation}&target=lake.sales.{name}"
+        callers: list[dict[str, Any]] = (await sales.http.get(path)).json()["callers"]
+        (decision,) = [one["decision"] for one in callers if one["roles"] == ["writer"]]
+        return str(decision)
+
+    assert await decided("table.load", "orders") == "permitted"
+    assert await decided("table.load", "none") == await decided("table.create", "none") == "denied"
+    assert await decided("table.rename_to", "none") == "undecidable", "it depends on which table"
+    assert await rename(sales.http, "orders", "other") == 204
+    assert (await decided("table.load", "orders"), await decided("table.load", "other")) == ("denied", "permitted")
+    assert (await sales.http.get("/v1/access/lint")).json()["findings"] == [
+        one
+        for one in (await sales.http.get("/v1/access/lint")).json()["findings"]
+        if one["finding"] == "unknown"  # no key has the role `writer`
+    ]
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def chained(module_services: Services, module_app: FastAPI, module_url: str) -> AsyncIterator[Chained]:
     async with open_chain(module_services, module_app, module_url) as chained:

@@ -11,7 +11,7 @@ from gateway.policy.cel.check import check
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import parse
 from gateway.policy.engine import ACCESS_RULE
-from gateway.policy.words import fields_named, mentions, texts_in, texts_near
+from gateway.policy.words import compared_with, fields_named, mentions, texts_in, texts_near
 
 NAMED = [
     ("grant.roles.all(r, r == 'x')", {"roles"}),
@@ -63,3 +63,30 @@ def test_texts_belong_to_the_name_that_they_are_compared_with() -> None:
 )
 def test_texts_are_those_of_strings(expression: str, texts: tuple[str, ...]) -> None:
     assert texts_in(expression) == texts
+
+
+@pytest.mark.parametrize(
+    ("expression", "texts"),
+    [
+        ("op == 'a' && 'b' in roles", ("a",)),
+        ("'a' == op || op != \"b\" || 'c' != op", ("a", "b", "c")),
+        ("op in ['a', 'b'] && 'c' == role", ("a", "b")),
+        ("op in [] || op in [path]", ()),
+        ("op.startsWith('a') && op . endsWith ( 'b' )", ("a", "b")),
+        ("'a' in op", ("a",)),
+        ("'a' in op.map(o, o) || 'b' == op.trim()", ()),
+        ("api.op == 'a' || 'b' == api.op // op == 'c'", ()),
+        ("ops == 'a' && 'op' == path", ()),
+        ("op", ()),
+        ("op ==", ()),
+    ],
+)
+def test_a_text_is_compared_with_a_variable_only_where_both_stand_in_one_operation(
+    expression: str, texts: tuple[str, ...]
+) -> None:
+    assert tuple(compared_with(expression, "op")) == texts
+
+
+def test_a_text_that_a_method_takes_is_a_part_of_what_is_looked_for() -> None:
+    assert compared_with("op == 'a' || op.startsWith('b')", "op") == {"a": True, "b": False}
+    assert compared_with("op.startsWith('a') || op == 'a' || op.endsWith('a')", "op") == {"a": True}

@@ -16,6 +16,9 @@ from testkit.lakeproof.command_tree import FoundCommand, every_command
 VERBS: Final = frozenset({"list", "show", "create", "change", "delete"})
 OTHER_VERBS: Final = {
     "access-rules import": "creates what is written in a file",
+    "access-rules who": "asks the rules about every caller, and changes nothing",
+    "access-rules what": "asks the rules about every operation, and changes nothing",
+    "access-rules lint": "says which rules in force do nothing",
     "policies draft": "proposes contents, which are in force only once somebody else approves them",
     "policies review": "approves or refuses what somebody else has proposed",
     "policies diff": "compares two versions",

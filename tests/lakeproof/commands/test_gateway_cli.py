@@ -412,6 +412,48 @@ def test_an_access_rule_that_is_none_is_refused(command: Command) -> None:
     assert of_id("none", listed(command("access-rules", "list", "--tenant", "acme", "--json"))) == []
 
 
+@pytest.mark.usefixtures("acme")
+def test_rules_are_asked_who_may_and_what_someone_may_do(command: Command) -> None:
+    of = ("--tenant", "acme")
+    assert command(*add_rule("askers", "permit", "'asker' in roles && op == 'READ_ENTITY_VALUE'")).exit_code == 0
+    key = shown(command("keys", "create", *of, "--identity", "asker@acme.example", "--role", "asker", "--json"))
+    try:
+        lines = command("access-rules", "who", "table.load", "lake.sales.orders", *of).stdout.splitlines()
+        assert lines[0].split() == ["DECISION", "CALLER", "ROLES", "KEYS", "RULE", "MESSAGE"]
+        (of_key,) = [line for line in lines if "asker@acme.example" in line]
+        assert of_key.split() == ["permitted", "asker@acme.example", "asker", key["id"], "askers", "v1"]
+        of_none = [line for line in lines if line.startswith("denied") and "(a token or certificate)" in line]
+        assert of_none
+        rows = command("access-rules", "what", "lake.sales.orders", *of, "--key", key["id"]).stdout.splitlines()
+        assert [row.split()[1] for row in rows if row.startswith("permitted")] == [
+            *("table.load", "view.load", "function.load", "namespace.load")
+        ]
+        nobody = command("access-rules", "what", *of)
+        assert isinstance(nobody.exception, BadRequestError)
+        unknown = command("access-rules", "who", "table.burn", "lake.sales.orders", *of)
+        assert "expected one of table.load" in str(unknown.exception)
+    finally:
+        assert command("keys", "delete", key["id"], *of).exit_code == 0
+        assert command("access-rules", "delete", "askers", *of).exit_code == 0
+
+
+@pytest.mark.usefixtures("acme")
+def test_rules_that_do_nothing_are_found_and_end_with_1(command: Command) -> None:
+    of = ("--tenant", "acme")
+    assert command(*add_rule("dead", "permit", "op == 'READ_NOTHING'")).exit_code == 0
+    try:
+        found = command("access-rules", "lint", *of)
+        assert found.exit_code == 1
+        (line,) = [line for line in found.stdout.splitlines() if line.startswith("dead v1")]
+        assert line.split()[2:4] == ["never", "True"]
+        assert line.endswith("it holds for no operation: no operation is 'READ_NOTHING'")
+        told = command("access-rules", "lint", *of, "--json")
+        assert told.exit_code == 1
+        assert "dead" in [one["rule"]["id"] for one in json.loads(told.stdout)["findings"]]
+    finally:
+        assert command("access-rules", "delete", "dead", *of).exit_code == 0
+
+
 def test_the_operator_may_lock_everybody_out_is_warned_and_undoes_it_and_the_log_has_it_as_of_the_system(
     command: Command, acme: dict[str, object], module_database: str
 ) -> None:

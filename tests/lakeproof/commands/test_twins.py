@@ -92,11 +92,15 @@ async def test_a_command_shows_a_thing_as_its_route_does(gateway: Gateway) -> No
     assert (await gateway.http.delete(ORDERS)).status_code == 204
     key_id = gateway.acme.key.id
     of = ("--tenant", "acme")
+    on = "lake.sales.orders"
     for words, path, member in (
         (("policies", "list", *of), "policies", "policies"),
         (("policies", "show", "p", *of), "policies/p", None),
         (("access-rules", "list", *of), "access-rules", "access-rules"),
         (("access-rules", "show", "first-key", *of), "access-rules/first-key", None),
+        (("access-rules", "who", "table.load", on, *of), f"access/who?operation=table.load&target={on}", None),
+        (("access-rules", "what", on, "--role", "x", *of), f"access/what?role=x&target={on}", None),
+        (("access-rules", "lint", *of), "access/lint", None),
         (("catalogs", "list", *of), "catalogs", "catalogs"),
         (("catalogs", "show", "lake", *of), "catalogs/lake", None),
         (("keys", "list", *of), "keys", "keys"),
