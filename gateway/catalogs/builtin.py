@@ -9,10 +9,11 @@ table cannot disagree. The guard's SQL (`sql/guards.sql`) checks existence and p
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Literal
+from itertools import compress
+from typing import Any, ClassVar, Final, Literal, TypeVar
 from uuid import UUID, uuid4
 
 import orjson
@@ -23,12 +24,14 @@ from gateway.catalogs.catalog import (
     ChangedBy,
     Configuration,
     FoundFile,
+    Keep,
     Loaded,
     Page,
     Shown,
     Snapshots,
 )
 from gateway.catalogs.page_tokens import (
+    PAGE_SIZE_MAX,
     format_name_token,
     format_namespace_token,
     parse_name_token,
@@ -61,6 +64,7 @@ GUARDS: Final = tuple(
 )
 
 READABLE_LENGTH_MAX: Final = 100
+MORE: Final = "more"
 LOCATION_LENGTH_MAX: Final = 1_024
 REMEMBERED_MAX: Final = 1_024
 """Locations that are not parsed again, about 1 MB at most."""
@@ -229,34 +233,43 @@ class BuiltinCatalog:
         return Configuration()
 
     async def list_tables(
-        self, namespace: tuple[str, ...], *, views: bool = False, page_token: str | None, page_size: int | None
+        self,
+        namespace: tuple[str, ...],
+        *,
+        views: bool = False,
+        page_token: str | None,
+        page_size: int | None,
+        keep: Keep | None = None,
     ) -> Page | None:
         """
         Return one page of the namespace's tables or `views` in order (all of them if no token was given); None if there
         is no such namespace.
 
+        A page is filled with names that `keep` shows, and its token is the last of them: neither tells of others.
+
         Raises:
             BadRequestError: if the token is not one of ours.
             UnavailableError: if the database cannot be reached.
         """
-        after, limit, rows = parse_name_token(page_token), rows_of_page(page_token, page_size), list[str]()
-        while True:
-            found = await self._tables(namespace, views=views, after=after, limit=limit)
-            if found is None:
-                return None
-            rows += found
-            if len(found) < limit:
-                return Page(names=rows, next_token=None)
-            after = found[-1]
-            if page_token is not None:
-                return Page(names=rows, next_token=format_name_token(after))
+        uuids = keep is not None and keep.reads_uuids
 
-    async def _tables(self, namespace: tuple[str, ...], *, views: bool, after: str, limit: int) -> list[str] | None:
-        names = {"alias": self._alias, "namespace": list(namespace), "views": views, "after": after, "limit": limit}
+        async def read(after: str, limit: int) -> Sequence[tuple[str, str | None]] | None:
+            return await self._tables(namespace, views=views, after=after, limit=limit, uuids=uuids)
+
+        page = await _filled(read, parse_name_token(page_token), page_token, page_size, keep)
+        if page is None or page.next_token is None:
+            return page
+        return replace(page, next_token=format_name_token(page.names[-1]))
+
+    async def _tables(
+        self, namespace: tuple[str, ...], *, views: bool, after: str, limit: int, uuids: bool
+    ) -> Sequence[tuple[str, str | None]] | None:
+        bounds = {"after": after, "limit": limit, "uuids": uuids}
+        names = {"alias": self._alias, "namespace": list(namespace), "views": views, **bounds}
         async with self._database.as_role(self._reader) as connection:
             if await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone() is None:
                 return None
-            return [row[0] for row in await (await connection.execute(_QUERIES["list_tables"], names)).fetchall()]
+            return await (await connection.execute(_QUERIES["list_tables"], names)).fetchall()
 
     async def list_functions(
         self,
@@ -264,6 +277,7 @@ class BuiltinCatalog:
         *,
         page_token: str | None,
         page_size: int | None,  # noqa: ARG002 - the one page is empty
+        keep: Keep | None = None,  # noqa: ARG002
     ) -> Page | None:
         """
         Return an empty page: the specification has no operation that makes a function. None if there is no such
@@ -283,10 +297,11 @@ class BuiltinCatalog:
         return None
 
     async def list_namespaces(
-        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None, keep: Keep | None = None
     ) -> Page | None:
         """
-        Return one page of the namespaces directly below `parent` (all of them if no token was given).
+        Return one page of the namespaces directly below `parent` (all of them if no token was given), filled as
+        `list_tables` does.
 
         None if there is no such parent; an empty one is the top level.
 
@@ -294,22 +309,18 @@ class BuiltinCatalog:
             BadRequestError: if the token is not one of ours.
             UnavailableError: if the database cannot be reached.
         """
-        after, limit = parse_namespace_token(page_token), rows_of_page(page_token, page_size)
-        rows = list[tuple[str, ...]]()
-        while True:
-            found = await self._namespaces(parent, after=after, limit=limit)
-            if found is None:
-                return None
-            rows += found
-            if len(found) < limit:
-                return Page(names=rows, next_token=None)
-            after = found[-1]
-            if page_token is not None:
-                return Page(names=rows, next_token=format_namespace_token(after))
+
+        async def read(after: tuple[str, ...], limit: int) -> Sequence[tuple[tuple[str, ...], None]] | None:
+            return await self._namespaces(parent, after=after, limit=limit)
+
+        page = await _filled(read, parse_namespace_token(page_token), page_token, page_size, keep)
+        if page is None or page.next_token is None:
+            return page
+        return replace(page, next_token=format_namespace_token(page.names[-1]))
 
     async def _namespaces(
         self, parent: tuple[str, ...], *, after: tuple[str, ...], limit: int
-    ) -> list[tuple[str, ...]] | None:
+    ) -> Sequence[tuple[tuple[str, ...], None]] | None:
         bounds = {"alias": self._alias, "parent": list(parent), "after": list(after), "limit": limit}
         async with self._database.as_role(self._reader) as connection:
             if parent:
@@ -317,7 +328,7 @@ class BuiltinCatalog:
                 if await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone() is None:
                     return None
             rows = await (await connection.execute(_QUERIES["list_namespaces"], bounds)).fetchall()
-        return [tuple(row[0]) for row in rows]
+        return [(tuple(row[0]), None) for row in rows]
 
     async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:
         """
@@ -586,3 +597,37 @@ def _names(alias: str, target: Target) -> dict[str, object]:
 
 def _json(properties: Mapping[str, str]) -> str:
     return orjson.dumps(dict(properties)).decode()
+
+
+N = TypeVar("N")
+
+
+async def _filled(
+    read: Callable[[N, int], Awaitable[Sequence[tuple[N, str | None]] | None]],
+    after: N,
+    page_token: str | None,
+    page_size: int | None,
+    keep: Keep | None,
+) -> Page | None:
+    """
+    Return a page of names after `after` that `keep` shows, all of them without a token; None if `read` finds no place.
+
+    `read` returns names in order, each with its uuid. If others follow, `next_token` says so, and is not one yet.
+    """
+    wanted, names = rows_of_page(page_token, page_size), list[N]()
+    limit = wanted
+    while True:
+        rows = await read(after, limit)
+        if rows is None:
+            return None
+        found = [name for name, _ in rows]
+        if keep is None or not rows:
+            names += found
+        else:
+            names += compress(found, await keep(found, [uuid for _, uuid in rows]))
+        if page_token is not None and len(names) >= wanted:
+            is_end = len(names) == wanted and len(rows) < limit
+            return Page(names=names[:wanted], next_token=None if is_end else MORE)
+        if len(rows) < limit:
+            return Page(names=names, next_token=None)
+        after, limit = found[-1], PAGE_SIZE_MAX

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
+from itertools import compress
 from typing import Any, Final, Literal, Protocol
 from uuid import UUID
 
@@ -114,6 +115,32 @@ class Page:
     next_token: str | None
 
 
+class Keep(Protocol):
+    """Says which of some names a list may show to the caller."""
+
+    @property
+    def reads_uuids(self) -> bool:
+        """Whether that may depend on uuids."""
+
+    async def __call__(self, names: Sequence[Any], uuids: Sequence[str | None]) -> Sequence[bool]:
+        """
+        Return for each of `names` whether it is shown; `uuids` are those of tables or views, None where not known.
+
+        Raises:
+            UnavailableError: if that could not be judged.
+        """
+
+
+async def kept(page: Page | None, keep: Keep | None) -> Page | None:
+    """
+    Return a page with those names that `keep` shows, all of them without it; the token of the next one stays.
+    """
+    if page is None or keep is None or not page.names:
+        return page
+    shown = await keep(page.names, [None] * len(page.names))
+    return Page(names=list(compress(page.names, shown)), next_token=page.next_token)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """
@@ -197,11 +224,17 @@ class Catalog(Protocol):
         """
 
     async def list_tables(
-        self, namespace: tuple[str, ...], *, views: bool = False, page_token: str | None, page_size: int | None
+        self,
+        namespace: tuple[str, ...],
+        *,
+        views: bool = False,
+        page_token: str | None,
+        page_size: int | None,
+        keep: Keep | None = None,
     ) -> Page | None:
         """
         Return one page of the names of the tables, or of the `views`, in `namespace`; None if there is no such
-        namespace.
+        namespace. Those that `keep` does not show are left out; a page may be short, or empty, and others follow it.
 
         Raises:
             BadRequestError: if the token is not one that this catalog gave.
@@ -209,10 +242,16 @@ class Catalog(Protocol):
         """
 
     async def list_functions(
-        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self,
+        namespace: tuple[str, ...],
+        *,
+        page_token: str | None,
+        page_size: int | None,
+        keep: Keep | None = None,
     ) -> Page | None:
         """
-        Return one page of the names of the functions in `namespace`; None if there is no such namespace.
+        Return one page of the names of the functions in `namespace`; None if there is no such namespace. `keep` as for
+        `list_tables`.
 
         Raises:
             UnsupportedOperationError: if a foreign catalog does not say that it lists functions.
@@ -229,10 +268,11 @@ class Catalog(Protocol):
         """
 
     async def list_namespaces(
-        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None, keep: Keep | None = None
     ) -> Page | None:
         """
         Return one page of the namespaces directly below `parent` (empty: the top level); None if there is no parent.
+        `keep` as for `list_tables`.
 
         Raises:
             BadRequestError: if the token is not one that this catalog gave.

@@ -31,12 +31,14 @@ from gateway.catalogs.catalog import (
     Configuration,
     FoundFile,
     History,
+    Keep,
     Loaded,
     Outgoing,
     Page,
     Shown,
     Snapshots,
     Transactions,
+    kept,
 )
 from gateway.catalogs.foreign_places import check_foreign_places, check_within
 from gateway.catalogs.glue_api import (
@@ -188,7 +190,13 @@ class GlueCatalog:
         return Configuration()
 
     async def list_tables(
-        self, namespace: tuple[str, ...], *, views: bool = False, page_token: str | None, page_size: int | None
+        self,
+        namespace: tuple[str, ...],
+        *,
+        views: bool = False,
+        page_token: str | None,
+        page_size: int | None,
+        keep: Keep | None = None,
     ) -> Page | None:
         """
         Return the Iceberg tables in `namespace` that are in the catalog's place: all of them if no token was given.
@@ -201,9 +209,10 @@ class GlueCatalog:
             raise self._unsupported("views")
         if not is_plain(namespace):
             return None
-        return await self.upstream.tables(
+        page = await self.upstream.tables(
             self.onward, namespace[0], self._is_shown, page_token=page_token, page_size=page_size
         )
+        return await kept(page, keep)
 
     async def list_functions(
         self,
@@ -211,6 +220,7 @@ class GlueCatalog:
         *,
         page_token: str | None,  # noqa: ARG002
         page_size: int | None,  # noqa: ARG002
+        keep: Keep | None = None,  # noqa: ARG002
     ) -> Page | None:
         """Raise UnsupportedOperationError: there are none."""
         raise self._unsupported("functions")
@@ -220,14 +230,14 @@ class GlueCatalog:
         raise self._unsupported("functions")
 
     async def list_namespaces(
-        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None, keep: Keep | None = None
     ) -> Page | None:
         """Return the databases, all of them if no token was given; none are below another. Raises as `load`."""
         if parent:
             database = await self.upstream.database(self.onward, parent)
             return None if database is None else Page(names=(), next_token=None)
         page = await self.upstream.databases(self.onward, page_token=page_token, page_size=page_size)
-        return replace(page, names=[[name] for name in page.names])
+        return await kept(replace(page, names=[[name] for name in page.names]), keep)
 
     async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:  # noqa: ARG002 - wherever it is
         """Raise UnsupportedOperationError: tables are not registered here."""

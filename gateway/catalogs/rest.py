@@ -24,12 +24,14 @@ from gateway.catalogs.catalog import (
     Configuration,
     FoundFile,
     History,
+    Keep,
     Loaded,
     Outgoing,
     Page,
     Shown,
     Snapshots,
     Transactions,
+    kept,
 )
 from gateway.catalogs.foreign_places import check_foreign_places
 from gateway.catalogs.json_text import check_unambiguous, off_loop
@@ -174,7 +176,13 @@ class RestCatalog:
         return (await self._endpoint()).configuration
 
     async def list_tables(
-        self, namespace: tuple[str, ...], *, views: bool = False, page_token: str | None, page_size: int | None
+        self,
+        namespace: tuple[str, ...],
+        *,
+        views: bool = False,
+        page_token: str | None,
+        page_size: int | None,
+        keep: Keep | None = None,
     ) -> Page | None:
         """Return one page of the upstream's, with its own tokens. Raises as `load`."""
         query = _page_query(page_token, page_size)
@@ -185,10 +193,15 @@ class RestCatalog:
         names = [_member(one, "name") for one in self._names(answered, "identifiers")]
         if not all(isinstance(name, str) for name in names):
             raise self.upstream.unavailable(answered)
-        return self._page(answered, names)
+        return await kept(self._page(answered, names), keep)
 
     async def list_functions(
-        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self,
+        namespace: tuple[str, ...],
+        *,
+        page_token: str | None,
+        page_size: int | None,
+        keep: Keep | None = None,
     ) -> Page | None:
         """
         Return one page of the upstream's, with its own tokens.
@@ -208,7 +221,7 @@ class RestCatalog:
             for levels in identifiers
         ):
             raise self.upstream.unavailable(answered)
-        return self._page(answered, [levels[-1] for levels in identifiers])
+        return await kept(self._page(answered, [levels[-1] for levels in identifiers]), keep)
 
     async def show_function(self, target: Target) -> bytes | None:
         """
@@ -234,7 +247,7 @@ class RestCatalog:
             )
 
     async def list_namespaces(
-        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
+        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None, keep: Keep | None = None
     ) -> Page | None:
         """Return one page of the upstream's, with its own tokens. Raises as `load`."""
         endpoint = await self._endpoint()
@@ -247,7 +260,7 @@ class RestCatalog:
         names = self._names(answered, "namespaces")
         if not all(isinstance(name, list) and all(isinstance(level, str) for level in name) for name in names):
             raise self.upstream.unavailable(answered)
-        return self._page(answered, names)
+        return await kept(self._page(answered, names), keep)
 
     async def find_file(self, location: str, *, is_view: bool = False) -> FoundFile:
         """

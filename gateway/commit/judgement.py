@@ -41,6 +41,7 @@ from gateway.policy.checks import Unit, units_of
 from gateway.policy.engine import JudgesRows, Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rules, permits_anything
 from gateway.policy.known_verdicts import KnownVerdicts
+from gateway.policy.many import decide_each
 from gateway.policy.messages import fields_in, fill
 from gateway.policy.scopes import EVERYTHING, covers
 from gateway.policy.variables import (
@@ -63,6 +64,8 @@ from ledger.format.events import CommitDecision, Reason
 READ_JUDGEMENTS_MAX: Final = 10_000
 ACCESS_DECISIONS_MAX: Final = 10_000
 DEMANDS_MAX: Final = 1_000
+LIST_TIMEOUT_S: Final = 10.0
+"""For the names of a list that are read at a time. They are judged in pieces, and commits in between."""
 HAVE_UUID: Final = frozenset({"table", "view"})
 """The kinds of what rules know by a uuid."""
 
@@ -492,6 +495,29 @@ class Judge:
         except UnavailableError as error:
             return AccessDecision(outcome=Access.UNDECIDABLE, message=str(error))
         return judged.decision
+
+    async def sees(
+        self, state: ControlState, principal: Principal, views: Sequence[CommitView], uuids: Sequence[str | None]
+    ) -> list[bool]:
+        """
+        Return for each of `views`, the same read of different targets, whether the access rules in force permit it.
+
+        What cannot be judged for one of them is not permitted. Nothing of it is recorded.
+
+        Raises:
+            UnavailableError: if the engine gave no answer.
+        """
+        if not views:
+            return []
+        branch = await self._branch(state, principal, views[0].catalog) if state.asks_each_check else None
+        caller, rules = principal_view(principal), access_rules(state)
+        requests = (
+            AccessRequest(commit=view, principal=caller, branch=branch, uuid=uuid)
+            for view, uuid in zip(views, uuids, strict=True)
+        )
+        evaluate, rows = self._evaluate(principal), partial(self.rows.judge_rows, log_id=principal.log_id)
+        decided = await decide_each(evaluate, rows, rules, list(requests), timeout_s=LIST_TIMEOUT_S)
+        return [outcome is Access.PERMITTED for outcome in decided]
 
     async def _with_branch(self, state: ControlState, request: JudgedRequest) -> JudgedRequest:
         """Return a request with the branch of its catalog, if rules see that."""

@@ -43,6 +43,7 @@ from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.fresh import Fresh, Question
 from gateway.policy.access import EACH_CHECK
+from gateway.policy.many import OWN
 from gateway.policy.words import mentions
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format import canonical
@@ -60,6 +61,7 @@ PAGE: Final = 500
 STATES_MAX: Final = 1_000
 READ_TIMEOUT_S: Final = 10.0
 _UUID: Final = ("uuid",)
+_OPERATION: Final = ("op",)
 
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
@@ -99,6 +101,10 @@ class ControlState:
     """Whether an access rule in force is asked about each check of a request."""
     reads_uuid: bool = False
     """Whether an access rule in force may read the uuid of a table or view."""
+    reads_names: bool = False
+    """Whether an access rule in force may read that, or a name."""
+    reads_operation: bool = False
+    """Whether an access rule in force may tell reads of one kind of object from each other."""
     times: tuple[datetime, ...] = ()
     """When policies come into force by time alone, in order."""
     _at: dict[datetime, ControlState] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -331,6 +337,8 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         times=times,
         asks_each_check=any(rule.vocabulary >= EACH_CHECK for rule in access_rules.values()),
         reads_uuid=any(mentions(rule.expression, _UUID) for rule in access_rules.values()),
+        reads_names=any(mentions(rule.expression, OWN) for rule in access_rules.values()),
+        reads_operation=any(mentions(rule.expression, _OPERATION) for rule in access_rules.values()),
     )
 
 

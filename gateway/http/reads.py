@@ -18,10 +18,12 @@ from gateway.catalogs.onward import Onward
 from gateway.catalogs.registry import BUILTIN, no_such_catalog
 from gateway.commit.changes import no_such_namespace, nothing_there
 from gateway.commit.gateway import Gateway
-from gateway.commit.judgement import HAVE_UUID
+from gateway.commit.judgement import HAVE_UUID, Judge
 from gateway.commit.known_uuids import upstream_uuid
+from gateway.control.plane import ControlState
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.fresh import TableRow
+from gateway.http.sight import Sight
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Arrived, Principal
 from gateway.metadata import known_uuid
@@ -32,14 +34,17 @@ from ledger.format.events import CommitDecision
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """
-    One `caller`, permitted to do one thing to one target of one catalog; `row` is its row if it was read already.
-    `asked_uuid` is what an upstream was asked for, if rules depend on a uuid: by that one, access was permitted.
+    One `caller`, permitted to do one thing to one target of one catalog; `row` is its row if it was read already. What
+    a list shows is judged by `judge`, and by the rules in `state`. `asked_uuid` is what an upstream was asked
+    for, if rules depend on a uuid: by that one, access was permitted.
     """
 
     caller: Principal
     catalog: Catalog
     target: Target
     row: TableRow | None
+    judge: Judge
+    state: ControlState
     asked_uuid: str | None = None
 
     async def show(self, snapshots: Snapshots = Snapshots.ALL, *, held: Collection[str] = ()) -> Shown:
@@ -83,14 +88,17 @@ class Reader:
     async def list_tables(self, *, views: bool = False, page_token: str | None, page_size: int | None) -> Page:
         """
         Return one page of the namespace's tables, or of its views; all of them if no token was given (REST
-        specification, paging).
+        specification, paging). What the caller may not see is left out.
 
         Raises:
             NotFoundError: if there is no such namespace.
             BadRequestError: if the token is not one of the catalog's.
+            UnavailableError: if access to them could not be judged.
         """
-        namespace = self.target.namespace
-        page = await self.catalog.list_tables(namespace, views=views, page_token=page_token, page_size=page_size)
+        namespace, keep = self.target.namespace, self._sight("view" if views else "table")
+        page = await self.catalog.list_tables(
+            namespace, views=views, page_token=page_token, page_size=page_size, keep=keep
+        )
         if page is None:
             raise no_such_namespace(self.target.namespace)
         return page
@@ -116,23 +124,32 @@ class Reader:
         Return one page of the names of the namespace's functions. Raises as `list_tables` and `load_function`.
         """
         namespace = self.target.namespace
-        page = await self.catalog.list_functions(namespace, page_token=page_token, page_size=page_size)
+        keep = self._sight("function")
+        page = await self.catalog.list_functions(namespace, page_token=page_token, page_size=page_size, keep=keep)
         if page is None:
             raise no_such_namespace(namespace)
         return page
 
     async def list_namespaces(self, *, page_token: str | None, page_size: int | None) -> Page:
         """
-        Return one page of the namespaces directly below the target (all of them if no token was given).
+        Return one page of the namespaces directly below the target (all of them if no token was given). What the caller
+        may not see is left out.
 
         Raises:
             NotFoundError: if the parent does not exist.
-            BadRequestError: if the token is not one of the catalog's.
+            BadRequestError, UnavailableError: as `list_tables`.
         """
-        page = await self.catalog.list_namespaces(self.target.namespace, page_token=page_token, page_size=page_size)
+        keep = self._sight("namespace")
+        page = await self.catalog.list_namespaces(
+            self.target.namespace, page_token=page_token, page_size=page_size, keep=keep
+        )
         if page is None:
             raise no_such_namespace(self.target.namespace)
         return page
+
+    def _sight(self, kind: str) -> Sight:
+        """Return what the caller may see of that kind below the target."""
+        return Sight(judge=self.judge, state=self.state, caller=self.caller, parent=self.target, kind=kind)
 
 
 async def permit(
@@ -159,7 +176,15 @@ async def permit(
     await gateway.check_permitted(principal, judgement, operation=operation, target=target)
     # Only now: callers who are permitted nothing in the catalog must not learn whether it exists.
     catalog = gateway.catalog(principal.tenant, state, target.alias, onward)
-    return Reader(caller=principal, catalog=catalog, target=target, row=arrived.table, asked_uuid=asked_uuid)
+    return Reader(
+        caller=principal,
+        catalog=catalog,
+        target=target,
+        row=arrived.table,
+        judge=judge,
+        state=state,
+        asked_uuid=asked_uuid,
+    )
 
 
 def _uuid_at_hand(arrived: Arrived, target: Target) -> str | None:

@@ -36,8 +36,8 @@ SELECT EXISTS (
 )
 
 -- name: list_tables
--- A page of the tables, or of the views, of one namespace.
-SELECT name FROM gateway.tables
+-- A page of the tables, or of the views, of one namespace, with their uuids if they are asked for.
+SELECT name, CASE WHEN %(uuids)s THEN table_uuid::text END FROM gateway.tables
 WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name > %(after)s AND is_view = %(views)s
 ORDER BY name
 LIMIT %(limit)s

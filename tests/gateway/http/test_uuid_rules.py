@@ -15,7 +15,7 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from gateway.admin.application import OPERATOR
-from gateway.http import reads
+from gateway.commit.known_uuids import upstream_uuid
 from gateway.policy.rule_files import PREFIX
 from lakeproof.services import Services
 from testkit.gateway.log_contents import read_stored
@@ -30,6 +30,7 @@ RENAME = "/v1/iceberg/lake/tables/rename"
 OTHER = f"{TABLES}/other"
 FAR = f"/v1/iceberg/{BEYOND}/namespaces"
 FAR_ORDERS = f"{FAR}/sales/tables/orders"
+ASKS = "gateway.http.reads.upstream_uuid"
 
 
 async def rule(gateway: Gateway, rule_id: str, effect: str, expression: str) -> None:
@@ -233,16 +234,15 @@ async def test_a_name_that_changes_hands_at_the_upstream_while_a_load_is_judged_
     assert await rename(far.http, "orders", "secret") == 204
     (await far.http.post(TABLES, json=CREATE)).raise_for_status()
     assert (await intern.get(FAR_ORDERS)).status_code == 200
-    ask = reads.upstream_uuid
 
     async def ask_and_swap(*parts: Any) -> str | None:
-        uuid = await ask(*parts)
+        uuid = await upstream_uuid(*parts)
         assert await rename(far.http, "orders", "parked") == 204
         assert await rename(far.http, "secret", "orders") == 204
         return uuid
 
-    monkeypatch.setattr(reads, "upstream_uuid", ask_and_swap)
+    monkeypatch.setattr(ASKS, ask_and_swap)
     refused = await intern.get(FAR_ORDERS)
     assert (refused.status_code, "another one took the name" in refused.text) == (503, True)
-    monkeypatch.setattr(reads, "upstream_uuid", ask)
+    monkeypatch.setattr(ASKS, upstream_uuid)
     assert (await intern.get(FAR_ORDERS)).status_code == 403
