@@ -45,6 +45,10 @@ class Outcome(StrEnum):
     ERROR = "error"
 
 
+OUTCOME_LETTERS: Final = {Outcome.ALLOW: "a", Outcome.DENY: "d", Outcome.ERROR: "e"}
+"""The outcomes of several programs are a text on the pipe to the processes that judge, with one letter for each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The outcome of one program. `detail` describes an error, without any value of the commit; empty otherwise."""

@@ -19,15 +19,10 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.policy.engine import Outcome
-
 FRAME_BYTES_MAX: Final = 32 * 2**20
 """Twice the largest body the gateway takes by default. A child that reads it needs ten times that of its memory."""
 
 LENGTH: Final = struct.Struct(">I")
-
-OUTCOME_LETTERS: Final = {Outcome.ALLOW: "a", Outcome.DENY: "d", Outcome.ERROR: "e"}
-"""The outcomes of a row are a text with one letter for each program."""
 
 
 class End(StrEnum):

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from gateway.errors import TooLargeError
 from gateway.policy.engine import (
+    OUTCOME_LETTERS,
     POLICY,
     DeadlineExceededError,
     EngineUnavailableError,
@@ -48,7 +49,7 @@ from gateway.policy.engine import (
     Traced,
     Verdict,
 )
-from gateway.policy.frames import OUTCOME_LETTERS, End, FrameError, FrameTooLargeError, format_frame
+from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
 from gateway.policy.inspected import Branch, Inspection, parse_inspection
 from gateway.policy.lines import LINE_CALLS_MAX, Credit, LineFullError, Lines
 from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker

@@ -29,8 +29,8 @@ from typing import Any, BinaryIO, Final
 
 from gateway.policy.cel.interruption import Interruption, JudgingStopped
 from gateway.policy.cel.programs import Programs, Result
-from gateway.policy.engine import POLICY, PolicyNotCompiledError
-from gateway.policy.frames import LENGTH, OUTCOME_LETTERS, End, FrameError, format_frame, parse_length, parse_payload
+from gateway.policy.engine import OUTCOME_LETTERS, POLICY, PolicyNotCompiledError
+from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.inspected import format_inspection
 from gateway.policy.restrictions.written import format_written
 
