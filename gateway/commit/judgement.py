@@ -39,7 +39,14 @@ from gateway.policy.access import (
 )
 from gateway.policy.checks import Unit, units_of
 from gateway.policy.engine import JudgesRows, Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
-from gateway.policy.judging import Evaluate, Judged, decide_policies, judge_rules, permits_anything
+from gateway.policy.judging import (
+    Evaluate,
+    Judged,
+    decide_policies,
+    judge_rules,
+    permits_anything,
+    permits_every,
+)
 from gateway.policy.known_verdicts import KnownVerdicts
 from gateway.policy.many import decide_each
 from gateway.policy.messages import fields_in, fill
@@ -68,6 +75,8 @@ LIST_TIMEOUT_S: Final = 10.0
 """For the names of a list that are read at a time. They are judged in pieces, and commits in between."""
 HAVE_UUID: Final = frozenset({"table", "view"})
 """The kinds of what rules know by a uuid."""
+EVERYTHING_READ: Final = "*"
+"""In place of an alias, which none has: a read of whatever there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,6 +475,27 @@ class Judge:
             access_rules(state),
             principal_view(principal),
             catalog=alias,
+            timeout_s=self.timeout_s,
+        )
+        decision = CommitDecision.APPROVED if permitted else CommitDecision.REJECTED
+        self.read_judgements.put(read, _judgement(state, decision, None, "", ()))
+        return permitted
+
+    async def permits_every(self, state: ControlState, principal: Principal, *, operation: str) -> bool:
+        """
+        Return whether the access rules in force certainly permit `principal` a read (`operation`) of whatever there is.
+
+        Raises:
+            UnavailableError: if the engine gave no answer.
+        """
+        read = _read(state, principal, Target(alias=EVERYTHING_READ, namespace=()), operation)
+        if (known := self.read_judgements.get(read)) is not None:
+            return known.decision is CommitDecision.APPROVED
+        permitted = await permits_every(
+            self._evaluate(principal),
+            access_rules(state),
+            principal_view(principal),
+            operation=operation,
             timeout_s=self.timeout_s,
         )
         decision = CommitDecision.APPROVED if permitted else CommitDecision.REJECTED

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.policy.access import (
     EACH_CHECK,
+    VOCABULARY,
     Access,
     AccessDecision,
     AccessRequest,
@@ -51,6 +52,7 @@ CONTENT_OPERATIONS: Final = {
 """The operations on a catalog's content, by its kind."""
 
 _OPEN: Final = frozenset({"path", "ref", "actions", "uuid"})
+_NAMED: Final = frozenset({"path", "ref", "catalog", "uuid"})
 _STRICTEST: Final = (Access.DENIED, Access.UNDECIDABLE, Access.PERMITTED)
 
 
@@ -202,6 +204,30 @@ async def permits_anything(
         if _may_permit(rules, await evaluate(programs, known, timeout_s=remaining_s())):
             return True
     return False
+
+
+async def permits_every(
+    evaluate: Evaluate, rules: Sequence[JudgedRule], principal: PrincipalView, *, operation: str, timeout_s: float
+) -> bool:
+    """
+    Return whether `rules` permit `principal` a read (`table.load`, `namespace.list`) of whatever there is of its kind.
+
+    True only if they certainly do. Names of catalogs, namespaces, tables and refs are left undefined, and an expression
+    that cannot be decided without them counts as one that may be anything. Rules of other vocabularies are not certain.
+
+    Raises:
+        PolicyEngineError: if the engine gave no answer.
+    """
+    if any(rule.vocabulary != VOCABULARY for rule in rules):
+        return False
+    kind = operation.partition(".")[0]
+    view = CommitView(catalog="", namespace=(), name="", kind=kind, operation=operation)
+    every = access_activation(AccessRequest(commit=view, principal=principal), ref="")
+    known = {name: value for name, value in every.items() if name not in _NAMED}
+    verdicts = await evaluate([rule.program() for rule in rules], known, timeout_s=timeout_s)
+    outcomes = [(rule.effect, verdict.outcome) for rule, verdict in zip(rules, verdicts, strict=True)]
+    forbids = any(effect is Effect.FORBID and outcome is not Outcome.DENY for effect, outcome in outcomes)
+    return not forbids and (Effect.PERMIT, Outcome.ALLOW) in outcomes
 
 
 def _all_that_can_be_asked(principal: PrincipalView, catalog: str) -> Iterator[dict[str, Json]]:

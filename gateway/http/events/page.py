@@ -13,26 +13,20 @@ A page may be short, or empty, with more behind its token: a request reads a bou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from gateway.commit.gateway import Gateway
-from gateway.control.plane import ControlState
 from gateway.errors import GatewayError
 from gateway.http.events.made import EPOCH, EXAMINED_MAX, EXAMINED_MIN, Made, read_made
 from gateway.http.events.query import EventFilters, EventsQuery, ObjectType
 from gateway.http.events.tokens import Position, format_token, parse_token
+from gateway.http.looking.sight import SEEN_BY, Sight
 from gateway.identifiers import Target
-from gateway.identity import Arrived, Principal
+from gateway.identity import Arrived
 from gateway.policy.variables import RequestView
-from ledger.format.events import CommitDecision
 from ledger.store.read import first_index_since, read_head
 from ledger.store.session import Connection
-
-SEEN_BY: Final = {"table": "table.load", "view": "view.load", "namespace": "namespace.list"}
-"""What a caller must be permitted on an object to see its events, by the object's kind."""
 
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -98,11 +92,11 @@ async def query_events(
     # By rules that are not older than what is shown.
     is_current = head.control_index <= arrived.state.as_of
     state = gateway.rules_at_arrival(arrived) if is_current else await gateway.rules_in_force(principal)
-    sight = _Sight(gateway=gateway, state=state, caller=principal, request=request)
+    sight = Sight(gateway=gateway, state=state, caller=principal, request=request)
     events: list[dict[str, Any]] = []
     for each in made:
         if each.is_asked_for(filters) and await sight.has(each.targets, each.uuid):
-            events.append(each.event(request_event_count=await sight.count(each)))
+            events.append(each.event(request_event_count=await _count(sight, each)))
             if len(events) == query.page_size:
                 end = each.outcome.index + 1
                 break
@@ -130,37 +124,9 @@ async def _first_index(connection: Connection, log_id: int, since_ms: int | None
     return await first_index_since(connection, log_id, since, size=size)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sight:
-    """What one caller may see, by the rules as of `state`; each object is judged once."""
-
-    gateway: Gateway
-    state: ControlState
-    caller: Principal
-    request: RequestView
-    known: dict[tuple[Target, str | None], bool] = field(default_factory=dict)
-
-    async def has(self, targets: Sequence[Target], uuid: str | None) -> bool:
-        """Return whether the caller may see an object under all of its names; `uuid` is None if it is not known."""
-        return all([await self._has(target, uuid) for target in targets])
-
-    async def count(self, made: Made) -> int:
-        """Return how many operations of the same request the caller may see; `made` is one of them."""
-        if len(made.of_request) == 1:
-            return 1
-        of_request = [(targets, made.uuid if targets == made.targets else None) for targets in made.of_request]
-        return sum([await self.has(targets, uuid) for targets, uuid in of_request])
-
-    async def _has(self, target: Target, uuid: str | None) -> bool:
-        key = target, uuid if self.state.reads_uuid else None
-        if key not in self.known:
-            operation = SEEN_BY[target.kind]
-            judgement = await self.gateway.judge.read(
-                self.state, self.caller, target, operation=operation, request=lambda: self.request, uuid=uuid
-            )
-            is_unknown = self.state.reads_uuid and uuid is None  # and stays so: what rests on it is not shown
-            if judgement.decision is CommitDecision.UNDECIDABLE and not is_unknown:
-                # Not hidden: its events would be lost to the reader.
-                await self.gateway.check_permitted(self.caller, judgement, operation=operation, target=target)
-            self.known[key] = judgement.decision is CommitDecision.APPROVED
-        return self.known[key]
+async def _count(sight: Sight, made: Made) -> int:
+    """Return how many operations of the same request the caller may see; `made` is one of them."""
+    if len(made.of_request) == 1:
+        return 1
+    of_request = [(targets, made.uuid if targets == made.targets else None) for targets in made.of_request]
+    return sum([await sight.has(targets, uuid) for targets, uuid in of_request])
