@@ -23,7 +23,8 @@ from gateway.http.events.query import (
     QueryEventsBody,
     parse_query,
 )
-from gateway.http.events.tokens import IV_SIZE_BYTES, Position, format_token, parse_token
+from gateway.http.events.tokens import Position, format_token, parse_token
+from gateway.http.sealed_texts import IV_SIZE_BYTES
 
 KEY = bytes(range(32))
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=20)
