@@ -79,6 +79,13 @@ async def read_states(connection: Connection, system: Log) -> list[AnchoringStat
         BrokenError: (`Fault.ANCHOR`) if an anchor in the system log is malformed.
     """
     origins = [log.origin for log in await read_logs(connection) if log.log_id != system.log_id]
+    return await read_states_of(connection, system, origins)
+
+
+async def read_states_of(connection: Connection, system: Log, origins: Sequence[str]) -> list[AnchoringState]:
+    """
+    Return the same of the logs of some origins. Raises as `read_states`.
+    """
     parameters = {"system": system.log_id, "origins": origins, "keys": [anchor_key(origin) for origin in origins]}
     rows = await (await connection.execute(QUERIES["anchoring_states"], parameters)).fetchall()
     return [

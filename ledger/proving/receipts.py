@@ -37,7 +37,7 @@ from ledger.format.verification import read_checkpoint
 from ledger.proving.prove import prove
 from ledger.store.notifications import CHECKPOINT_REQUESTED, CHECKPOINT_SIGNED
 from ledger.store.queries import load_queries
-from ledger.store.read import Log, read_leaves
+from ledger.store.read import Log, read_entries_at, read_leaves
 from ledger.store.session import Connection, Outage, connect_service
 from ledger.store.stored_tree import read_frontier
 
@@ -205,9 +205,7 @@ class Receipts:
         log = covered[0].log
         signed = await self._extended_tree(connection, log, note, [waiter.index for waiter in covered])
         recent = [waiter for waiter in covered if waiter.index >= signed.window.start]
-        parameters = {"log_id": log.log_id, "indices": [waiter.index for waiter in recent]}
-        cursor = await connection.execute(_QUERIES["entries_at"], parameters, binary=True)
-        entries = {index: bytes(entry) for index, entry in await cursor.fetchall()}
+        entries = await read_entries_at(connection, log.log_id, [waiter.index for waiter in recent])
         for waiter in recent:
             _answer(waiter, _proof(signed, waiter.index, entries.get(waiter.index)))
         for waiter in covered:

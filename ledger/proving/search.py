@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from ledger.format import canonical
@@ -31,6 +32,16 @@ RANGE_MAX: Final = 50_000
 """Indices searched by one statement: some 50 MB, well below a second."""
 POLL_S: Final = 1.0
 """How often a follower polls; a notification wakes it earlier."""
+
+
+class Order(StrEnum):
+    """From which end entries are read."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+
+
+_IN_ORDER: Final = {Order.NEWEST: "entries_found", Order.OLDEST: "entries_found_oldest_first"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +94,14 @@ async def find_newest(
         FormatError: if an entry whose time is read is corrupt.
     """
     size = (await read_head(connection, log.log_id)).size
-    first, end = await _bounds(connection, log, entry_filter, from_index=min(from_index, size), size=size)
+    first, end = await find_bounds(connection, log, entry_filter, from_index=min(from_index, size), size=size)
     found: list[FoundEntry] = []
     at = end
     while at > first and len(found) < count_max:
         start = max(first, at - RANGE_MAX)
-        found += await _matching(connection, log, entry_filter, start, at, limit=count_max - len(found))
+        found += await find_between(
+            connection, log, entry_filter, start, at, order=Order.NEWEST, limit=count_max - len(found)
+        )
         at = start
         progress(end - at, end - first)
     return found[::-1], size
@@ -110,10 +123,12 @@ async def follow(
     at = from_index
     while True:
         size = (await read_head(connection, log.log_id)).size
-        first, end = await _bounds(connection, log, entry_filter, from_index=at, size=size)
+        first, end = await find_bounds(connection, log, entry_filter, from_index=at, size=size)
         for start in range(first, end, RANGE_MAX):
             range_end = min(start + RANGE_MAX, end)
-            for found in reversed(await _matching(connection, log, entry_filter, start, range_end, limit=RANGE_MAX)):
+            for found in await find_between(
+                connection, log, entry_filter, start, range_end, order=Order.OLDEST, limit=RANGE_MAX
+            ):
                 yield found
         if end < size:
             return  # all later entries are too late
@@ -122,10 +137,15 @@ async def follow(
             pass
 
 
-async def _bounds(
+async def find_bounds(
     connection: Connection, log: Log, entry_filter: EntryFilter, *, from_index: int, size: int
 ) -> tuple[int, int]:
-    """Return the range of indices whose times match."""
+    """
+    Return the first index from `from_index` on whose time matches, and the one behind the last, in a log of `size`.
+
+    Raises:
+        FormatError: if an entry whose time is read is corrupt.
+    """
     first, end = from_index, size
     if entry_filter.after is not None:
         first = max(first, await first_index_since(connection, log.log_id, entry_filter.after, size=size))
@@ -134,17 +154,21 @@ async def _bounds(
     return first, max(first, end)
 
 
-async def _matching(
-    connection: Connection, log: Log, entry_filter: EntryFilter, first: int, end: int, *, limit: int
+async def find_between(
+    connection: Connection, log: Log, entry_filter: EntryFilter, first: int, end: int, *, order: Order, limit: int
 ) -> list[FoundEntry]:
-    """Return what matches between two indices, newest first."""
+    """
+    Return what matches from index `first` up to, not including, `end`: at most `limit`, from one end of the range.
+
+    Times are not compared: `find_bounds` has made indices of them.
+    """
     parameters = {
         "log_id": log.log_id,
         "from_index": first,
         "to_index": end,
         "limit": limit,
     } | entry_filter.parameters()
-    cursor = await connection.execute(QUERIES["entries_found"], parameters, binary=True)
+    cursor = await connection.execute(QUERIES[_IN_ORDER[order]], parameters, binary=True)
     return [FoundEntry(index=index, entry=bytes(entry)) for index, entry in await cursor.fetchall()]
 
 
@@ -208,7 +232,7 @@ async def read_statistics(connection: Connection, log: Log) -> Statistics:
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         head = await read_head(connection, log.log_id)
-        bounds = {"log_id": log.log_id, "size": head.size}
+        bounds = {"log_id": log.log_id, "from_index": 0, "size": head.size}
         rows = await (await connection.execute(QUERIES["entries_by_type"], bounds)).fetchall()
         cursor = await connection.execute(QUERIES["checkpoints_signed"], bounds)
         ((checkpoints, signed_size, at),) = await cursor.fetchall()

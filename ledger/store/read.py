@@ -8,7 +8,7 @@ gaps that fill later. Each function takes an open connection and reads what that
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -147,6 +147,15 @@ async def fetch_entry(cursor: AsyncCursor[tuple[int, Any]], index: int) -> bytes
     if not entries:
         raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
     return entries[0]
+
+
+async def read_entries_at(connection: Connection, log_id: int, indices: Iterable[int]) -> dict[int, bytes]:
+    """
+    Return the entries at some indices, by index; those that do not exist are missing.
+    """
+    parameters = {"log_id": log_id, "indices": list(indices)}
+    cursor = await connection.execute(QUERIES["entries_at"], parameters, binary=True)
+    return {index: bytes(entry) for index, entry in await cursor.fetchall()}
 
 
 async def first_index_since(connection: Connection, log_id: int, time: datetime, *, size: int) -> int:

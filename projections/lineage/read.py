@@ -95,6 +95,11 @@ class Lineage:
     cycles: tuple[Cycle, ...]
     omitted: Mapping[str, Omitted]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of it."""
+        return not (self.upstream or self.downstream or self.columns or self.cycles or self.omitted)
+
 
 async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: int = HOPS) -> Lineage:
     """
@@ -118,6 +123,45 @@ async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: i
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSeen:
+    """
+    A run as its events have reported it: by which job and engine, its state, and what it reads and writes, by key.
+
+    `state` and `event_time` are of its latest event. The first of its entries is at `first_index`.
+    """
+
+    run_id: str
+    job: str | None
+    engine: str | None
+    state: str | None
+    event_time: str | None
+    is_complete: bool
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    first_index: int
+    last_index: int
+
+
+async def read_runs(
+    connection: Connection, log_id: int, *, before: str | None = None, limit: int = 100
+) -> list[RunSeen]:
+    """
+    Return runs by their ids, from the highest one down, or from below `before` on.
+    """
+    parameters = {"log_id": log_id, "before": before, "limit": min(limit, ROWS_MAX)}
+    rows = await (await connection.execute(QUERIES["runs"], parameters)).fetchall()
+    names = RunSeen.__dataclass_fields__
+    return [
+        RunSeen(**dict(zip(names, (*row[:6], _keys(row[6]), _keys(row[7]), *row[8:]), strict=True))) for row in rows
+    ]
+
+
+def _keys(named: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+    """Return the keys of pairs of key and version."""
+    return tuple(str(key) for key, _ in named)
+
+
 async def read_omitted(
     connection: Connection, keys: Iterable[str], *, projection: str, log_id: int | None = None
 ) -> dict[str, Omitted]:
@@ -139,6 +183,14 @@ async def is_known(connection: Connection, log_id: int, key: str) -> bool:
     from it.
     """
     row = await (await connection.execute(QUERIES["is_known"], {"log_id": log_id, "whole_key": key})).fetchone()
+    return row is not None and bool(row[0])
+
+
+async def is_known_table(connection: Connection, log_id: int, key: str) -> bool:
+    """
+    Return whether any entry is about a table or view itself. Unlike `is_known`, it looks through no events.
+    """
+    row = await (await connection.execute(QUERIES["is_table"], {"log_id": log_id, "whole_key": key})).fetchone()
     return row is not None and bool(row[0])
 
 

@@ -47,13 +47,15 @@ class Live:
     next_index: int
 
 
-async def read_progress(connection: Connection, projections: Iterable[str]) -> list[Progress]:
+async def read_progress(
+    connection: Connection, projections: Iterable[str], *, log_id: int | None = None
+) -> list[Progress]:
     """
-    Return how far each of `projections` is, for every tenant's log that the connection's role may see.
+    Return how far each of `projections` is, for every tenant's log that the connection's role may see, or for one.
 
     The system log belongs to no tenant and is not projected.
     """
-    rows = await connection.execute(QUERIES["progress"], {"projections": list(projections)})
+    rows = await connection.execute(QUERIES["progress"], {"projections": list(projections), "log_id": log_id})
     return [
         Progress(
             projection=projection,

@@ -28,6 +28,8 @@ QUERIES: Final = load_queries("projections", "commits.sql")
 COMMITS: Final = "commits"
 COMMITS_VERSION: Final = 1
 ROWS_MAX: Final = 1_000
+EXAMINED_MAX: Final = 1_000
+"""Commits of a table among which that of a snapshot is looked for."""
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
 
@@ -148,6 +150,43 @@ async def read_commits_of_group(connection: Connection, group_id: UUID) -> list[
     Return the commits that one group decided, in order.
     """
     rows = await connection.execute(QUERIES["commits_of_group"], {"group_id": group_id})
+    return [_commit(row) for row in await rows.fetchall()]
+
+
+async def read_history(
+    connection: Connection, log_id: int, key: str, *, before: int = INDEX_END, limit: int = 100
+) -> list[Commit]:
+    """
+    Return the last commits of one table, view or namespace of a log below index `before`, newest first.
+    """
+    parameters = {"log_id": log_id, "key": key, "before": before, "limit": min(limit, ROWS_MAX)}
+    return [_commit(row) for row in await (await connection.execute(QUERIES["history"], parameters)).fetchall()]
+
+
+async def read_commit_at(connection: Connection, index: int) -> Commit | None:
+    """
+    Return the commit that the entry at `index` decided; None if that is no decision, or not projected yet.
+    """
+    row = await (await connection.execute(QUERIES["commit_at"], {"index": index})).fetchone()
+    return None if row is None else _commit(row)
+
+
+async def read_commits_of_snapshots(
+    connection: Connection, log_id: int, *, table_uuid: str, snapshots: Sequence[str], before: int
+) -> list[Commit]:
+    """
+    Return the commits that were to add some snapshots to one table, oldest first.
+
+    They are looked for among its last `EXAMINED_MAX` commits below index `before`.
+    """
+    parameters = {
+        "log_id": log_id,
+        "table_uuid": table_uuid,
+        "snapshots": list(snapshots),
+        "before": before,
+        "examined": EXAMINED_MAX,
+    }
+    rows = await connection.execute(QUERIES["commits_of_snapshots"], parameters)
     return [_commit(row) for row in await rows.fetchall()]
 
 

@@ -20,6 +20,7 @@ from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.entries import LogEntry, encode_json
+from projections.keys import bounded_name
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
 from projections.relational.finding_rows import rows_of
@@ -30,6 +31,8 @@ QUERIES: Final = load_queries("projections", "findings.sql")
 FINDINGS: Final = "findings"
 FINDINGS_VERSION: Final = 2
 ROWS_MAX: Final = 1_000
+EXAMINED_MAX: Final = 20_000
+"""Findings that are looked through for one page."""
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
 
@@ -83,6 +86,15 @@ class Finding:
     confidence_percent: int
     matches: int
     not_null: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundKind:
+    """Personal data of one kind in a table: the highest confidence, and in how many columns."""
+
+    kind: str
+    confidence_percent: int
+    columns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,11 +222,97 @@ async def read_findings(
     )
 
 
-async def read_findings_of_snapshot(connection: Connection, *, table_uuid: str, snapshot: str) -> list[Finding]:
+async def read_findings_below(
+    connection: Connection,
+    log_id: int,
+    *,
+    before: int,
+    key: str | None = None,
+    kind: str | None = None,
+    confidence_percent_min: int = 0,
+    limit: int = 100,
+) -> tuple[list[Finding], int | None]:
     """
-    Return what was found in one snapshot, under any ruleset.
+    Return findings of a log below index `before`, newest first, one for each scan that found it, and where the next
+    ones begin.
+
+    Without a `key`, at most `EXAMINED_MAX` findings are looked through. The index is None if there are no more.
     """
-    return await _read(connection, Finding, "findings_of_snapshot", table_uuid=table_uuid, snapshot=snapshot)
+    limit = min(limit, ROWS_MAX)
+    where = {
+        "log_id": log_id,
+        "before": before,
+        "kind": kind,
+        "confidence_percent_min": confidence_percent_min,
+        "limit": limit,
+    }
+    if key is not None:
+        found = await _read(connection, Finding, "findings_of_key_below", **where, key=key)
+        return found, found[-1].index if len(found) == limit else None
+    skipped = {"log_id": log_id, "before": before, "skipped": EXAMINED_MAX - 1}
+    row = await (await connection.execute(QUERIES["finding_floor"], skipped)).fetchone()
+    floor = 0 if row is None else int(row[0])
+    found = await _read(connection, Finding, "findings_below", **where, floor=floor)
+    if len(found) == limit:
+        return found, found[-1].index
+    return found, None if row is None else floor
+
+
+async def read_found_in_tables(connection: Connection, uuids: Sequence[str]) -> dict[str, list[FoundKind]]:
+    """
+    Return, by uuid, which kinds of personal data were found in some tables.
+    """
+    found: dict[str, list[FoundKind]] = {}
+    for uuid, kind, percent, columns in await (
+        await connection.execute(QUERIES["found_in_tables"], {"uuids": list(uuids)})
+    ).fetchall():
+        found.setdefault(uuid, []).append(FoundKind(kind=kind, confidence_percent=percent, columns=columns))
+    return found
+
+
+async def read_findings_of_snapshots(
+    connection: Connection, *, table_uuid: str, snapshots: Sequence[str], limit: int = ROWS_MAX
+) -> list[Finding]:
+    """
+    Return what was found in some snapshots of one table, under any ruleset.
+    """
+    return await _read_of_snapshots(connection, Finding, "findings_of_snapshots", table_uuid, snapshots, limit)
+
+
+async def read_scans_of_snapshots(
+    connection: Connection, *, table_uuid: str, snapshots: Sequence[str], limit: int = ROWS_MAX
+) -> list[ScanSummary]:
+    """
+    Return the last scan of each of some snapshots of one table, under each ruleset.
+    """
+    return await _read_of_snapshots(connection, ScanSummary, "scans_of_snapshots", table_uuid, snapshots, limit)
+
+
+async def read_last_findings_of_table(
+    connection: Connection, *, table_uuid: str, confidence_percent_min: int = 0, limit: int = 100
+) -> list[Finding]:
+    """
+    Return the last finding of each column and kind in the table of a uuid, newest first.
+    """
+    where = {"table_uuid": bounded_name(table_uuid), "confidence_percent_min": confidence_percent_min}
+    return await _read(connection, Finding, "last_findings_of_table", **where, limit=min(limit, ROWS_MAX))
+
+
+async def read_scans_of_table(connection: Connection, *, table_uuid: str, limit: int = 100) -> list[ScanSummary]:
+    """
+    Return the last scans of the table of a uuid, newest first.
+    """
+    where = {"table_uuid": bounded_name(table_uuid), "limit": min(limit, ROWS_MAX)}
+    return await _read(connection, ScanSummary, "scans_of_table", **where)
+
+
+async def read_alerts_of_snapshots(
+    connection: Connection, *, table_uuid: str, snapshots: Sequence[str], limit: int = ROWS_MAX
+) -> list[Alert]:
+    """
+    Return the alerts about some snapshots of one table, oldest first.
+    """
+    return await _read_of_snapshots(connection, Alert, "alerts_of_snapshots", table_uuid, snapshots, limit)
 
 
 async def read_alerts(connection: Connection, *, before: int = INDEX_END, limit: int = 100) -> list[Alert]:
@@ -242,6 +340,13 @@ async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -
     if rows:
         text = encode_json(rows)
         await transaction.connection.execute(QUERIES[query], {**_where(transaction), "rows": text})
+
+
+async def _read_of_snapshots(
+    connection: Connection, cls: type[R], query: str, table_uuid: str, snapshots: Sequence[str], limit: int
+) -> list[R]:
+    where = {"table_uuid": bounded_name(table_uuid), "snapshots": [bounded_name(each) for each in snapshots]}
+    return await _read(connection, cls, query, **where, limit=min(limit, ROWS_MAX))
 
 
 async def _read(connection: Connection, cls: type[R], query: str, **parameters: object) -> list[R]:

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from urllib.parse import quote
 
 from ledger.errors import FormatError
 from ledger.format.canonical import Json
-from ledger.format.event import parse_key
+from ledger.format.event import format_key, parse_key
 from ledger.format.events import (
     CommitDecided,
     CommitObserved,
@@ -237,6 +238,46 @@ async def drop_names(transaction: Transaction, projection: str) -> None:
     Delete the names of a projection's generation.
     """
     await transaction.connection.execute(QUERIES["drop_names"], _where(transaction, projection))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTable:
+    """A table that has a name now, by its event key; the entry at `index` gave it that name."""
+
+    key: str
+    table_uuid: str
+    index: int
+
+
+async def read_tables(
+    connection: Connection,
+    *,
+    after: str = "",
+    alias: str | None = None,
+    text: str | None = None,
+    kind: str | None = None,
+    limit: int = 100,
+) -> list[ListedTable]:
+    """
+    Return tables in the order of their keys, bytewise, from behind the key `after` on.
+
+    `alias` is their catalog, `text` a part of their name, levels joined by dots, in whatever case; `kind` is one of
+    personal data that was found in them.
+    """
+    parameters = {
+        "after": after,
+        "prefix": f"{TABLE}:" if alias is None else f"{format_key(TABLE, (alias,))}/",
+        "texts": None if text is None else sorted({quote(text, safe="").lower(), _segments(text).lower()}),
+        "kind": kind,
+        "limit": limit,
+    }
+    rows = await (await connection.execute(QUERIES["tables"], parameters)).fetchall()
+    return [ListedTable(key=key, table_uuid=table_uuid, index=index) for key, table_uuid, index in rows]
+
+
+def _segments(text: str) -> str:
+    """Return a dotted name as it stands in a key."""
+    return "/".join(quote(level, safe="") for level in text.split("."))
 
 
 async def read_live_names(

@@ -85,3 +85,45 @@ SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.princi
 FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
 WHERE l.projection = 'commits' AND c.group_id = %(group_id)s
 ORDER BY c.index
+
+-- name: commits_of_snapshots
+-- The commits that were to add some snapshots to the table of a uuid, among the last ones below an index.
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM (
+    SELECT d.* FROM projections.commits AS d
+    WHERE d.log_id = %(log_id)s AND d.generation = (
+        SELECT l.generation FROM projections.live AS l WHERE l.projection = 'commits' AND l.log_id = %(log_id)s
+      )
+      AND d.table_uuid = %(table_uuid)s AND d.index < %(before)s
+    ORDER BY d.index DESC
+    LIMIT %(examined)s
+) AS c
+WHERE c.snapshots && %(snapshots)s::text[]
+ORDER BY c.index
+
+-- name: commit_at
+-- The commit that the entry at an index decided.
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
+WHERE l.projection = 'commits' AND c.index = %(index)s
+
+-- name: history
+-- The last commits of one table, view or namespace below an index, in one log. Its generation is a constant: joined, it
+-- would keep the planner from reading the index in its order.
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM projections.commits AS c
+WHERE c.log_id = %(log_id)s AND c.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'commits' AND l.log_id = %(log_id)s
+  )
+  AND c.key = %(key)s AND c.index < %(before)s
+ORDER BY c.index DESC
+LIMIT %(limit)s

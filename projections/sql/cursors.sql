@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- name: progress
--- How far each projection of each tenant's log is; generation is null before a runner has seen the log.
+-- How far each projection of each tenant's log, or of one, is; generation is null before a runner has seen the log.
 SELECT p.projection, g.log_id, g.origin, g.tenant, g.reader, h.size, l.generation, c.version, coalesce(c.next_index, 0)
 FROM ledger.logs AS g
 JOIN ledger.heads AS h USING (log_id)
@@ -8,7 +8,7 @@ CROSS JOIN unnest(%(projections)s::text[]) AS p (projection)
 LEFT JOIN projections.live AS l ON l.projection = p.projection AND l.log_id = g.log_id
 LEFT JOIN projections.cursors AS c
     ON c.projection = l.projection AND c.log_id = l.log_id AND c.generation = l.generation
-WHERE g.tenant IS NOT NULL
+WHERE g.tenant IS NOT NULL AND (%(log_id)s::integer IS NULL OR g.log_id = %(log_id)s)
 ORDER BY g.log_id, p.projection
 
 -- name: next_index

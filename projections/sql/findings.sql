@@ -185,13 +185,14 @@ FROM (
 ORDER BY n.index DESC
 LIMIT %(limit)s
 
--- name: findings_of_snapshot
--- What was found in one snapshot.
+-- name: findings_of_snapshots
+-- What was found in some snapshots of one table.
 SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
        f.kind, f.confidence_percent, f.matches, f.not_null
 FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
-WHERE l.projection = 'findings' AND f.table_uuid = %(table_uuid)s AND f.snapshot = %(snapshot)s
-ORDER BY f.ruleset, f.field_id, f.kind
+WHERE l.projection = 'findings' AND f.table_uuid = %(table_uuid)s AND f.snapshot = ANY(%(snapshots)s::text[])
+ORDER BY f.snapshot, f.ruleset, f.field_id, f.kind
+LIMIT %(limit)s
 
 -- name: alerts
 -- The last alerts below an index, with the first delivery of each to anyone.
@@ -205,6 +206,40 @@ SELECT a.index, a.group_id, a.recorded_at, a.key, a.finding, a.table_uuid, a.sna
 FROM projections.live AS l JOIN projections.alerts AS a USING (log_id, generation)
 WHERE l.projection = 'findings' AND a.index < %(before)s
 ORDER BY a.index DESC
+LIMIT %(limit)s
+
+-- name: scans_of_table
+-- The last scans of the table of a uuid, newest first.
+SELECT s.table_uuid, s.snapshot, s.ruleset, s.index, s.recorded_at, s.key, s.status, s.fault, s.file,
+       s.metadata_location, s.findings, s.rows, s.rows_sampled, s.columns, s.files, s.cells, s.bytes_read, s.gaps,
+       s.columns_unread, s.unread
+FROM projections.live AS l JOIN projections.scans AS s USING (log_id, generation)
+WHERE l.projection = 'findings' AND s.table_uuid = %(table_uuid)s
+ORDER BY s.index DESC
+LIMIT %(limit)s
+
+-- name: alerts_of_snapshots
+-- The alerts about some snapshots of one table.
+SELECT a.index, a.group_id, a.recorded_at, a.key, a.finding, a.table_uuid, a.snapshot, a.field_id, a.column_path,
+       a.kind, a.confidence_percent,
+       array(
+           SELECT d.sink FROM projections.alert_deliveries AS d
+           WHERE d.log_id = a.log_id AND d.generation = a.generation AND d.alert = a.group_id::text
+           ORDER BY d.index
+       )
+FROM projections.live AS l JOIN projections.alerts AS a USING (log_id, generation)
+WHERE l.projection = 'findings' AND a.table_uuid = %(table_uuid)s AND a.snapshot = ANY(%(snapshots)s::text[])
+ORDER BY a.index
+LIMIT %(limit)s
+
+-- name: scans_of_snapshots
+-- The last scan of each of some snapshots of one table, under each ruleset.
+SELECT s.table_uuid, s.snapshot, s.ruleset, s.index, s.recorded_at, s.key, s.status, s.fault, s.file,
+       s.metadata_location, s.findings, s.rows, s.rows_sampled, s.columns, s.files, s.cells, s.bytes_read, s.gaps,
+       s.columns_unread, s.unread
+FROM projections.live AS l JOIN projections.scans AS s USING (log_id, generation)
+WHERE l.projection = 'findings' AND s.table_uuid = %(table_uuid)s AND s.snapshot = ANY(%(snapshots)s::text[])
+ORDER BY s.index
 LIMIT %(limit)s
 
 -- name: ungoverned
@@ -286,3 +321,63 @@ WHERE s.log_id = %(log_id)s AND s.generation = %(generation)s AND s.table_uuid =
   )
 ORDER BY s.index DESC
 LIMIT 1
+
+-- name: finding_floor
+-- The index of the finding so many below an index: what is looked through for one page ends there. Log and generation are
+-- constants here and below: joined, they would keep the planner from reading the index in its order.
+SELECT f.index
+FROM projections.findings AS f
+WHERE f.log_id = %(log_id)s AND f.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+  )
+  AND f.index < %(before)s
+ORDER BY f.index DESC
+OFFSET %(skipped)s LIMIT 1
+
+-- name: findings_below
+-- Every finding below an index, of the last scan of each snapshot, newest first.
+SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
+       f.kind, f.confidence_percent, f.matches, f.not_null
+FROM projections.findings AS f
+WHERE f.log_id = %(log_id)s AND f.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+  )
+  AND f.index < %(before)s AND f.index >= %(floor)s
+  AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
+ORDER BY f.index DESC
+LIMIT %(limit)s
+
+-- name: findings_of_key_below
+-- The same of one table.
+SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
+       f.kind, f.confidence_percent, f.matches, f.not_null
+FROM projections.findings AS f
+WHERE f.log_id = %(log_id)s AND f.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+  )
+  AND f.key = %(key)s AND f.index < %(before)s
+  AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
+ORDER BY f.index DESC
+LIMIT %(limit)s
+
+-- name: last_findings_of_table
+-- What was found last in each column of the table of a uuid, of each kind: newest first.
+SELECT n.index, n.group_id, n.recorded_at, n.key, n.table_uuid, n.snapshot, n.ruleset, n.field_id, n.column_path,
+       n.kind, n.confidence_percent, n.matches, n.not_null
+FROM (
+    SELECT DISTINCT ON (f.field_id, f.kind) f.*
+    FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
+    WHERE l.projection = 'findings' AND f.table_uuid = %(table_uuid)s
+      AND f.confidence_percent >= %(confidence_percent_min)s
+    ORDER BY f.field_id, f.kind, f.index DESC
+) AS n
+ORDER BY n.index DESC
+LIMIT %(limit)s
+
+-- name: found_in_tables
+-- What kinds of personal data were found in some tables: the highest confidence of each, and in how many columns.
+SELECT f.table_uuid, f.kind, max(f.confidence_percent), count(DISTINCT f.field_id)
+FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
+WHERE l.projection = 'findings' AND f.table_uuid = ANY(%(uuids)s::text[])
+GROUP BY f.table_uuid, f.kind
+ORDER BY f.table_uuid, f.kind

@@ -438,6 +438,14 @@ WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = %(key)s
 ORDER BY c.last_index DESC, c.source COLLATE "C", c.target COLLATE "C"
 LIMIT %(limit)s
 
+-- name: is_table
+-- Whether any entry is about the table or view itself.
+SELECT EXISTS (
+    SELECT FROM projections.lineage_tables AS t
+    WHERE t.log_id = l.log_id AND t.generation = l.generation AND t.key = %(whole_key)s
+)
+FROM projections.live AS l WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s
+
 -- name: is_known
 -- Whether any entry has named a table or data set: entries about the table itself, or about lineage of either.
 SELECT EXISTS (
@@ -481,3 +489,14 @@ LEFT JOIN LATERAL (
     ORDER BY o.key COLLATE "C"
     LIMIT 1
 ) AS n ON true
+
+-- name: runs
+-- Runs that events reported, by id from the highest one down: ids that hold a time (UUIDv7) are newest first.
+SELECT r.run_id, r.job, r.engine, r.state, r.event_time, r.is_complete, r.inputs, r.outputs, r.first_index, r.last_index
+FROM projections.lineage_runs AS r
+WHERE r.log_id = %(log_id)s AND r.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s
+  )
+  AND (%(before)s::text IS NULL OR r.run_id < %(before)s)
+ORDER BY r.run_id DESC
+LIMIT %(limit)s

@@ -58,3 +58,18 @@ WHERE l.projection = %(projection)s AND n.key IS NULL
 SELECT n.key, n.is_current
 FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
 WHERE l.projection = %(projection)s AND n.table_uuid = %(table_uuid)s
+
+-- name: tables
+-- The tables that have a name now, by name, bytewise; of some name, and with findings of some kind.
+SELECT n.key, n.table_uuid, n.index
+FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
+WHERE l.projection = 'findings' AND n.is_current AND n.key COLLATE "C" > %(after)s
+  AND starts_with(n.key, %(prefix)s)
+  AND (%(texts)s::text[] IS NULL OR EXISTS (SELECT FROM unnest(%(texts)s::text[]) AS t (text)
+                                            WHERE strpos(lower(n.key), t.text) > 0))
+  AND (%(kind)s::text IS NULL OR EXISTS (
+      SELECT FROM projections.findings AS f
+      WHERE f.log_id = l.log_id AND f.generation = l.generation AND f.table_uuid = n.table_uuid AND f.kind = %(kind)s
+  ))
+ORDER BY n.key COLLATE "C"
+LIMIT %(limit)s

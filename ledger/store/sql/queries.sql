@@ -207,6 +207,10 @@ WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s A
 ORDER BY index
 LIMIT %(limit)s
 
+-- name: entries_at
+-- The entries at some indices of one log.
+SELECT index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND index = ANY(%(indices)b::bigint[])
+
 -- name: newest_of_type
 -- The last entry of one type.
 SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND type = %(type)s ORDER BY index DESC LIMIT 1

@@ -6,7 +6,3 @@ FROM unnest(%(log_ids)b::integer[]) AS w (log_id)
 CROSS JOIN LATERAL (
     SELECT size, note FROM ledger.checkpoints WHERE log_id = w.log_id ORDER BY size DESC LIMIT 1
 ) AS c
-
--- name: entries_at
--- The entries at some indices of one log.
-SELECT index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND index = ANY(%(indices)b::bigint[])

@@ -20,7 +20,7 @@ from projections.relational.findings import (
     FindingsProjection,
     read_alerts,
     read_findings,
-    read_findings_of_snapshot,
+    read_findings_of_snapshots,
     read_scans,
     read_sources,
     read_ungoverned,
@@ -42,7 +42,7 @@ async def test_a_scan_and_its_findings_are_rows(world: World, story: Story) -> N
     await world.project(log, story)
     async with world.as_reader(log) as connection:
         failed, completed = await read_scans(connection)
-        found = await read_findings_of_snapshot(connection, table_uuid=ORDERS_UUID, snapshot="11")
+        found = await read_findings_of_snapshots(connection, table_uuid=ORDERS_UUID, snapshots=["11"])
         assert await read_scans(connection, key=ITEMS) == []
         assert [scan.snapshot for scan in await read_scans(connection, before=failed.index)] == ["11"]
     assert (completed.table_uuid, completed.snapshot, completed.ruleset) == (ORDERS_UUID, "11", RULESET)
@@ -82,9 +82,9 @@ async def test_a_scan_that_is_done_again_replaces_what_the_one_before_it_found(
     log = await world.new_log()
     await world.project(log, story, batch_max=batch_max)
     async with world.as_reader(log) as connection:
-        (again,) = await read_findings_of_snapshot(connection, table_uuid=ORDERS_UUID, snapshot="11")
+        (again,) = await read_findings_of_snapshots(connection, table_uuid=ORDERS_UUID, snapshots=["11"])
         assert len(await read_scans(connection)) == 2
-        assert len(await read_findings_of_snapshot(connection, table_uuid=ORDERS_UUID, snapshot="12")) == 1
+        assert len(await read_findings_of_snapshots(connection, table_uuid=ORDERS_UUID, snapshots=["12"])) == 1
     assert (again.kind, again.index) == ("email", story.size - 1)
     await rebuild(world.dsn, world.findings, log, append=world.attest, batch_max=3)
 
