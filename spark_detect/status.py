@@ -12,9 +12,12 @@ import psycopg
 
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.exposition import Metric, MetricKind, Sample
 
 QUERIES: Final = load_queries("spark_detect", "status.sql")
+WAITING_MAX: Final = 100_000
+"""Entries that are counted for one log; more are as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,23 @@ def read_status(dsn: str) -> list[LogStatus]:
         )
         for log_id, origin, tenant, waiting, open_ranges, put_off, batch, scans, failed, findings in rows
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What of one log waits for detection: entries, counted up to `WAITING_MAX`, and ranges that are put off."""
+
+    entries: int
+    put_off: int
+
+
+async def read_waiting(connection: Connection, log_id: int) -> Waiting:
+    """
+    Return what of one log waits for detection; `connection` works as the detector or auditor role.
+    """
+    bounds = {"log_id": log_id, "limit": WAITING_MAX}
+    ((entries, put_off),) = await (await connection.execute(QUERIES["waiting"], bounds)).fetchall()
+    return Waiting(entries=entries, put_off=put_off)
 
 
 def status_metrics(status: list[LogStatus]) -> list[Metric]:

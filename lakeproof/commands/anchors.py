@@ -7,31 +7,16 @@ It shows what is stored and verifies no log: whether anchors hold is for `verify
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import typer
 
-from lakeproof.anchor_settings import load_policy
+from lakeproof.anchored import Overview, age_s, read_overview
 from lakeproof.commands.exits import failure
 from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import AsJson
 from lakeproof.console import one_line, show_json
-from lakeproof.log_names import find_named_log
-from ledger.anchoring.anchor_log import AnchoringState, read_states
-from ledger.anchoring.published import (
-    Published,
-    Stamped,
-    read_newest_signed,
-    read_newest_stamp,
-    read_published_checkpoint,
-)
-from ledger.store.session import Connection
-
-if TYPE_CHECKING:
-    from lakeproof.installation import Installation
+from ledger.anchoring.anchor_log import AnchoringState
 
 
 def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
@@ -77,68 +62,3 @@ def _anchored(state: AnchoringState, *, now: datetime) -> str:
 
 def _size(size: int | None) -> str:
     return "nothing" if size is None else f"{size:,} entries"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """
-    The system log's newest signed checkpoint (None: nothing is signed), what is published of it, its newest stamp, and
-    the other logs. `witnessed` tells whether a policy decides what is published.
-    """
-
-    origin: str
-    signed_size: int | None
-    published: Published | None
-    stamped: Stamped | None
-    logs: Sequence[AnchoringState]
-    witnessed: bool
-
-    def as_json(self, *, now: datetime) -> dict[str, object]:
-        """Return all of it as one JSON document."""
-        published, stamped = self.published, self.stamped
-        return {
-            "system": {
-                "origin": self.origin,
-                "size": self.signed_size,
-                "witnessed": self.witnessed,
-                "published_size": None if published is None else published.checkpoint.size,
-                "cosigned_by": [] if published is None else list(published.cosigned_by),
-                "stamp": None if stamped is None else {"size": stamped.size, "time": stamped.gen_time.isoformat()},
-            },
-            "logs": [
-                {
-                    "origin": state.origin,
-                    "size": state.size,
-                    "anchored_size": None if state.anchor is None else state.anchor.size,
-                    "anchored_index": None if state.anchor is None else state.anchor.index,
-                    "age_s": age_s(state, now=now),
-                }
-                for state in self.logs
-            ],
-        }
-
-
-def age_s(state: AnchoringState, *, now: datetime) -> int | None:
-    """Return how old a log's newest anchor is, in whole seconds, or None if it has none."""
-    return None if state.anchor is None else max(0, int((now - state.anchor.recorded_at).total_seconds()))
-
-
-async def read_overview(installation: Installation, auditor: Connection) -> Overview:
-    """
-    Return how far the logs of an installation are anchored, and who has witnessed the system log.
-
-    Raises:
-        BrokenError: if a checkpoint or an anchor of the system log is not as it must be.
-        LedgerError: if there is no installation, or no key.
-    """
-    system = await find_named_log(installation, auditor, "system")
-    keys, policy = installation.open_keys().verifier_keys(system.origin), load_policy(installation.settings)
-    newest = await read_newest_signed(auditor, system, keys=keys)
-    return Overview(
-        origin=system.origin,
-        signed_size=None if newest is None else newest[0].size,
-        published=await read_published_checkpoint(auditor, system, keys=keys, policy=policy),
-        stamped=await read_newest_stamp(auditor, system.log_id),
-        logs=await read_states(auditor, system),
-        witnessed=policy is not None,
-    )

@@ -17,10 +17,9 @@ from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services
 from lakeproof.commands.options import AsJson
 from lakeproof.tenants import find_tenant
-from ledger.errors import FormatError
-from ledger.format.event import format_key, parse_key
 from ledger.store.read import Log, read_logs
 from projections.errors import ProjectionError, UnknownTableError
+from projections.lineage.data_names import key_of_data
 from projections.lineage.openlineage import WHOLE_DATASET
 from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Lineage, LineageEdge, is_known, read_lineage
 from projections.lineage.runs import Omitted
@@ -35,8 +34,6 @@ Owner = Annotated[
 ]
 Hops = Annotated[int, typer.Option("--hops", min=1, max=HOPS_MAX, help="How many steps to follow.")]
 
-KINDS: Final = ("table", "view", "dataset")
-LEVELS_MIN: Final = 3
 _EDGES: Final = (
     *("hops", "source", "target", "job", "run_id", "state", "event_time", "engine", "count"),
     *("source_version", "target_version", "is_kept"),
@@ -59,7 +56,7 @@ def lineage_app(open_services: OpenServices = open_home_services) -> typer.Typer
     @app.command()
     def show(table: TableOrDataSet, *, tenant: Owner = None, hops: Hops = HOPS, as_json: AsJson = False) -> None:
         """Show what a table was made from, what was made from it, by which jobs, and what was refused as a cycle."""
-        key = parse_table(table)
+        key = key_of_data(table)
 
         async def read() -> Lineage:
             async with open_services() as services:
@@ -74,27 +71,6 @@ def lineage_app(open_services: OpenServices = open_home_services) -> typer.Typer
         _print(asyncio.run(read()), as_json=as_json)
 
     return app
-
-
-def parse_table(text: str) -> str:
-    """
-    Return the key that `text` is, or that of the table `alias.namespace.table`.
-
-    Raises:
-        ProjectionError: if it is neither.
-    """
-    expected = f"table {text!r:.120}: expected alias.namespace.table, or a key of one of the kinds {', '.join(KINDS)}"
-    try:
-        if ":" in text:
-            if parse_key(text)[0] not in KINDS:
-                raise ProjectionError(expected)
-            return text
-        levels = text.split(".")
-        if len(levels) < LEVELS_MIN:
-            raise ProjectionError(expected)
-        return format_key("table", levels)
-    except FormatError as error:
-        raise ProjectionError(expected) from error
 
 
 def _log_of(logs: Iterable[Log], tenant: UUID | str | None) -> Log:

@@ -8,17 +8,15 @@ Exit code 0: all is well; 1: something is not, and it says what. It changes noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 import typer
 
 from lakeproof import console
 from lakeproof.commands.opening import home_settings
 from lakeproof.commands.options import AsJson
-from lakeproof.inspecting.logs import Follower, FoundLog
 from lakeproof.inspecting.status import Status, read_installation_status
+from lakeproof.log_status import Follower, FoundLog, log_shown
 
 NOT_WELL = 1
 _LOGS = ("log", "size", "checkpoint", "unsigned", "projections", "streams", "detection")
@@ -75,33 +73,12 @@ def status_json(status: Status) -> dict[str, object]:
             "embedded": database and database.owner.directory is not None,
             "pending_migrations": None if database is None else list(database.pending),
         },
-        "logs": [_log_json(log) for log in status.logs],
+        "logs": [log_shown(log) for log in status.logs],
         "disks": [
             {"path": str(each.path), "use": each.use, "free_bytes": each.free_bytes, "total_bytes": each.total_bytes}
             for each in status.disks
         ],
     }
-
-
-def _log_json(log: FoundLog) -> dict[str, Any]:
-    return {
-        "log": log.origin,
-        "name": log.name,
-        "tenant": log.tenant and log.tenant.hex,
-        "size": log.size,
-        "takes_entries": log.takes_entries,
-        "checkpoint_size": log.checkpoint_size,
-        "unsigned_entries": log.checkpoint.lag_entries,
-        "unsigned_s": round(log.checkpoint.behind_s, 3),
-        "projections": [_follower_json(each) for each in log.projections],
-        "streams": [_follower_json(each) for each in log.streams],
-        "detection_waiting": log.waiting,
-        "detection_put_off": log.put_off,
-    }
-
-
-def _follower_json(follower: Follower) -> dict[str, object]:
-    return {**asdict(follower), "behind_s": round(follower.behind_s, 3)}
 
 
 def _show(status: Status) -> None:

@@ -36,10 +36,10 @@ from lakeproof.extras import missing_of
 from lakeproof.inspecting.database import FoundDatabase, NotThereError, connect_owner, find_database, find_owner
 from lakeproof.inspecting.disks import FREE_BYTES_MIN, FREE_BYTES_WARNED, find_disks
 from lakeproof.inspecting.findings import Finding, Result, ok, problem, said, warning
-from lakeproof.inspecting.logs import QUERIES
 from lakeproof.inspecting.processes import ask_readiness, find_ups
 from lakeproof.inspecting.upstreams import check_upstream
 from lakeproof.installation import LOCAL
+from lakeproof.log_status import QUERIES
 from lakeproof.postgres.server import PG_MAJOR_MIN, check_server
 from lakeproof.schema_record import PROVISIONED, check_unchanged, read_schema_and_record
 from lakeproof.serving.listening import listen
@@ -508,7 +508,7 @@ def _with_auditor(found: FoundDatabase, work: Callable[[Connection], Awaitable[R
 
 async def _sizes(auditor: Connection) -> list[tuple[str, int, int, bool]]:
     """Return of each log its origin, its size, that of its newest checkpoint, and whether it takes entries."""
-    rows = await (await auditor.execute(QUERIES["logs"])).fetchall()
+    rows = await (await auditor.execute(QUERIES["logs"], {"log_id": None})).fetchall()
     return [(origin, size, checkpoint_size, takes) for _, origin, _, size, checkpoint_size, takes in rows]
 
 

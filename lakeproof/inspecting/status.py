@@ -20,14 +20,14 @@ from gateway.errors import GatewayError
 from lakeproof.errors import LakeproofError, SettingsError
 from lakeproof.inspecting.database import FoundDatabase, NotThereError, find_database, find_owner
 from lakeproof.inspecting.disks import FREE_BYTES_MIN, Disk, find_disks
-from lakeproof.inspecting.logs import Follower, FoundLog, read_found_logs
 from lakeproof.inspecting.processes import DEMO, Readiness, Up, ask_readiness, find_ups
+from lakeproof.log_status import Follower, FoundLog, read_found_logs
 from lakeproof.serving.processes import process_names
 from lakeproof.settings import Settings
 from lakeproof.tls_settings import gateway_trust
 from ledger.errors import LedgerError
 from projections.errors import ProjectionError
-from spark_detect.status import read_status
+from spark_detect.status import Waiting, read_status
 
 BEHIND_S_MAX: Final = 60.0
 """What follows the log and misses an entry for longer is not well; it is usually less than a second behind."""
@@ -130,8 +130,9 @@ def _look_at_database(status: Status, settings: Settings, *, now: datetime) -> N
 async def _read_logs(found: FoundDatabase, *, now: datetime) -> list[FoundLog]:
     installation = found.installation
     detected = await asyncio.to_thread(read_status, installation.as_role(installation.roles.detector))
+    waiting = {each.log.log_id: Waiting(entries=each.waiting, put_off=each.put_off) for each in detected}
     async with installation.connect(installation.roles.auditor) as auditor:
-        return await read_found_logs(auditor, found, detected, now=now)
+        return await read_found_logs(auditor, installation, waiting, now=now)
 
 
 def _of_log(log: FoundLog) -> list[str]:

@@ -14,3 +14,15 @@ SELECT l.log_id, l.origin, l.tenant,
 FROM ledger.logs AS l LEFT JOIN detection.positions AS p USING (log_id)
 WHERE l.tenant IS NOT NULL
 ORDER BY l.log_id
+
+-- name: waiting
+-- How many entries of one log wait for detection, counted up to a limit, and how many of its ranges are put off.
+SELECT
+    (SELECT count(*) FROM (
+        SELECT FROM ledger.entries AS e
+        WHERE e.log_id = %(log_id)s
+          AND e.index >= coalesce((SELECT p.next_index FROM detection.positions AS p WHERE p.log_id = %(log_id)s), 0)
+          AND e.type IN ('trigger.received', 'commit.settled', 'commit.observed', 'scan.requested')
+        LIMIT %(limit)s
+    ) AS w),
+    (SELECT count(*) FROM detection.batches AS b WHERE b.log_id = %(log_id)s AND b.state = 'postponed')

@@ -90,7 +90,7 @@ FROM (
 WHERE c.handler = w.handler AND c.log_id = w.log_id AND c.next_index = w.next_index
 
 -- name: progress
--- How far each handler is in each tenant's log, whether it is put off, and what it could not handle.
+-- How far each handler is in each tenant's log, or in one, whether it is put off, and what it could not handle.
 SELECT d.handler, g.log_id, g.origin, g.tenant, g.reader, h.size, coalesce(c.next_index, 0), coalesce(c.handled, 0),
     coalesce(l.failures, 0),
     (SELECT count(*) FROM streams.dead_letters AS x WHERE x.log_id = g.log_id AND x.source = 'handler:' || d.handler)
@@ -99,5 +99,5 @@ JOIN ledger.heads AS h USING (log_id)
 CROSS JOIN unnest(%(handlers)s::text[]) AS d (handler)
 LEFT JOIN streams.cursors AS c ON c.handler = d.handler AND c.log_id = g.log_id
 LEFT JOIN streams.leases AS l ON l.duty = 'handler:' || d.handler AND l.log_id = g.log_id
-WHERE g.tenant IS NOT NULL
+WHERE g.tenant IS NOT NULL AND (%(log_id)s::integer IS NULL OR g.log_id = %(log_id)s)
 ORDER BY g.log_id, d.handler

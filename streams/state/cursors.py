@@ -72,11 +72,13 @@ class EntryBatch:
         return None if self.to_index >= place.size else replace(place, next_index=self.to_index)
 
 
-async def read_progress(connection: Connection, handlers: Iterable[str]) -> list[HandlerProgress]:
+async def read_progress(
+    connection: Connection, handlers: Iterable[str], *, log_id: int | None = None
+) -> list[HandlerProgress]:
     """
-    Return how far each of `handlers` is in every tenant's log that the connection's role may see.
+    Return how far each of `handlers` is in every tenant's log that the connection's role may see, or in one of them.
     """
-    rows = await connection.execute(_QUERIES["progress"], {"handlers": list(handlers)})
+    rows = await connection.execute(_QUERIES["progress"], {"handlers": list(handlers), "log_id": log_id})
     return [
         HandlerProgress(
             handler=handler,

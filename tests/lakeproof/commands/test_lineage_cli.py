@@ -17,12 +17,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands import lineage as commands
-from lakeproof.commands.lineage import parse_table
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from ledger.format.sealing import PLAIN
 from ledger.store.read import Log
 from projections.errors import ProjectionError, UnknownTableError
+from projections.lineage.data_names import key_of_data
 from projections.lineage.projection import LineageProjection
 from testkit.projections.lineage_stories import FACET, key, run_event, tell, topic, topics_event
 from testkit.projections.story import Story, World
@@ -132,9 +132,9 @@ def test_of_several_tenants_one_must_be_named(command: Command, world: World) ->
 @pytest.mark.parametrize("text", ["orders", "sales.orders", "a..b", "run:x", "table:a//b", "dataset:ä/b", ""])
 def test_what_is_no_table_is_refused(text: str) -> None:
     with pytest.raises(ProjectionError, match=r"expected alias\.namespace\.table"):
-        parse_table(text)
+        key_of_data(text)
 
 
 def test_a_table_is_named_as_engines_do_or_by_its_key() -> None:
-    assert parse_table("lake.sales.eu.orders") == "table:lake/sales/eu/orders"
-    assert parse_table("dataset:file/%2Fx") == "dataset:file/%2Fx"
+    assert key_of_data("lake.sales.eu.orders") == "table:lake/sales/eu/orders"
+    assert key_of_data("dataset:file/%2Fx") == "dataset:file/%2Fx"

@@ -8,15 +8,15 @@ is missing is read, too: what keeps up is seconds behind, and what stands still 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from gateway.control.plane import ControlPlane, ControlState
-from lakeproof.inspecting.database import FoundDatabase
+from lakeproof.installation import Installation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.streaming import log_handler_names
 from ledger.format.entry import parse_entry
@@ -24,11 +24,13 @@ from ledger.store.queries import load_queries
 from ledger.store.read import read_entry
 from ledger.store.session import Connection
 from projections.processing import cursors
-from spark_detect.status import LogStatus
+from spark_detect.status import Waiting, read_waiting
 from streams.state.cursors import read_progress
 
 QUERIES: Final = load_queries("lakeproof", "inspecting.sql")
 OTHER_VERSION: Final = "other version"
+COUNTED_MAX: Final = 100_000
+"""Open decisions and dead letters that are counted for one log; more are as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,40 +88,54 @@ class _Ages:
         return self.known[log_id, next_index]
 
 
-async def read_system_state(auditor: Connection, found: FoundDatabase) -> ControlState:
+async def read_system_state(auditor: Connection, installation: Installation) -> ControlState:
     """
     Return the control plane of the system log: which tenants there are, and what they are called.
 
     Raises:
         LedgerError, GatewayError: if it cannot be read.
     """
-    rows = await (await auditor.execute(QUERIES["logs"])).fetchall()
-    system = next((row[0] for row in rows if row[1] == found.installation.system_origin), None)
+    rows = await (await auditor.execute(QUERIES["logs"], {"log_id": None})).fetchall()
+    system = next((row[0] for row in rows if row[1] == installation.system_origin), None)
     if system is None:
         return ControlState.empty()
     return await ControlPlane(lambda: nullcontext(auditor)).current(system)
 
 
 async def read_found_logs(
-    auditor: Connection, found: FoundDatabase, detected: Sequence[LogStatus], *, now: datetime
+    auditor: Connection, installation: Installation, waiting: Mapping[int, Waiting], *, now: datetime
 ) -> list[FoundLog]:
     """
     Return how far everything is in each log, in the order in which the logs were made.
 
+    `waiting` is what waits for detection, by log.
+
     Raises:
         LedgerError, GatewayError: if a log cannot be read, or is broken where it is read.
     """
-    state, ages = await read_system_state(auditor, found), _Ages(auditor, now)
+    state = await read_system_state(auditor, installation)
     names = {UUID(tenant.id): tenant.name for tenant in state.tenants.values()}
-    projected = await _projections(auditor, ages)
-    streamed = await _streams(auditor, found, ages)
-    scanned = {each.log.log_id: each for each in detected}
+    return await _read_logs(auditor, installation, waiting, names, now=now, only=None)
+
+
+async def _read_logs(
+    auditor: Connection,
+    installation: Installation,
+    waiting: Mapping[int, Waiting],
+    names: Mapping[UUID, str],
+    *,
+    now: datetime,
+    only: int | None,
+) -> list[FoundLog]:
+    """Return how far everything is in each log, or in one."""
+    ages = _Ages(auditor, now)
+    projected = await _projections(auditor, ages, only)
+    streamed = await _streams(auditor, installation, ages, only)
     logs = []
-    for log_id, origin, tenant, size, checkpoint_size, takes in await (
-        await auditor.execute(QUERIES["logs"])
-    ).fetchall():
-        is_system = origin == found.installation.system_origin
-        scan = None if is_system else scanned.get(log_id)
+    rows = await (await auditor.execute(QUERIES["logs"], {"log_id": only})).fetchall()
+    for log_id, origin, tenant, size, checkpoint_size, takes in rows:
+        is_system = origin == installation.system_origin
+        scan = None if is_system else waiting.get(log_id)
         unsigned_s = await ages.of(log_id, checkpoint_size, size=size)
         logs.append(
             FoundLog(
@@ -133,17 +149,17 @@ async def read_found_logs(
                 checkpoint=Follower(name="signer", lag_entries=max(size - checkpoint_size, 0), behind_s=unsigned_s),
                 projections=projected.get(log_id, ()),
                 streams=streamed.get(log_id, ()),
-                waiting=None if scan is None else scan.waiting,
+                waiting=None if scan is None else scan.entries,
                 put_off=None if scan is None else scan.put_off,
             )
         )
     return logs
 
 
-async def _projections(auditor: Connection, ages: _Ages) -> Mapping[int, Sequence[Follower]]:
+async def _projections(auditor: Connection, ages: _Ages, only: int | None) -> Mapping[int, Sequence[Follower]]:
     versions = {projection.name: projection.version for projection in PROJECTIONS}
     followers: dict[int, list[Follower]] = {}
-    for each in await cursors.read_progress(auditor, versions):
+    for each in await cursors.read_progress(auditor, versions, log_id=only):
         is_other = each.version not in {None, versions[each.projection]}  # None: it has not begun, and is behind
         trouble = OTHER_VERSION if is_other else ""
         behind_s = await ages.of(each.log.log_id, each.next_index, size=each.size)
@@ -153,9 +169,11 @@ async def _projections(auditor: Connection, ages: _Ages) -> Mapping[int, Sequenc
     return followers
 
 
-async def _streams(auditor: Connection, found: FoundDatabase, ages: _Ages) -> Mapping[int, Sequence[Follower]]:
+async def _streams(
+    auditor: Connection, installation: Installation, ages: _Ages, only: int | None
+) -> Mapping[int, Sequence[Follower]]:
     followers: dict[int, list[Follower]] = {}
-    for each in await read_progress(auditor, log_handler_names(found.installation)):
+    for each in await read_progress(auditor, log_handler_names(installation), log_id=only):
         trouble = f"{each.failures} failures in a row" if each.failures else ""
         if each.dead_letters and not trouble:
             trouble = f"{each.dead_letters} dead letters"
@@ -164,3 +182,49 @@ async def _streams(auditor: Connection, found: FoundDatabase, ages: _Ages) -> Ma
             Follower(name=each.handler, lag_entries=each.lag_entries, behind_s=behind_s, trouble=trouble)
         )
     return followers
+
+
+def log_shown(log: FoundLog) -> dict[str, Any]:
+    """
+    Return one log as JSON; ages are seconds.
+    """
+    return {
+        "log": log.origin,
+        "name": log.name,
+        "tenant": log.tenant and log.tenant.hex,
+        "size": log.size,
+        "takes_entries": log.takes_entries,
+        "checkpoint_size": log.checkpoint_size,
+        "unsigned_entries": log.checkpoint.lag_entries,
+        "unsigned_s": round(log.checkpoint.behind_s, 3),
+        "projections": [_follower_shown(each) for each in log.projections],
+        "streams": [_follower_shown(each) for each in log.streams],
+        "detection_waiting": log.waiting,
+        "detection_put_off": log.put_off,
+    }
+
+
+def _follower_shown(follower: Follower) -> dict[str, object]:
+    return {**asdict(follower), "behind_s": round(follower.behind_s, 3)}
+
+
+def status_reader(
+    installation: Installation,
+    lend: Callable[[], AbstractAsyncContextManager[Connection]],
+    clock: Callable[[], datetime],
+) -> Callable[[int], Coroutine[Any, Any, dict[str, Any]]]:
+    """
+    Return what reads how far everything is that follows one log; `lend` lends connections of the auditor.
+    """
+
+    async def read(log_id: int) -> dict[str, Any]:
+        async with lend() as auditor:
+            waiting = {log_id: await read_waiting(auditor, log_id)}
+            (log,) = await _read_logs(auditor, installation, waiting, {}, now=clock(), only=log_id)
+            bounds = {"log_id": log_id, "limit": COUNTED_MAX}
+            ((decisions, letters),) = await (await auditor.execute(QUERIES["left_open"], bounds)).fetchall()
+            shown = log_shown(log) | {"open_decisions": decisions, "dead_letters": letters}
+            del shown["name"], shown["tenant"]
+            return shown
+
+    return read
