@@ -172,12 +172,14 @@ class Connection(asyncio.Protocol):
             self._write_deadline = None
 
     def shutdown(self) -> None:
-        """Called by uvicorn on shutdown: finish the current request."""
+        """Called by uvicorn on shutdown: finish the current request; an answer without end is told to end."""
         self._is_stopping = True
         if self._stage in {Stage.IDLE, Stage.HEAD}:
             self._close()
         elif self._stage is Stage.TLS:
             self.abort()
+        elif self._stage is Stage.ANSWER and self._exchange is not None:
+            self._exchange.stop()
         elif self._stage is Stage.DRAIN:
             self._loop.call_later(STOPPING_TIMEOUT_S, self.abort)
 

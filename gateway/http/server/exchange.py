@@ -135,6 +135,7 @@ class Exchange:
         self._is_arrived = False
         self._was_handed_out = False
         self._is_gone = False
+        self._is_stopping = False
         self._stays_open = False
         self._is_chunked = False
         self._left: int | None = None
@@ -161,6 +162,11 @@ class Exchange:
         """The client is gone, or the connection has answered by itself."""
         self._is_gone = True
         self._body.clear()
+        self._tell()
+
+    def stop(self) -> None:
+        """The process ends: an application that waits for the end of the connection is told that it has come."""
+        self._is_stopping = True
         self._tell()
 
     def _tell(self) -> None:
@@ -199,7 +205,7 @@ class Exchange:
             self._news.clear()
             self._wire.read_on()
             await self._news.wait()
-        if self.is_complete or self._is_gone:
+        if self._is_over:
             return {"type": "http.disconnect"}
         content, self._body = bytes(self._body), bytearray()
         self._was_handed_out = self._is_arrived
@@ -209,8 +215,12 @@ class Exchange:
     @property
     def _can_tell(self) -> bool:
         """After the end of the body, ASGI's `receive` waits for the end of the connection."""
-        is_over = self.is_complete or self._is_gone
-        return is_over or bool(self._body) or (self._is_arrived and not self._was_handed_out)
+        return self._is_over or bool(self._body) or (self._is_arrived and not self._was_handed_out)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing more comes; while the process ends, not before the body was handed out."""
+        return self.is_complete or self._is_gone or (self._is_stopping and self._was_handed_out)
 
     async def send(self, message: Message) -> None:
         """ASGI: the answer's head, then its body."""
