@@ -6,10 +6,11 @@ reconciler use them. Nothing is a global.
 
 from __future__ import annotations
 
+from asyncio import Semaphore
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from gateway.admin.application import Admin
@@ -34,7 +35,11 @@ from ledger.format.events import CommitDecision
 from ledger.format.sealing import Opener
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.receipts import Receipts
+from ledger.store.notifications import LogNotifier
 from ledger.store.roles import Roles
+
+LOOKS_MAX: Final = 4
+"""Of the connections of a process (`gateway.database.CONNECTIONS_MAX`): commits need the others."""
 
 
 class Append(Protocol):
@@ -73,7 +78,8 @@ class Gateway:
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
     What only commits need: `intake`, `ownership`, `queues` and `races`. What only routes need: `admin`, `receipts` and
     `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not taken),
-    `metrics_reports`, and `tracer`, which explains verdicts.
+    `metrics_reports`, `tracer`, which explains verdicts, `notifier`, which tells that a log has grown, and `looks`,
+    which bounds how many connections of `database` are used to look at the log and the read models.
     """
 
     system_log_id: int
@@ -95,8 +101,10 @@ class Gateway:
     webhook_secrets: Secrets | None
     metrics_reports: MetricsReports
     tracer: Tracer
+    notifier: LogNotifier
     queues: TargetQueues = field(default_factory=TargetQueues)
     races: Races = field(default_factory=Races)
+    looks: Semaphore = field(default_factory=lambda: Semaphore(LOOKS_MAX))
 
     def new_group_id(self) -> UUID:
         """Return the id of a group that is not derived from its content."""

@@ -17,18 +17,20 @@ from gateway.policy.access import Access
 from ledger.format.events import Effect, MaskAction, ReviewVerdict
 
 
-class _Answer(BaseModel):
+class Answered(BaseModel):
+    """A body of an answer: members that are not listed are not there."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class PolicyComing(_Answer):
+class PolicyComing(Answered):
     """A version of a policy that comes into force at a time (RFC 3339)."""
 
     version: int
     active_from: str
 
 
-class PolicyShown(_Answer):
+class PolicyShown(Answered):
     """
     A policy in the version that is in force, or else in the first that will be; `coming` are those after it.
 
@@ -54,13 +56,13 @@ class PolicySaved(PolicyShown):
     warnings: list[str]
 
 
-class PoliciesShown(_Answer):
+class PoliciesShown(Answered):
     """The policies that are in force or will be, oldest first."""
 
     policies: list[PolicyShown]
 
 
-class _ContentsShown(_Answer):
+class _ContentsShown(Answered):
     """Contents of a policy; all null where there is none."""
 
     expression: str | None
@@ -87,20 +89,20 @@ class PolicyVersionShown(_ContentsShown):
     index: int
 
 
-class PolicyVersionsShown(_Answer):
+class PolicyVersionsShown(Answered):
     """The versions that a policy has had, oldest first."""
 
     versions: list[PolicyVersionShown]
 
 
-class PolicyMemberChanged(_Answer):
+class PolicyMemberChanged(Answered):
     """A member of a policy on both sides."""
 
     before: Any = Field(alias="from")
     after: Any = Field(alias="to")
 
 
-class PolicyDiffShown(_Answer):
+class PolicyDiffShown(Answered):
     """What differs between two versions: a unified diff of the expression, and the other members that changed."""
 
     id: str
@@ -120,13 +122,13 @@ class PolicyDraftShown(_ContentsShown):
     author: str | None
 
 
-class PolicyDraftsShown(_Answer):
+class PolicyDraftsShown(Answered):
     """The drafts that wait for a review; `author` is null here."""
 
     policy_drafts: list[PolicyDraftShown] = Field(alias="policy-drafts")
 
 
-class PolicyReviewed(_Answer):
+class PolicyReviewed(Answered):
     """A review of the version `draft` of a draft; `policy` is what it put in force or retired, null if refused."""
 
     id: str
@@ -135,7 +137,7 @@ class PolicyReviewed(_Answer):
     policy: PolicySaved | None
 
 
-class RestrictionMaskShown(_Answer):
+class RestrictionMaskShown(Answered):
     """A masked column, by its name with dots; callers for whom `unless` (CEL) is true see it as it is."""
 
     column: str
@@ -143,7 +145,7 @@ class RestrictionMaskShown(_Answer):
     unless: str | None
 
 
-class RestrictionShown(_Answer):
+class RestrictionShown(Answered):
     """
     A row filter (CEL; null: all rows) and column masks, with the schemas that it was checked against, and its examples.
 
@@ -162,13 +164,13 @@ class RestrictionShown(_Answer):
     note: str
 
 
-class RestrictionsShown(_Answer):
+class RestrictionsShown(Answered):
     """The restrictions that are not retired, oldest first."""
 
     restrictions: list[RestrictionShown]
 
 
-class AccessRuleShown(_Answer):
+class AccessRuleShown(Answered):
     """An access rule in force; `vocabulary` is the one it was written in."""
 
     id: str
@@ -184,13 +186,13 @@ class AccessRuleSaved(AccessRuleShown):
     warnings: list[str]
 
 
-class AccessRulesShown(_Answer):
+class AccessRulesShown(Answered):
     """The access rules in force, oldest first."""
 
     access_rules: list[AccessRuleShown] = Field(alias="access-rules")
 
 
-class AccessRulesImported(_Answer):
+class AccessRulesImported(Answered):
     """The access rules of a file: put in force (with `dry_run`, they would be), and in force before."""
 
     created: list[AccessRuleShown]
@@ -198,14 +200,14 @@ class AccessRulesImported(_Answer):
     dry_run: bool
 
 
-class RuleNamed(_Answer):
+class RuleNamed(Answered):
     """An access rule."""
 
     id: str
     version: int
 
 
-class AccessDecided(_Answer):
+class AccessDecided(Answered):
     """What access rules decide; `rule` is the one that decides it, null if none does. `message` is for the caller."""
 
     decision: Access
@@ -226,7 +228,7 @@ class CallerDecided(AccessDecided):
     keys: list[str]
 
 
-class WhoMay(_Answer):
+class WhoMay(Answered):
     """
     Who may do an operation on `path` of a catalog, by the rules as of the log's entry `as_of`.
 
@@ -249,7 +251,7 @@ class OperationDecided(AccessDecided):
     operation: str
 
 
-class WhatMayBeDone(_Answer):
+class WhatMayBeDone(Answered):
     """What a caller may do, by the rules as of the log's entry `as_of`; the caller as in `CallerDecided`."""
 
     identity: str | None
@@ -260,7 +262,7 @@ class WhatMayBeDone(_Answer):
     operations: list[OperationDecided]
 
 
-class RuleFinding(_Answer):
+class RuleFinding(Answered):
     """
     An access rule that does nothing, or less than it says (`finding`).
 
@@ -280,7 +282,7 @@ class RuleFinding(_Answer):
     message: str
 
 
-class RulesLinted(_Answer):
+class RulesLinted(Answered):
     """What is wrong with the access rules in force as of the log's entry `as_of`, and what was not looked at."""
 
     as_of: int
@@ -290,7 +292,7 @@ class RulesLinted(_Answer):
     not_looked_at: list[str]
 
 
-class CatalogShown(_Answer):
+class CatalogShown(Answered):
     """A catalog in force; a secret in its options is the name of one."""
 
     alias: str
@@ -299,13 +301,13 @@ class CatalogShown(_Answer):
     options: dict[str, str]
 
 
-class CatalogsShown(_Answer):
+class CatalogsShown(Answered):
     """The catalogs in force, oldest first."""
 
     catalogs: list[CatalogShown]
 
 
-class CatalogChecked(_Answer):
+class CatalogChecked(Answered):
     """
     What is behind an alias: `ok` if it can be used, else `trouble` says why and `advice` what to do.
 
@@ -322,7 +324,7 @@ class CatalogChecked(_Answer):
     advice: str
 
 
-class KeyIssued(_Answer):
+class KeyIssued(Answered):
     """A new API key; `secret` is in this answer and nowhere else. Times are RFC 3339, null is never."""
 
     id: str
@@ -338,7 +340,7 @@ class KeyRotated(KeyIssued):
     replaced_ends_at: str | None
 
 
-class KeyShown(_Answer):
+class KeyShown(Answered):
     """
     An API key that was not revoked; `issuer` is null if the operator or the identity itself issued it.
 
@@ -356,13 +358,13 @@ class KeyShown(_Answer):
     replaced_by: str | None
 
 
-class KeysShown(_Answer):
+class KeysShown(Answered):
     """The keys that were not revoked, oldest first."""
 
     keys: list[KeyShown]
 
 
-class SettingShown(_Answer):
+class SettingShown(Answered):
     """A setting of the tenant; version 0 is the default."""
 
     id: str
@@ -370,13 +372,13 @@ class SettingShown(_Answer):
     value: str
 
 
-class SettingsShown(_Answer):
+class SettingsShown(Answered):
     """The tenant's settings."""
 
     settings: list[SettingShown]
 
 
-class TenantShown(_Answer):
+class TenantShown(Answered):
     """The caller's tenant: its log, how much is in force for it, and its settings."""
 
     id: str
@@ -391,7 +393,7 @@ class TenantShown(_Answer):
     settings: list[SettingShown]
 
 
-class PurgeShown(_Answer):
+class PurgeShown(Answered):
     """
     A table that was dropped with its files; what is not known before it is completed is null.
 
@@ -412,14 +414,14 @@ class PurgeShown(_Answer):
     next_attempt_at: str | None
 
 
-class PurgesShown(_Answer):
+class PurgesShown(Answered):
     """The newest purges, oldest first; `has_older` says whether there may be older ones that were not looked at."""
 
     purges: list[PurgeShown]
     has_older: bool
 
 
-class DropShown(_Answer):
+class DropShown(Answered):
     """
     A table or view that was dropped while its files stayed, by `actor`; its files lie in `places`.
 
@@ -439,14 +441,14 @@ class DropShown(_Answer):
     places: list[str]
 
 
-class DropsShown(_Answer):
+class DropsShown(Answered):
     """Drops, newest first; `has_older` says whether there are older ones that were not looked at."""
 
     drops: list[DropShown]
     has_older: bool
 
 
-class DeadLetterShown(_Answer):
+class DeadLetterShown(Answered):
     """A message that was given up, after how many attempts and why. What it holds is not shown."""
 
     source: str
@@ -456,14 +458,14 @@ class DeadLetterShown(_Answer):
     reason: str
 
 
-class DeadLettersShown(_Answer):
+class DeadLettersShown(Answered):
     """Dead letters, oldest first; `has_more` says whether there are younger ones."""
 
     dead_letters: list[DeadLetterShown] = Field(alias="dead-letters")
     has_more: bool
 
 
-class StepShown(_Answer):
+class StepShown(Answered):
     """
     A part of an expression that was evaluated, `times` in all; `value` is the last one, null if it was an `error`.
 
@@ -479,7 +481,7 @@ class StepShown(_Answer):
     error: str
 
 
-class RuleExplained(_Answer):
+class RuleExplained(Answered):
     """
     A policy or an access rule that was in force: what it said then, and what it says of what is recorded.
 
@@ -499,14 +501,14 @@ class RuleExplained(_Answer):
     steps: list[StepShown]
 
 
-class ReasonShown(_Answer):
+class ReasonShown(Answered):
     """The policy or access rule that determined a decision."""
 
     id: str
     version: int
 
 
-class RequestExplained(_Answer):
+class RequestExplained(Answered):
     """The request as it was recorded; a long body is cut."""
 
     method: str
@@ -518,7 +520,7 @@ class RequestExplained(_Answer):
     body_sha256: str
 
 
-class CallerExplained(_Answer):
+class CallerExplained(Answered):
     """The caller as it was recorded."""
 
     actor: str
@@ -530,7 +532,7 @@ class CallerExplained(_Answer):
     sub: str
 
 
-class ProofShown(_Answer):
+class ProofShown(Answered):
     """
     The inclusion proof of the entry in the tree of a signed checkpoint, checked; without one, `trouble` says why.
 
@@ -543,7 +545,7 @@ class ProofShown(_Answer):
     trouble: str
 
 
-class DecisionExplained(_Answer):
+class DecisionExplained(Answered):
     """Why a mutation was decided as it was; `principal`, `request` and `message` are null if they were erased."""
 
     decision: str
@@ -566,7 +568,7 @@ class DecisionExplained(_Answer):
     proof: ProofShown
 
 
-class StatusShown(_Answer):
+class StatusShown(Answered):
     """That all is well."""
 
     status: str

@@ -4,7 +4,7 @@ The gateway as a FastAPI application.
 
 Routes are thin: they parse a request, call `commit_flow.commit`, `reads` or `admin`, and build the answer. The most
 frequent requests do not pass through FastAPI (`hot_paths.py`). Errors become answers in `error_answers.py`.
-Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded: `%2F` in a name is not a separator.
+Paths with names of tables (`RAW`) are routed as they were sent, still percent-encoded: `%2F` in a name is no separator.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from gateway.errors import GatewayError
 from gateway.http import (
     access_routes,
     admin_routes,
+    decision_routes,
     iceberg_routes,
+    lineage_reading_routes,
     lineage_routes,
+    log_entry_routes,
     log_routes,
     policy_routes,
     restriction_routes,
     status_routes,
+    table_routes,
     tenant_routes,
     webhook_routes,
 )
@@ -44,6 +48,10 @@ from gateway.http.error_answers import (
     validation_error,
 )
 from gateway.http.hot_paths import ICEBERG, PATH_LENGTH_MAX, HotPaths
+from gateway.http.lineage_reading_routes import ReadsStatus
+from gateway.http.log_entry_routes import ReadsAnchors
+from gateway.http.looking.figures import Figures
+from gateway.http.looking.following import Followers
 from gateway.http.openapi import openapi
 from gateway.http.peers import Peers
 from gateway.http.readiness import Readiness
@@ -59,10 +67,17 @@ OWN: Final = (
     tenant_routes.router,
     lineage_routes.router,
     log_routes.router,
+    log_entry_routes.router,
+    decision_routes.router,
+    table_routes.router,
+    lineage_reading_routes.router,
     webhook_routes.router,
     status_routes.router,
 )
 """The gateway's own routes: all except the catalog's."""
+RAW: Final = (ICEBERG, b"/v1/tables/", b"/v1/impact/", b"/v1/traverse/", b"/v1/lineage/")
+"""How paths begin in which a name may contain a slash, as `%2F`."""
+_RAW_DECODED: Final = tuple(each.decode() for each in RAW)
 
 
 class Application(FastAPI):
@@ -88,6 +103,8 @@ def create_app(
     metrics: Callable[[str], Awaitable[str]],
     metrics_token: str | None,
     dead_letters: ReadsDeadLetters,
+    anchors: ReadsAnchors | None = None,
+    status: ReadsStatus | None = None,
     peers: Peers | None = None,
 ) -> Application:
     """
@@ -95,7 +112,8 @@ def create_app(
 
     `metrics` is given this process's metrics in Prometheus' text format and returns all that are scraped;
     `metrics_token` is what a scraper must present (None: only loopback may scrape). `dead_letters` reads those of a
-    tenant. `peers` are the other processes of the same gateway (None: there are none).
+    tenant, `anchors` how far its log is anchored, and `status` how far everything is that follows it (None: neither is
+    told). `peers` are the other processes of the same gateway (None: there are none).
     """
     app = Application(
         title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
@@ -105,6 +123,10 @@ def create_app(
     app.state.metrics = metrics
     app.state.metrics_token = metrics_token
     app.state.dead_letters = dead_letters
+    app.state.anchors = anchors
+    app.state.status = status
+    app.state.followers = Followers()
+    app.state.figures = Figures()
     app.state.reading_drops = asyncio.Lock()
     app.state.linting_rules = asyncio.Lock()
     app.state.openapi = _own_openapi()
@@ -116,7 +138,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, validation_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(Exception, unexpected_error)
-    app.add_middleware(RawIcebergPaths)
+    app.add_middleware(RawPaths)
     app.add_middleware(DecodesBodies, size_bytes_max=gateway.intake.body_size_bytes_max)
     app.first = HotPaths(IdentifiedAnswers(app.first), gateway=gateway, measures=measures, peers=peers)
     return app
@@ -127,9 +149,9 @@ def _own_openapi() -> dict[str, Any]:
     return openapi(OWN)
 
 
-class RawIcebergPaths:
+class RawPaths:
     """
-    Routes Iceberg's paths by their raw bytes; handlers decode each segment separately.
+    Routes paths with names by their raw bytes; handlers decode each segment separately.
 
     A client that percent-encodes the slash of the prefix (`iceberg%2Falias`) reaches the same route.
     """
@@ -146,9 +168,9 @@ class RawIcebergPaths:
                 text = f"expected a path of at most {PATH_LENGTH_MAX} bytes"
                 await error_answer(414, "BadRequestException", text, to=Request(scope))(scope, receive, send)
                 return
-            if raw.startswith(ICEBERG):
+            if raw.startswith(RAW):
                 scope = {**scope, "path": raw.decode("ascii", "replace"), "raw_path": raw}
-            elif scope["path"].startswith(ICEBERG.decode()):
+            elif scope["path"].startswith(_RAW_DECODED):
                 # With another spelling of the prefix, it would be routed after decoding `%2F`.
                 await error_answer(404, "NotFoundException", "Not Found", to=Request(scope))(scope, receive, send)
                 return

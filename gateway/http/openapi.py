@@ -7,7 +7,8 @@ The catalog's routes are not in it: the Iceberg REST specification describes the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter
@@ -61,9 +62,42 @@ from gateway.http.answer_models import (
     WhatMayBeDone,
     WhoMay,
 )
+from gateway.http.looking.answers import (
+    AnchorsShown,
+    DecisionShown,
+    EntriesShown,
+    EntryShown,
+    FindingsShown,
+    ImpactShown,
+    LineageShown,
+    LogStatusShown,
+    RunsShown,
+    SchemaHistoryShown,
+    StatsShown,
+    TableFindingsShown,
+    TableHistoryShown,
+    TablePoliciesShown,
+    TableShown,
+    TablesShown,
+    TraversalShown,
+)
+from gateway.http.looking.entries import INDEX_MAX
+from gateway.http.looking.query import CURSOR, CURSOR_LENGTH_MAX, LIMIT, LIMIT_MAX
 from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
+from gateway.http.table_routes import TABLE
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
+from ledger.proving.search import Order
+from projections.lineage.read import HOPS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query: what it means, and its schema."""
+
+    text: str
+    schema: Mapping[str, object]
+
 
 BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/policies"): PolicyBody,
@@ -119,6 +153,24 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/drops"): DropsShown,
     ("GET", "/v1/dead-letters"): DeadLettersShown,
     ("GET", "/v1/decisions/{decision}/explanation"): DecisionExplained,
+    ("GET", "/v1/log/entries"): EntriesShown,
+    ("GET", "/v1/log/entries/{index}"): EntryShown,
+    ("GET", "/v1/log/stats"): StatsShown,
+    ("GET", "/v1/anchors"): AnchorsShown,
+    ("GET", "/v1/decisions/{decision}"): DecisionShown,
+    ("GET", "/v1/findings"): FindingsShown,
+    ("GET", "/v1/tables"): TablesShown,
+    ("GET", f"/v1/tables{TABLE}"): TableShown,
+    ("GET", f"/v1/tables{TABLE}/history"): TableHistoryShown,
+    ("GET", f"/v1/tables{TABLE}/findings"): TableFindingsShown,
+    ("GET", f"/v1/tables{TABLE}/lineage"): LineageShown,
+    ("GET", f"/v1/tables{TABLE}/policies"): TablePoliciesShown,
+    ("GET", f"/v1/tables{TABLE}/schema-history"): SchemaHistoryShown,
+    ("GET", f"/v1/impact{TABLE}"): ImpactShown,
+    ("GET", f"/v1/traverse/{{preset}}{TABLE}"): TraversalShown,
+    ("GET", "/v1/lineage/{dataset}"): LineageShown,
+    ("GET", "/v1/runs"): RunsShown,
+    ("GET", "/v1/status"): LogStatusShown,
     ("GET", "/health"): StatusShown,
     ("GET", "/health/live"): StatusShown,
     ("GET", "/health/ready"): StatusShown,
@@ -140,32 +192,88 @@ ERRORS: Final = {
     403: "An access rule does not permit it.",
     404: "There is no such thing.",
     409: "It exists already, or has another version.",
-    410: "It is switched off here.",
+    410: "It is switched off here, or the log has lost it.",
     413: "The body is too large.",
     415: "The body has a content coding that is not supported.",
     422: "It is well-formed and cannot be accepted.",
     503: "It cannot be answered now; Retry-After says when to try again.",
 }
-QUERIES: Final = {
+_TIME: Final = {"type": "string", "format": "date-time"}
+_INDEX: Final = {"type": "integer", "minimum": 0, "maximum": INDEX_MAX}
+_PERCENT: Final = Parameter(
+    "With so many percent of confidence, or more.", {"type": "integer", "minimum": 0, "maximum": 100}
+)
+_HOPS: Final = Parameter("How far.", {"type": "integer", "minimum": 1, "maximum": HOPS_MAX})
+_PAGES: Final[Mapping[str, str | Parameter]] = {
+    LIMIT: Parameter("How many, at most.", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}),
+    CURSOR: Parameter(
+        "Where an earlier answer to the same request ended.", {"type": "string", "maxLength": CURSOR_LENGTH_MAX}
+    ),
+}
+_ENTRIES: Final[Mapping[str, str | Parameter]] = {
+    "type": "Of this type; `commit.*` for a family.",
+    "key": "About this key; it may end in `*`, too.",
+    "actor": "By this actor: 32 hex digits, `system`, or an identity that the caller may ask for.",
+    "from": Parameter("From this index on.", _INDEX),
+}
+_TARGET: Final = {"type": "string", "minLength": 1, "maxLength": TARGET_LENGTH_MAX}
+QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
     ("GET", "/v1/policies/{policy_id}/diff"): {
         "from": "The older version; without it, the one before the newer.",
         "to": "The newer version, or draft; without it, the newest version.",
     },
     ("GET", "/v1/access/who"): {
         "operation": "What would be done, as in table.load.",
-        "target": "On what, as in lake.sales.orders or table:lake/sales/orders; of configuration, its id.",
+        "target": Parameter(
+            "On what, as in lake.sales.orders or table:lake/sales/orders; of configuration, its id.", _TARGET
+        ),
     },
     ("GET", "/v1/access/what"): {
-        "target": "On what, as in lake.sales.orders; without it, on all that is no content of a catalog.",
+        "target": Parameter(
+            "On what, as in lake.sales.orders; without it, on all that is no content of a catalog.", _TARGET
+        ),
         "key": "The id of a key: what its holder may do.",
         "role": "Instead: what a caller with this role may do; repeat it for several.",
     },
     ("GET", "/v1/drops"): {"alias": "Of this built-in catalog only, in force or not."},
     ("GET", "/v1/dead-letters"): {"source": "Of this source only, as in handler:alerts."},
+    ("GET", "/v1/log/entries"): {
+        **_ENTRIES,
+        "after": Parameter("Recorded then or later.", _TIME),
+        "before": Parameter("Recorded before that.", _TIME),
+        "order": Parameter(
+            "The newest first, which is usual, or the oldest.", {"enum": [each.value for each in Order]}
+        ),
+        **_PAGES,
+    },
+    ("GET", "/v1/log/follow"): _ENTRIES,
+    ("GET", "/v1/findings"): {
+        "table": "Of this table: `catalog.namespace.table`, or its key.",
+        "kind": "Of this kind of personal data.",
+        "confidence": _PERCENT,
+        **_PAGES,
+    },
+    ("GET", "/v1/tables"): {
+        "catalog": "Of this catalog.",
+        "name": "With this text in their name, levels joined by dots, in whatever case.",
+        "finding": "In which this kind of personal data was found.",
+        **_PAGES,
+    },
+    ("GET", f"/v1/tables{TABLE}/history"): {
+        "as_of": Parameter("As it was when the log ended with the entry of this index.", _INDEX),
+        **_PAGES,
+    },
+    ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, LIMIT: _PAGES[LIMIT]},
+    ("GET", f"/v1/tables{TABLE}/lineage"): {"hops": _HOPS},
+    ("GET", f"/v1/tables{TABLE}/schema-history"): {CURSOR: _PAGES[CURSOR]},
+    ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS},
+    ("GET", f"/v1/traverse/{{preset}}{TABLE}"): {"hops": _HOPS},
+    ("GET", "/v1/lineage/{dataset}"): {"hops": _HOPS},
+    ("GET", "/v1/runs"): _PAGES,
 }
-"""Parameters of the query: texts that may be absent."""
-LENGTHS: Final = {"target": TARGET_LENGTH_MAX}
-"""Of parameters that may be longer than others."""
+"""Parameters of the query, which may all be absent: texts, unless a schema says otherwise."""
+ENDLESS: Final = frozenset({("GET", "/v1/log/follow")})
+"""Routes whose answer is server-sent events without an end."""
 WITHOUT_BODY: Final = frozenset({("POST", "/v1/catalogs/{alias}/check")})
 """Routes that take no body although their method has one."""
 OPEN: Final = frozenset(
@@ -227,12 +335,14 @@ def _own_routes(routers: Iterable[APIRouter]) -> Iterator[tuple[str, APIRoute]]:
 
 
 def _operation(method: str, route: APIRoute) -> dict[str, Any]:
-    name = (method, route.path)
+    name = (method, route.path_format)
     names = [parameter.name for parameter in route.dependant.path_params]
     answer: dict[str, Any] = {"description": "Done."}
     if (answered := ANSWERS.get(name)) is not None:
         schema = {"$ref": _REF.format(model=answered.__name__)}
         answer["content"] = {"application/json": {"schema": schema}}
+    if name in ENDLESS:
+        answer["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
     error = {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}}
     operation: dict[str, Any] = {
         "summary": (route.endpoint.__doc__ or "").strip(),
@@ -241,15 +351,7 @@ def _operation(method: str, route: APIRoute) -> dict[str, Any]:
             {"name": each, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
             for each in names
         ]
-        + [
-            {
-                "name": each,
-                "in": "query",
-                "description": text,
-                "schema": {"type": "string", "minLength": 1, "maxLength": LENGTHS.get(each, FILTER_LENGTH_MAX)},
-            }
-            for each, text in QUERIES.get(name, {}).items()
-        ],
+        + [_query_parameter(each, what) for each, what in QUERIES.get(name, {}).items()],
         "responses": {
             str(STATUSES.get(name, USUAL[method])): answer,
             **{str(status): {"description": text, "content": error} for status, text in ERRORS.items()},
@@ -262,3 +364,9 @@ def _operation(method: str, route: APIRoute) -> dict[str, Any]:
         schema = {"type": "object"} if model is None else {"$ref": _REF.format(model=model.__name__)}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
+
+
+def _query_parameter(name: str, what: str | Parameter) -> dict[str, Any]:
+    if isinstance(what, str):
+        what = Parameter(what, {"type": "string", "minLength": 1, "maxLength": FILTER_LENGTH_MAX})
+    return {"name": name, "in": "query", "description": what.text, "schema": dict(what.schema)}

@@ -192,7 +192,7 @@ async def explain(gateway: Gateway, tenant: UUID, log_id: int, index: int) -> Ex
         message=None if message is None else message.decode("utf-8", "replace"),
         unknown=dict(_unknown(variables)),
         rules=[one async for one in _rules(gateway, state, decision, variables, log_id)],
-        inclusion=await _inclusion(gateway, tenant, entry.log, index),
+        inclusion=await find_inclusion(gateway, tenant, entry.log, index, timeout_s=PROOF_TIMEOUT_S),
     )
 
 
@@ -287,9 +287,9 @@ def _uuid(decision: Decision) -> str | None:
     return None if decision.table_uuid is None else known_uuid({"table-uuid": decision.table_uuid})
 
 
-async def _inclusion(gateway: Gateway, tenant: UUID, origin: str, index: int) -> Inclusion:
+async def find_inclusion(gateway: Gateway, tenant: UUID, origin: str, index: int, *, timeout_s: float) -> Inclusion:
     """
-    Return the proof that an entry is in the log, checked.
+    Return the proof that an entry is in the log, checked; a signer has `timeout_s` to sign a checkpoint that covers it.
 
     Raises:
         BrokenError: (`Fault.PROOF`) if it does not lead to the root that was signed.
@@ -297,7 +297,7 @@ async def _inclusion(gateway: Gateway, tenant: UUID, origin: str, index: int) ->
     async with gateway.database.as_role(gateway.roles.tenant(tenant)) as connection:
         log = await find_log(connection, origin)
     try:
-        data = await gateway.receipts.receipt(log, index, timeout_s=PROOF_TIMEOUT_S)
+        data = await gateway.receipts.receipt(log, index, timeout_s=timeout_s)
     except (NoReceiptError, KeyDirectoryError) as error:
         return Inclusion(trouble=str(error))
     proof = parse_proof(data)
@@ -340,12 +340,19 @@ def explanation_shown(explained: Explanation) -> dict[str, object]:
         "as_of": decision.as_of,
         "not_known": dict(explained.unknown),
         "rules": [_rule_shown(rule) for rule in explained.rules],
-        "proof": {
-            "size": None if inclusion.checkpoint is None else inclusion.checkpoint.size,
-            "root": None if inclusion.checkpoint is None else inclusion.checkpoint.root.hex(),
-            "hashes": [one.hex() for one in inclusion.hashes],
-            "trouble": inclusion.trouble,
-        },
+        "proof": inclusion_shown(inclusion),
+    }
+
+
+def inclusion_shown(inclusion: Inclusion) -> dict[str, object]:
+    """
+    Return a proof as JSON, its hashes in hex.
+    """
+    return {
+        "size": None if inclusion.checkpoint is None else inclusion.checkpoint.size,
+        "root": None if inclusion.checkpoint is None else inclusion.checkpoint.root.hex(),
+        "hashes": [one.hex() for one in inclusion.hashes],
+        "trouble": inclusion.trouble,
     }
 
 

@@ -22,7 +22,6 @@ class Why(StrEnum):
     OWNER = "it takes the owner of the database"
     ROLE = "it works as a role of the database that no request may take"
     OPERATOR = "it concerns several tenants, and is for the operator to decide"
-    READ_MODELS = "it reads the read models, which have no routes"
     LONG = "it may work for minutes, on a processor that commits need"
     APART = "who verifies the server must not get it from the server"
 
@@ -32,7 +31,7 @@ Route: TypeAlias = tuple[str, str]
 TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "up": Why.PROCESS,
     "demo": Why.PROCESS,
-    "status": (("GET", "/health"), ("GET", "/health/live"), ("GET", "/health/ready")),
+    "status": (("GET", "/v1/status"), ("GET", "/health"), ("GET", "/health/live"), ("GET", "/health/ready")),
     "doctor": Why.FILES,
     "ledger verify": Why.APART,
     "ledger check-proof": Why.OFFLINE,
@@ -41,12 +40,12 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "ledger key": Why.APART,
     "ledger erase": Why.ROLE,
     "ledger retain": Why.ROLE,
-    "ledger show": (("GET", "/log/{place}"),),
-    "ledger tail": (("GET", "/log/{place}"),),
-    "ledger stats": (("GET", "/log/{place}"),),
+    "ledger show": (("GET", "/v1/log/entries"), ("GET", "/v1/log/entries/{index}")),
+    "ledger tail": (("GET", "/v1/log/entries"), ("GET", "/v1/log/follow")),
+    "ledger stats": (("GET", "/v1/log/stats"),),
     "ledger adopt": Why.FILES,
     "ledger recover": Why.FILES,
-    "ledger anchors": Why.OPERATOR,
+    "ledger anchors": (("GET", "/v1/anchors"),),
     "ledger bundle": Why.FILES,
     "ledger check": Why.OFFLINE,
     "ledger witness init": Why.OFFLINE,
@@ -64,9 +63,15 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "projections rebuild": Why.ROLE,
     "projections replace": Why.ROLE,
     "projections prune": Why.ROLE,
-    "graph show": Why.READ_MODELS,
-    "graph traverse": Why.READ_MODELS,
-    "lineage show": Why.READ_MODELS,
+    "graph show": (("GET", "/v1/tables/{alias}/{namespace}/{table}"),),
+    "graph traverse": (
+        ("GET", "/v1/traverse/{preset}/{alias}/{namespace}/{table}"),
+        ("GET", "/v1/impact/{alias}/{namespace}/{table}"),
+    ),
+    "lineage show": (
+        ("GET", "/v1/lineage/{dataset}"),
+        ("GET", "/v1/tables/{alias}/{namespace}/{table}/lineage"),
+    ),
     "streams run": Why.PROCESS,
     "streams consume": Why.PROCESS,
     "streams status": (("GET", "/metrics"),),
@@ -145,10 +150,20 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
 }
 """For each command, in the order of `lakeproof --help`, its routes, or why it has none."""
 
+_OF_READ_MODELS: Final = "shows what people without a shell on the server come to see"
+
 ROUTES_ALONE: Final[Mapping[Route, str]] = {
     ("POST", "/v1/lineage"): "engines and schedulers send it",
     ("POST", "/v1/lineage/batch"): "engines and schedulers send it",
     ("POST", "/v1/webhooks/polaris"): "a catalog sends it, and signs it",
+    ("GET", "/v1/decisions/{decision}"): _OF_READ_MODELS,
+    ("GET", "/v1/findings"): _OF_READ_MODELS,
+    ("GET", "/v1/tables"): _OF_READ_MODELS,
+    ("GET", "/v1/tables/{alias}/{namespace}/{table}/history"): _OF_READ_MODELS,
+    ("GET", "/v1/tables/{alias}/{namespace}/{table}/findings"): _OF_READ_MODELS,
+    ("GET", "/v1/tables/{alias}/{namespace}/{table}/policies"): _OF_READ_MODELS,
+    ("GET", "/v1/tables/{alias}/{namespace}/{table}/schema-history"): _OF_READ_MODELS,
+    ("GET", "/v1/runs"): _OF_READ_MODELS,
     ("GET", "/openapi.json"): "describes routes, as `--help` does commands",
     ("GET", "/v1/openapi.json"): "describes routes, as `--help` does commands",
     ("GET", "/docs"): "describes routes, as `--help` does commands",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application, create_app
 from gateway.http.peers import Peers
 from gateway.identity.api_keys import KeyHasher
+from lakeproof.anchored import anchors_reader
 from lakeproof.dead_letters import read_dead_letters
 from lakeproof.installation import Installation
+from lakeproof.log_status import status_reader
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
@@ -91,7 +94,7 @@ async def open_gateway(
     """Yield a gateway over `services`, with a new tenant and a new application unless there is one."""
     if acme is None:
         acme = await found_tenant(services, name="acme", identity="ada@acme.example", roles=["data-eng"], alias="lake")
-    app = app or app_of(services.gateway)
+    app = app or app_of(services.gateway, installation=services.installation)
     async with _client(app, acme.key.secret) as http:
         yield Gateway(services=services, acme=acme, app=app, http=http)
 
@@ -104,15 +107,32 @@ async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
         await CheckpointSigner(dsn, keys).sign_due(connection)
 
 
-def app_of(parts: GatewayParts, measures: Measures | None = None, peers: Peers | None = None) -> Application:
-    """Return the gateway's application over `parts`, without history for its metrics."""
+def app_of(
+    parts: GatewayParts,
+    measures: Measures | None = None,
+    peers: Peers | None = None,
+    *,
+    installation: Installation | None = None,
+) -> Application:
+    """
+    Return the gateway's application over `parts`, without history for its metrics; without an `installation`, also
+    without what only that knows of a log.
+    """
 
     async def no_history(own: str) -> str:
         return own
 
     measures = measures or Measures()
+    lend = partial(parts.database.as_role, parts.roles.auditor)
     return create_app(
-        parts, measures=measures, metrics=no_history, metrics_token=None, dead_letters=read_dead_letters, peers=peers
+        parts,
+        measures=measures,
+        metrics=no_history,
+        metrics_token=None,
+        dead_letters=read_dead_letters,
+        anchors=None if installation is None else anchors_reader(installation, lend),
+        status=None if installation is None else status_reader(installation, lend, parts.clock),
+        peers=peers,
     )
 
 

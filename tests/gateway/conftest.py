@@ -24,7 +24,7 @@ from testkit.servers.loopback import serve_gateway
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def module_app(module_services: Services) -> FastAPI:
     """The application over the services of a module."""
-    return app_of(module_services.gateway)
+    return app_of(module_services.gateway, installation=module_services.installation)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

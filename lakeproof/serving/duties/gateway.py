@@ -27,7 +27,9 @@ from gateway.http.server.configuration import server_config
 from gateway.http.server.connection import connections_made_by
 from gateway.http.server.connections import Bounds, Connections
 from gateway.identity.request_rates import Limits, RequestRates, SharedCounts
+from lakeproof.anchored import anchors_reader
 from lakeproof.dead_letters import read_dead_letters
+from lakeproof.log_status import status_reader
 from lakeproof.messages import Say
 from lakeproof.services import Services
 from lakeproof.serving.certificate import CurrentCertificate
@@ -92,12 +94,15 @@ async def answer_requests(
         gateway.authenticator.admit = rates.admit
     peers = Peers(sockets, own, races=gateway.races, count=measures.passed_on) if sockets else None
     token = settings.metrics_token
+    lend = partial(gateway.database.as_role, gateway.roles.auditor)
     app = create_app(
         gateway,
         measures=measures,
         metrics=metrics,
         metrics_token=token,
         dead_letters=read_dead_letters,
+        anchors=anchors_reader(services.installation, lend),
+        status=status_reader(services.installation, lend, gateway.clock),
         peers=peers,
     )
     connections = _connections(settings, measures)

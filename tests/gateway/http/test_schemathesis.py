@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from gateway.catalogs.registry import BUILTIN
 from gateway.http.app import OWN
-from gateway.http.openapi import ANSWERS, BODIES, STATUSES, openapi
+from gateway.http.openapi import ANSWERS, BODIES, ENDLESS, STATUSES, openapi
 from gateway.http.operations import PROPOSED, endpoints
 from testkit.environment import PROJECT, missing
 from testkit.gateway.view_requests import VIEWS, view_created
@@ -142,6 +142,7 @@ async def test_the_gateways_own_routes_answer_as_their_document_says(sales: Gate
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert set(BODIES) | set(STATUSES) | set(ANSWERS) <= described
     schema = from_dict(document)
-    checked, faults = await faults_of(schema, sales, {}, lambda _: True)
-    assert len(checked) == len(described)
+    endless = {" ".join(route) for route in ENDLESS}
+    checked, faults = await faults_of(schema, sales, {}, lambda label: label not in endless)
+    assert len(checked) == len(described) - len(endless)
     assert faults == [], "\n\n".join(faults)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Lineage for one caller: an edge is there if both of its ends may be seen.
+
+Jobs, engines and runs are lineage's own: an edge names them to whoever may read lineage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from gateway.http.looking.shown import plain
+from gateway.http.looking.sight import Sight
+from projections.lineage.openlineage import WHOLE_DATASET
+from projections.lineage.read import ColumnLineage, Lineage, LineageEdge
+
+_OF_JOBS = ("job", "run_id", "engine", "state", "event_time")
+
+
+async def lineage_shown(lineage: Lineage, sight: Sight) -> dict[str, Any]:
+    """
+    Return the lineage around one table or data set, as far as the caller may see it.
+    """
+    with_jobs = await sight.reads_lineage()
+
+    async def edges(found: tuple[LineageEdge, ...]) -> list[dict[str, Any]]:
+        return [_edge(each, with_jobs=with_jobs) for each in found if await sight.sees_all((each.source, each.target))]
+
+    return {
+        "key": lineage.key,
+        "upstream": await edges(lineage.upstream),
+        "downstream": await edges(lineage.downstream),
+        "columns": [_column(each) for each in lineage.columns if await sight.sees_all((each.source, each.target))],
+        "cycles": [
+            plain({name: value for name, value in asdict(each).items() if name != "group_id"})
+            for each in lineage.cycles
+            if await sight.sees_all((each.source, each.target, *each.path))
+        ],
+        "omitted": [
+            {"key": key, **asdict(omitted)} for key, omitted in lineage.omitted.items() if await sight.sees(key)
+        ],
+    }
+
+
+def _edge(edge: LineageEdge, *, with_jobs: bool) -> dict[str, Any]:
+    shown = asdict(edge)
+    return shown if with_jobs else {**shown, **dict.fromkeys(_OF_JOBS)}
+
+
+def _column(column: ColumnLineage) -> dict[str, Any]:
+    shown = asdict(column)
+    return {**shown, "target_column": None} if column.target_column == WHOLE_DATASET else shown

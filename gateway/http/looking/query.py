@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Parameters of the query of a request that looks: each known, at most once, and within its bounds.
+
+A parameter that is not known is refused: a filter that is not applied would show what was not asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from fastapi import Request
+
+from gateway.admin.limits import check_text, parse_expiry
+from gateway.errors import BadRequestError
+
+TEXT_LENGTH_MAX: Final = 2_000
+"""As long as an event key may be."""
+CURSOR: Final = "cursor"
+CURSOR_LENGTH_MAX: Final = 8_192
+"""A cursor may hold an event key."""
+LIMIT: Final = "limit"
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 500
+NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,14}")
+_FREE: Final = frozenset({CURSOR, LIMIT})
+"""What may differ between a request and the one that continues it."""
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Query:
+    """
+    The parameters of one request, which may have those in `names`.
+
+    Raises:
+        BadRequestError: if it has another one, or one twice.
+    """
+
+    def __init__(self, request: Request, *names: str) -> None:
+        self._path = request.url.path
+        self._given: dict[str, str] = {}
+        for name, value in request.query_params.multi_items():
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise BadRequestError(f"expected parameters of {known}, found another", field=_short(name))
+            if name in self._given:
+                raise BadRequestError("expected it once, found it repeated", field=name)
+            self._given[name] = value
+
+    def text(self, name: str, *, length_max: int = TEXT_LENGTH_MAX) -> str | None:
+        """
+        Return a text, None if there is none.
+
+        Raises:
+            BadRequestError: if it is empty, too long, or has control characters.
+        """
+        value = self._given.get(name)
+        return None if value is None else check_text(value, field=name, length_max=length_max)
+
+    def number(self, name: str, *, least: int, most: int) -> int | None:
+        """
+        Return a whole number, None if there is none.
+
+        Raises:
+            BadRequestError: if it is none from `least` to `most`.
+        """
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if not NUMBER.fullmatch(value) or not least <= int(value) <= most:
+            raise BadRequestError(f"expected a whole number from {least} to {most}, found {value!r:.40}", field=name)
+        return int(value)
+
+    def limit(self) -> int:
+        """Return how many things one answer may have. Raises as `number`."""
+        found = self.number(LIMIT, least=1, most=LIMIT_MAX)
+        return LIMIT_DEFAULT if found is None else found
+
+    def time(self, name: str) -> datetime | None:
+        """
+        Return a time, None if there is none.
+
+        Raises:
+            BadRequestError: if it is not one of RFC 3339.
+        """
+        value = self._given.get(name)
+        return None if value is None else parse_expiry(value, field=name)
+
+    def one_of(self, name: str, kind: type[E]) -> E | None:
+        """
+        Return one of a closed set, None if there is none.
+
+        Raises:
+            BadRequestError: if it is none of them.
+        """
+        value = self._given.get(name)
+        if value is None:
+            return None
+        try:
+            return kind(value)
+        except ValueError as error:
+            known = ", ".join(each.value for each in kind)
+            raise BadRequestError(f"expected one of {known}, found {value!r:.80}", field=name) from error
+
+    @property
+    def cursor(self) -> str | None:
+        """Return the cursor, unread."""
+        return self.text(CURSOR, length_max=CURSOR_LENGTH_MAX)
+
+    @property
+    def context(self) -> str:
+        """Return what a cursor is good for: the path and all parameters but those that may differ."""
+        given: Sequence[tuple[str, str]] = sorted(self._given.items())
+        return "\n".join([self._path, *(f"{name}={value}" for name, value in given if name not in _FREE)])
+
+
+def parse_index(text: str, *, field: str) -> int:
+    """
+    Return the index that a path names.
+
+    Raises:
+        BadRequestError: if it is none.
+    """
+    if not NUMBER.fullmatch(text):
+        raise BadRequestError(f"expected the index of an entry, found {text!r:.40}", field=field)
+    return int(text)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 and name.isprintable() else "query"

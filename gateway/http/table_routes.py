@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What is known of tables: `/v1/tables`, and of one `/v1/tables/{alias}/{namespace}/{table}` with its history, findings,
+lineage, policies and schemas; what a change of it affects (`/v1/impact/…`), and other walks from it (`/v1/traverse/…`).
+
+A table is there for whoever may load it, whatever else a request asks. Names in paths are percent-encoded, the levels
+of a namespace are separated by %1F, as in the catalog's paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from gateway.admin.shown import policy_shown
+from gateway.catalogs.catalog import Snapshots
+from gateway.commit.judgement import policies_for
+from gateway.errors import BadRequestError
+from gateway.http import reads
+from gateway.http.admin_routes import may_read
+from gateway.http.looking.cursors import format_cursor, parse_index_cursor, parse_key_cursor
+from gateway.http.looking.entries import INDEX_MAX
+from gateway.http.looking.graphs import answers_shown, asking_graph, impact_shown, propagation_shown
+from gateway.http.looking.lineage import lineage_shown
+from gateway.http.looking.query import CURSOR, LIMIT, Query
+from gateway.http.looking.reading import Looking, look
+from gateway.http.looking.shown import commit_shown, row_shown
+from gateway.http.looking.sight import target_of
+from gateway.identifiers import Target, parse_alias, parse_target
+from gateway.policy.variables import CommitView
+from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
+from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
+from projections.relational.commits import INDEX_END, ROWS_MAX, read_history
+from projections.relational.findings import (
+    Finding,
+    ScanSummary,
+    read_found_in_tables,
+    read_last_findings_of_table,
+    read_scans_of_table,
+)
+from projections.relational.table_names import ListedTable, read_live_names, read_tables
+
+router = APIRouter(prefix="/v1")
+
+TABLE: Final = "/{alias}/{namespace}/{table}"
+NAME_LENGTH_MAX: Final = 500
+EXAMINED_MAX: Final = 500
+"""Tables that are judged for one page: it may be short, with more behind its cursor."""
+SCHEMA_ACTIONS: Final = frozenset(
+    {"CATALOG_CREATE_ENTITY", "CATALOG_REGISTER_ENTITY", "META_ADD_SCHEMA", "META_SET_CURRENT_SCHEMA"}
+)
+"""Actions of commits that give a table a schema."""
+
+
+@router.get("/tables")
+async def list_tables(request: Request) -> Response:
+    """
+    List tables that have a name now, by name: of one catalog, with a text in their name, or with findings of one kind.
+    """
+    looking = await look(request)
+    query = Query(request, "catalog", "name", "finding", LIMIT, CURSOR)
+    alias, limit, key = query.text("catalog"), query.limit(), await looking.key()
+    after = "" if query.cursor is None else parse_key_cursor(key, query.cursor, context=query.context)
+    found: list[ListedTable] = []
+    async with looking.reading() as connection:
+        rows = await read_tables(
+            connection,
+            after=after,
+            alias=None if alias is None else parse_alias(alias, field="catalog"),
+            text=query.text("name", length_max=NAME_LENGTH_MAX),
+            kind=query.text("finding"),
+            limit=EXAMINED_MAX,
+        )
+        for each in rows:
+            if len(found) == limit:
+                break
+            after = each.key
+            if await looking.sight.sees(each.key):
+                found.append(each)
+        is_last = len(rows) < EXAMINED_MAX and (not rows or after == rows[-1].key)
+        kinds = await read_found_in_tables(connection, [each.table_uuid for each in found])
+    tables = [
+        {
+            **_named(each.key),
+            "table_uuid": each.table_uuid,
+            "named_index": each.index,
+            "findings": [asdict(kind) for kind in kinds.get(each.table_uuid, ())],
+        }
+        for each in found
+    ]
+    cursor = None if is_last else format_cursor(key, after, context=query.context)
+    return JSONResponse({"tables": tables, "cursor": cursor})
+
+
+@router.get(f"/tables{TABLE}")
+async def show_table(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """
+    Answer for a table: who wrote it, made from what, allowed by which policy, what was found in it, who reads it.
+    """
+    looking, target = await _table(request, alias, namespace, table)
+    Query(request)
+    async with asking_graph(looking) as (graph, lag_entries):
+        state = await graph.table(target.key)
+        answers = await graph.answers(target.key)
+        shown = await answers_shown(answers, state, looking.sight)
+    return JSONResponse({**_named(target.key), **shown, "lag_entries": lag_entries})
+
+
+@router.get(f"/tables{TABLE}/history")
+async def list_table_history(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """
+    List the decisions on a table and their outcomes, the newest first; with `as_of` as they were at that entry.
+    """
+    looking, target = await _table(request, alias, namespace, table)
+    query = Query(request, "as_of", LIMIT, CURSOR)
+    as_of, limit, key = query.number("as_of", least=0, most=INDEX_MAX), query.limit(), await looking.key()
+    before = INDEX_END if as_of is None else as_of + 1
+    if query.cursor is not None:
+        before = min(before, parse_index_cursor(key, query.cursor, context=query.context))
+    with_principal = await looking.sight.reads_inputs()
+    async with looking.reading() as connection:
+        commits = await read_history(connection, looking.caller.log_id, target.key, before=before, limit=limit)
+    cursor = None if len(commits) < limit else format_cursor(key, commits[-1].index, context=query.context)
+    shown = [commit_shown(each, with_principal=with_principal, as_of=as_of) for each in commits]
+    return JSONResponse({**_named(target.key), "decisions": shown, "cursor": cursor})
+
+
+@router.get(f"/tables{TABLE}/findings")
+async def list_table_findings(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """
+    List what was found last in each column of a table, of each kind, and the last scans: without one of a snapshot,
+    that nothing was found says nothing about it.
+    """
+    looking, target = await _table(request, alias, namespace, table)
+    query = Query(request, "confidence", LIMIT)
+    limit, confidence = query.limit(), query.number("confidence", least=0, most=100) or 0
+    async with looking.reading() as connection:
+        found: list[Finding] = []
+        scans: list[ScanSummary] = []
+        for name in await read_live_names(connection, looking.caller.log_id, keys=[target.key]):
+            found += await read_last_findings_of_table(
+                connection, table_uuid=name.table_uuid, confidence_percent_min=confidence, limit=limit
+            )
+            scans += await read_scans_of_table(connection, table_uuid=name.table_uuid, limit=limit)
+    return JSONResponse(
+        {
+            **_named(target.key),
+            "findings": [row_shown(each) for each in found],
+            "scans": [row_shown(each) for each in scans],
+        }
+    )
+
+
+@router.get(f"/tables{TABLE}/lineage")
+async def show_table_lineage(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Show what a table was made from, and what was made from it, within `hops`."""
+    looking, target = await _table(request, alias, namespace, table)
+    hops = _hops(Query(request, "hops"))
+    async with looking.reading() as connection:
+        lineage = await read_lineage(connection, looking.caller.log_id, target.key, hops=hops)
+    return JSONResponse(await lineage_shown(lineage, looking.sight))
+
+
+@router.get(f"/tables{TABLE}/policies")
+async def list_table_policies(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """List the policies in force whose scope covers a table; it takes the right to read policies, too."""
+    looking, target = await _table(request, alias, namespace, table)
+    Query(request)
+    gateway, _ = await may_read(request, "policy")
+    now = gateway.clock()
+    view = CommitView(
+        catalog=target.alias,
+        namespace=target.namespace,
+        name=target.name or "",
+        kind=target.kind,
+        operation="table.commit",
+    )
+    policies = policies_for(looking.sight.state.at(now), view)
+    return JSONResponse({**_named(target.key), "policies": [policy_shown(each, now=now) for each in policies]})
+
+
+@router.get(f"/tables{TABLE}/schema-history")
+async def show_schema_history(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """
+    Show the schemas that a table has had, as its metadata has them, and the decisions that were to add one or set one,
+    the newest first.
+    """
+    looking, target = await _table(request, alias, namespace, table)
+    query, key = Query(request, CURSOR), await looking.key()
+    before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
+    with_principal = await looking.sight.reads_inputs()
+    gateway, caller = looking.gateway, looking.caller
+    catalog = gateway.catalog(caller.tenant, looking.sight.state, target.alias)
+    found = await reads.Reader(caller=caller, catalog=catalog, target=target, row=None).show(Snapshots.REFS)
+    schemas, current = await asyncio.to_thread(_schemas, found.body)
+    async with looking.reading() as connection:
+        commits = await read_history(connection, caller.log_id, target.key, before=before, limit=ROWS_MAX)
+    is_last = len(commits) < ROWS_MAX
+    return JSONResponse(
+        {
+            **_named(target.key),
+            "current_schema_id": current,
+            "schemas": schemas,
+            "changes": [
+                commit_shown(each, with_principal=with_principal)
+                for each in commits
+                if not SCHEMA_ACTIONS.isdisjoint(each.actions)
+            ],
+            "cursor": None if is_last else format_cursor(key, commits[-1].index, context=query.context),
+        }
+    )
+
+
+@router.get(f"/impact{TABLE}")
+async def show_impact(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Show what a change of a table affects within `hops`: tables and columns made from it, and who reads them."""
+    return await _traverse(request, Traversal.IMPACT_ANALYSIS, alias, namespace, table)
+
+
+@router.get(f"/traverse/{{preset}}{TABLE}")
+async def traverse(request: Request, preset: str, alias: str, namespace: str, table: str) -> Response:
+    """Follow lineage downstream of a table within `hops`: `impact_analysis`, or `pii_propagation`."""
+    try:
+        chosen = Traversal(preset)
+    except ValueError as error:
+        known = ", ".join(each.value for each in Traversal)
+        raise BadRequestError(f"expected one of {known}, found {preset!r:.80}", field="preset") from error
+    return await _traverse(request, chosen, alias, namespace, table)
+
+
+async def _traverse(request: Request, preset: Traversal, alias: str, namespace: str, table: str) -> Response:
+    looking, target = await _table(request, alias, namespace, table)
+    hops = _hops(Query(request, "hops"))
+    async with asking_graph(looking) as (graph, lag_entries):
+        match preset:
+            case Traversal.IMPACT_ANALYSIS:
+                shown = await impact_shown(await impact_analysis(graph, target.key, hops=hops), looking.sight)
+            case Traversal.PII_PROPAGATION:
+                shown = await propagation_shown(await pii_propagation(graph, target.key, hops=hops), looking.sight)
+    return JSONResponse({"preset": preset.value, **shown, "lag_entries": lag_entries})
+
+
+async def _table(request: Request, alias: str, namespace: str, table: str) -> tuple[Looking, Target]:
+    """
+    Return who looks, and the table that a path names, which the caller may load.
+
+    Raises:
+        ForbiddenError: if access rules do not permit to load it, whether or not it exists.
+    """
+    looking, target = await look(request), parse_target(alias, namespace, table)
+    await looking.sight.check(target)
+    return looking, target
+
+
+def _hops(query: Query) -> int:
+    return query.number("hops", least=1, most=HOPS_MAX) or HOPS
+
+
+def _named(key: str) -> dict[str, Any]:
+    """Return the names of a table, given its key."""
+    target = target_of(key)
+    names: dict[str, Any] = {"key": key, "catalog": None, "namespace": [], "name": None}
+    if target is not None:
+        names |= {"catalog": target.alias, "namespace": list(target.namespace), "name": target.name}
+    return names
+
+
+def _schemas(body: bytes | None) -> tuple[list[dict[str, Any]], int | None]:
+    """Return the schemas in an answer of loadTable, and the id of the current one."""
+    metadata = orjson.loads(body or b"{}").get("metadata", {})
+    return [dict(each) for each in metadata.get("schemas", ())], metadata.get("current-schema-id")

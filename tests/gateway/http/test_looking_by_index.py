@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What routes that look ask the database is answered by indexes, and reads a bounded part of a long log's read models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from ledger.proving import search
+from ledger.store.read import read_head
+from projections.lineage.edges import QUERIES as LINEAGE
+from projections.relational.commits import QUERIES as COMMITS
+from projections.relational.findings import EXAMINED_MAX, INDEX_END
+from projections.relational.findings import QUERIES as FINDINGS
+from testkit.gateway.two_views import project
+from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TABLES: Final = 1_000
+SNAPSHOTS: Final = 60
+"""Of each table: one scan each, with one finding, its alert, and one decision."""
+READ_MAX: Final = 2_000
+"""Rows that a query may read, whatever the read models hold; more only where that is its bound."""
+
+_ROWS: Final = {
+    "scans": """
+        (log_id, generation, table_uuid, snapshot, ruleset, index, recorded_at, key, status, metadata_location,
+         findings, rows, columns, files, cells, bytes_read, gaps)
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1000000 + n * 1000 + t, now(),
+               'table:far/a/t' || t, 'completed', 'm', 1, 1, 1, 1, 1, 1, ARRAY[]::text[]
+    """,
+    "findings": """
+        (log_id, generation, table_uuid, snapshot, ruleset, field_id, kind, index, group_id, recorded_at, key,
+         column_path, confidence_percent, matches, not_null)
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1, 'email', 1000000 + n * 1000 + t,
+               gen_random_uuid(), now(), 'table:far/a/t' || t, 'c', 92, 1, 1
+    """,
+    "alerts": """
+        (log_id, generation, index, group_id, recorded_at, key, finding, table_uuid, snapshot, field_id, column_path,
+         kind, confidence_percent)
+        SELECT %(log_id)s, %(generation)s, 1000000 + n * 1000 + t, gen_random_uuid(), now(), 'table:far/a/t' || t, 'f',
+               'uuid-' || t, n::text, 1, 'c', 'email', 92
+    """,
+    "commits": """
+        (log_id, generation, index, group_id, key, recorded_at, actor, principal_source, operation, actions, alias,
+         namespace, decision, as_of, policy_set, request, table_uuid, snapshots)
+        SELECT %(log_id)s, %(generation)s, 1000000 + n * 1000 + t, gen_random_uuid(), 'table:far/a/t' || t, now(),
+               'system', 'api_key', 'table.commit', ARRAY[]::text[], 'far', ARRAY['a'], 'approved', 0, 'p', 'q',
+               'uuid-' || t, ARRAY[(n * 1000 + t)::text]
+    """,
+    "lineage_runs": """
+        (log_id, generation, run_id, state, event_time, first_index, last_index)
+        SELECT %(log_id)s, %(generation)s, gen_random_uuid()::text, 'COMPLETE', 'now', 1, 1
+    """,
+}
+_EACH: Final = sql.SQL("FROM generate_series(1, %(tables)s) AS a (t), generate_series(1, %(snapshots)s) AS b (n)")
+_OF: Final = {"commits": "commits", "lineage_runs": "lineage"}
+"""The projection of a table; `findings` of all others."""
+
+
+def fill(gateway: Gateway) -> None:
+    """Put as many rows into the live generations as a tenant has after years."""
+    log_id = gateway.acme.log_id
+    with psycopg.connect(gateway.services.installation.admin_dsn, autocommit=True) as owner:
+        rows = owner.execute("SELECT projection, generation FROM projections.live WHERE log_id = %s", (log_id,))
+        live = {str(projection): int(generation) for projection, generation in rows.fetchall()}
+        for table, chosen in _ROWS.items():
+            name = sql.Identifier("projections", table)
+            insert = sql.SQL("INSERT INTO {} ").format(name) + sql.SQL(chosen) + _EACH
+            parameters = {"log_id": log_id, "generation": live[_OF.get(table, "findings")]}
+            owner.execute(insert, {**parameters, "tables": TABLES, "snapshots": SNAPSHOTS})
+            owner.execute(sql.SQL("ANALYZE {}").format(name))
+
+
+async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
+    await project(sales)
+    fill(sales)
+    log_id, end = sales.acme.log_id, 1_000_000 + SNAPSHOTS * 1_000 // 2
+    of_snapshots = {"table_uuid": "uuid-7", "snapshots": ["7"], "limit": 200}
+    of_findings = {"log_id": log_id, "before": end, "kind": None, "confidence_percent_min": 0, "limit": 100}
+    asked: Mapping[str, tuple[str, Mapping[str, Any], int]] = {
+        "findings below": (FINDINGS["findings_below"], {**of_findings, "floor": 0}, READ_MAX),
+        "findings of a rare kind": (
+            FINDINGS["findings_below"],
+            {**of_findings, "kind": "iban", "floor": end - EXAMINED_MAX},
+            EXAMINED_MAX,
+        ),
+        "where a page ends": (
+            FINDINGS["finding_floor"],
+            {"log_id": log_id, "before": end, "skipped": EXAMINED_MAX - 1},
+            EXAMINED_MAX,
+        ),
+        "findings of a table": (
+            FINDINGS["findings_of_key_below"],
+            {**of_findings, "before": INDEX_END, "key": "table:far/a/t7"},
+            READ_MAX,
+        ),
+        "findings of a snapshot": (FINDINGS["findings_of_snapshots"], of_snapshots, READ_MAX),
+        "alerts of a snapshot": (FINDINGS["alerts_of_snapshots"], of_snapshots, READ_MAX),
+        "scans of a snapshot": (FINDINGS["scans_of_snapshots"], of_snapshots, READ_MAX),
+        "last findings of a table": (
+            FINDINGS["last_findings_of_table"],
+            {"table_uuid": "uuid-7", "confidence_percent_min": 0, "limit": 100},
+            READ_MAX,
+        ),
+        "scans of a table": (FINDINGS["scans_of_table"], {"table_uuid": "uuid-7", "limit": 100}, READ_MAX),
+        "kinds in tables": (FINDINGS["found_in_tables"], {"uuids": ["uuid-7", "uuid-8"]}, READ_MAX),
+        "a decision": (COMMITS["commit_at"], {"index": end}, READ_MAX),
+        "decisions of a snapshot": (
+            COMMITS["commits_of_snapshots"],
+            {"log_id": log_id, "table_uuid": "uuid-7", "snapshots": ["7007"], "before": INDEX_END, "examined": 1_000},
+            READ_MAX,
+        ),
+        "decisions of a table": (
+            COMMITS["history"],
+            {"log_id": log_id, "key": "table:far/a/t7", "before": INDEX_END, "limit": 100},
+            READ_MAX,
+        ),
+        "runs": (LINEAGE["runs"], {"log_id": log_id, "before": "8", "limit": 100}, READ_MAX),
+    }
+    gateway = sales.services.gateway
+    async with gateway.database.as_role(gateway.roles.tenant(sales.acme.tenant)) as connection:
+        for name, (query, parameters, most) in asked.items():
+            read, scanned = await plan_of(connection, query, parameters)
+            assert not scanned & set(_ROWS), f"{name}: {scanned} are read whole"
+            assert read <= most + 10, f"{name}: {read} rows"
+
+
+async def plan_of(connection: Any, query: str, parameters: Mapping[str, Any]) -> tuple[int, set[str]]:
+    """How many rows a query reads, and of which tables it reads all."""
+    explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode()
+    ((found,),) = await (await connection.execute(explain, parameters)).fetchall()
+    nodes = nodes_of(found[0]["Plan"])
+    scans = [node for node in nodes if "Relation Name" in node]
+    assert scans
+    read = sum(node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) for node in scans)
+    return int(read), {node["Relation Name"] for node in scans if node["Node Type"] == "Seq Scan"}
+
+
+def nodes_of(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A node of a plan, and all below it."""
+    return [plan, *(node for each in plan.get("Plans", ()) for node in nodes_of(each))]
+
+
+async def test_entries_are_read_in_both_orders_by_index(sales: Gateway) -> None:
+    gateway, log_id = sales.services.gateway, sales.acme.log_id
+    async with gateway.database.as_role(gateway.roles.tenant(sales.acme.tenant)) as connection:
+        size = (await read_head(connection, log_id)).size
+        everything = search.EntryFilter().parameters()
+        for name in search._IN_ORDER.values():
+            parameters = {"log_id": log_id, "from_index": size - 3, "to_index": size, "limit": 100, **everything}
+            read, scanned = await plan_of(connection, search.QUERIES[name], parameters)
+            assert read <= 10
+            assert scanned <= {"logs"}
