@@ -196,7 +196,9 @@ async def show_schema_history(request: Request, alias: str, namespace: str, tabl
     with_principal = await looking.sight.reads_inputs()
     gateway, caller = looking.gateway, looking.caller
     catalog = gateway.catalog(caller.tenant, looking.sight.state, target.alias)
-    found = await reads.Reader(caller=caller, catalog=catalog, target=target, row=None).show(Snapshots.REFS)
+    found = await reads.Reader(
+        caller=caller, catalog=catalog, target=target, row=None, judge=gateway.judge, state=looking.sight.state
+    ).show(Snapshots.REFS)
     schemas, current = await asyncio.to_thread(_schemas, found.body)
     async with looking.reading() as connection:
         commits = await read_history(connection, caller.log_id, target.key, before=before, limit=ROWS_MAX)
