@@ -7,35 +7,25 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands.evidence import evidence_page, gather_from_log
 from lakeproof.commands.ledger import ledger_app
 from lakeproof.log_names import find_named_log
-from ledger.anchoring.anchor_log import anchor_logs
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import leaf_hash
 from ledger.format.note import sign_note
 from ledger.format.proof import prove_entries, root_from
-from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.evidence.bundle import Section, format_bundle, parse_bundle
 from ledger.proving.evidence.check import check_evidence
 from ledger.proving.evidence.from_database import open_source
 from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, PartNames, Rules, gather
-from ledger.signing.key_directory import create_key_directory
-from ledger.signing.signer import CheckpointSigner
-from ledger.store.read import find_log, read_head
-from ledger.store.session import Connection
-from testkit.gateway.sales import ORDERS, create_orders, properties
+from testkit.gateway.evidence import committed, signed_and_anchored
 from testkit.ledger.evidence_logs import TABLE, evidence, story_directory
 from testkit.ledger.logs import KEY, noise
 from testkit.ledger.standalone import standalone
@@ -162,43 +152,13 @@ def test_check_loads_no_database_driver() -> None:
 # From PostgreSQL
 
 
-@asynccontextmanager
-async def opened(gateway: Gateway) -> AsyncIterator[Connection]:
-    """Yield the auditor's connection to the gateway's logs: signed, anchored in the system log, and signed again."""
-    installation = gateway.services.installation
-    signer_dsn = installation.as_role(installation.roles.signer)
-    keys = create_key_directory(installation.keys)
-    signer = CheckpointSigner(signer_dsn, keys)
-    async with (
-        await AsyncConnection.connect(signer_dsn, autocommit=True) as signing,
-        installation.connect(installation.roles.auditor) as auditor,
-    ):
-        assert await signer.sign_due(signing)
-
-        async def append(log_id: int, group: Group, /) -> Appended | Stale:
-            return await gateway.services.gateway.append(log_id, group)
-
-        system = await find_log(auditor, installation.system_origin)
-        await anchor_logs(auditor, system, append, open_note=keys.open, clock=lambda: datetime.now(UTC))
-        assert await signer.sign_due(signing)
-        yield auditor
-
-
-async def committed(gateway: Gateway) -> int:
-    """Let a real client create a table and commit to it; return the index of the last decision."""
-    await create_orders(gateway.http)
-    assert (await gateway.http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
-    async with gateway.services.gateway.database.as_role(gateway.services.installation.roles.auditor) as c:
-        return (await read_head(c, gateway.acme.log_id)).size - 2
-
-
 async def test_a_real_decision_is_proven_from_the_database_with_its_rules_and_parts(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     index = await committed(gateway)
     out = tmp_path / "evidence"
     installation = gateway.services.installation
-    async with opened(gateway) as auditor:
+    async with signed_and_anchored(gateway) as auditor:
         wanted = DecisionAt(index=index, rules=Rules.INCLUDED)
         done = await gather_from_log(installation, auditor, "acme", wanted, out, parts=ALL_PARTS, keys=[])
         log = await find_named_log(installation, auditor, "acme")
@@ -222,7 +182,7 @@ async def test_a_real_decision_is_proven_from_the_database_with_its_rules_and_pa
 async def test_evidence_of_a_real_decision_in_a_log_of_a_million_is_at_most_4_kb(gateway: Gateway) -> None:
     index = await committed(gateway)
     installation = gateway.services.installation
-    async with opened(gateway) as auditor:
+    async with signed_and_anchored(gateway) as auditor:
         log = await find_named_log(installation, auditor, "acme")
         key = installation.verifier_key(log.origin)
         source = await open_source(auditor, log, None, keys=[key], policy=None, opener=installation.opener)
