@@ -16,6 +16,7 @@ Read `commit/commit_flow.py` first: its numbered steps in prose, then in code. F
     metadata/               Iceberg table metadata: requirements, updates, files
     files/                  new files on the disk of this machine
     identifiers.py          names in requests; database.py: connections, by role
+    console/                pages: files for browsers, and the verifier that auditors keep
     child_python.py         how processes of policies and files are started
     errors.py               what clients are answered; log_errors.py: the log's errors as these
 """
