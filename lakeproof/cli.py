@@ -121,12 +121,11 @@ add_commands(app)
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - the form of an option's callback
     if value:
-        from importlib.metadata import PackageNotFoundError, version
+        from lakeproof.version import UNRELEASED, installed_version
 
-        try:
-            console.say(f"{NAME} {version(NAME)}")
-        except PackageNotFoundError:
-            console.say(f"{NAME}, run from its source without being installed")
+        found = installed_version()
+        source = f"{NAME}, run from its source without being installed"
+        console.say(source if found == UNRELEASED else f"{NAME} {found}")
         raise typer.Exit
 
 

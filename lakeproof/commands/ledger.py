@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "anchors": ("anchors", "Show how far each log is anchored in the system log, and who has witnessed that one."),
     "bundle": ("evidence", "Write evidence of a decision, of a table or of a period as one file, for `check`."),
     "check": ("evidence", "Check evidence and say what it proves."),
+    "verifier": ("verifier", "Write the page that checks evidence in an auditor's own browser; show its SHA-256."),
     "witness": ("witness", "Run a witness: cosign what logs have signed, if they only grow."),
     "keys": ("signer_keys", "Show, rotate and retire the signer's keys."),
 }

@@ -48,6 +48,7 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "ledger anchors": (("GET", "/v1/anchors"),),
     "ledger bundle": Why.FILES,
     "ledger check": Why.OFFLINE,
+    "ledger verifier": Why.APART,
     "ledger witness init": Why.OFFLINE,
     "ledger witness add-log": Why.OFFLINE,
     "ledger witness show": Why.OFFLINE,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What an installation records in the system log about itself: migrations, the schema of the database, the signer's keys.
+What an installation records in the system log about itself: migrations, the verifier for auditors, the schema of the
+database, the signer's keys.
 
 It does so at every start, under group ids derived from the content, so each fact is in the log once, whichever start
 was interrupted. An interrupted rotation of the signer's keys is finished.
@@ -8,18 +9,22 @@ was interrupted. An interrupted rotation of the signer's keys is finished.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final
 
+from gateway.console.verifier_page import verifier_page
 from lakeproof.provision import migrations
 from lakeproof.schema_record import pages_of, read_record, read_schema
 from lakeproof.services import Services, now
+from lakeproof.version import installed_version
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
-from ledger.format.events import MigrationApplied, SchemaRecorded, to_data
+from ledger.format.events import MigrationApplied, SchemaRecorded, VerifierPublished, to_data
 from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.rotation import KeyRotation, operation_group
 
 SCHEMA_KEY: Final = format_key("schema", ("database",))
+VERIFIER_KEY: Final = format_key("verifier", ("page",))
 
 
 async def record_in_system_log(services: Services, keys: KeyDirectory) -> None:
@@ -35,6 +40,7 @@ async def record_in_system_log(services: Services, keys: KeyDirectory) -> None:
         )
         key = format_key("migration", (migration.package, str(migration.number)))
         await services.gateway.append(services.system.log_id, operation_group(applied, key, occurred_at=now()))
+    await services.gateway.append(services.system.log_id, _verifier_published())
     await _record_schema(services)
     keeper = KeyRotation(
         keys,
@@ -44,6 +50,13 @@ async def record_in_system_log(services: Services, keys: KeyDirectory) -> None:
     )
     await keeper.record_first_key()
     await keeper.finish()
+
+
+def _verifier_published() -> Group:
+    """Return the group that names the hash of the page that `lakeproof ledger verifier` writes, with this version."""
+    version = installed_version()
+    published = VerifierPublished(sha256=sha256(verifier_page(version)).hexdigest(), version=version)
+    return operation_group(published, VERIFIER_KEY, occurred_at=now())
 
 
 async def _record_schema(services: Services) -> None:

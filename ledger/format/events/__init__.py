@@ -106,6 +106,7 @@ from ledger.format.events.operations import (
     SignerCreated,
     SignerRetired,
     SignerRotated,
+    VerifierPublished,
 )
 from ledger.format.events.purges import PurgeCompleted, PurgeRequested
 from ledger.format.events.reports import MetricsReported, ReportKind
@@ -166,6 +167,7 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         SignerRotated,
         SignerRetired,
         MigrationApplied,
+        VerifierPublished,
         SchemaRecorded,
         ProjectionAttested,
         ProposalReplayed,
@@ -275,6 +277,7 @@ __all__ = [
     "TriggerSource",
     "UnreadColumn",
     "UnreadReason",
+    "VerifierPublished",
     "check_erased",
     "erased_elsewhere",
     "from_data",

@@ -82,6 +82,19 @@ class MigrationApplied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierPublished:
+    """
+    The page with which auditors check evidence in their own browsers; `sha256` is of its bytes. In the system log.
+    """
+
+    TYPE: ClassVar[str] = "verifier.published"
+    VERSION: ClassVar[int] = 1
+
+    sha256: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaObject:
     """One object of the database: a table, a column, a policy, a role, a grant, a setting. It contains no oid."""
 

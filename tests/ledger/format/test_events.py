@@ -94,6 +94,7 @@ MEMBERS = {
     ("payload.erased", 1): "before index name reason subject type",
     ("payload.erased", 2): "before index name origin reason subject type",
     ("migration.applied", 1): "name number package sha256",
+    ("verifier.published", 1): "sha256 version",
     ("place.released", 1): "place",
     ("place.granted", 1): "place",
     ("log.continued", 1): "note origin root size",
