@@ -3,8 +3,8 @@
 # Real engines (Spark, Trino and others), the scene and kills take minutes, a large download and a long build:
 # `make test PACKAGE=engines`. Real servers behind the gateway (Nessie, Glue, Iceberg's own) take a minute or two:
 # `make test PACKAGE=upstreams`.
-# Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it
-# is missing and apt-get is there to be used by root: a Java 17, for Spark.
+# Python packages go into .venv from the lock files (hashes are checked). Two things are installed elsewhere, and only if
+# they are missing and apt-get is there to be used by root: a Java 17, for Spark, and for tests of pages Chromium.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +21,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 INSTALL := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --require-hashes
 COMPILE := $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: run test checks compiled lint types layers tests vulnerabilities locks bench campaigns java rust clean
+.PHONY: run test checks compiled lint types layers tests vulnerabilities locks bench campaigns java chromium rust clean
 
 run: $(VENV)/run.stamp java
 	$(BIN)/lakeproof demo $(if $(ONCE),--once)
@@ -57,7 +57,7 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 rust: $(VENV)/dev.stamp
 	@$(BIN)/python -m testkit.servers.iceberg_rust_program
 
-tests: $(VENV)/dev.stamp java $(if $(filter engines,$(PACKAGE)),rust) $(if $(filter-out engines spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
+tests: $(VENV)/dev.stamp java $(if $(filter-out gateway,$(PACKAGE)),,chromium) $(if $(filter engines,$(PACKAGE)),rust) $(if $(filter-out engines spark_detect system,$(PACKAGE)),,$(VENV)/archive.stamp)
 	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE),--ignore=tests/engines --ignore=tests/upstreams)
 
 # Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
@@ -114,6 +114,15 @@ java: $(VENV)/run.stamp
 	      || echo "it could not be installed; what needs it says so"; \
 	  else echo "everything else works without it"; fi; }
 
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing chromium with apt-get"; \
+	    apt-get install --yes --quiet=2 --no-install-recommends chromium \
+	      || { apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends chromium; } \
+	      || echo "it could not be installed; what needs it says so"; \
+	  else echo "no Chromium: tests of pages say so, everything else works without it"; fi; }
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
@@ -136,7 +145,7 @@ $(VENV)/run.stamp: requirements/demo.lock pyproject.toml $(VENV)/environment.sta
 	@touch $@
 
 $(VENV)/dev.stamp: requirements/dev.lock $(VENV)/run.stamp
-	@echo "installing what the tests need (requirements/dev.lock) into $(VENV): 0.3 GB on disk, a minute or two"
+	@echo "installing what the tests need (requirements/dev.lock) into $(VENV): 0.5 GB on disk, a minute or two"
 	@$(INSTALL) -r requirements/dev.lock
 	@touch $@
 
