@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What people see in a browser, as files in `static/` without a build step or a dependency.
+The console: pages for people, made on the server, at `/console`; and what browsers check proofs with.
 
-`proof.mjs` checks what a log has signed, `evidence.mjs` whole evidence bundles. `verifier_page.py` makes the page of
-them that an auditor keeps as one file.
+Read `pages.py` first: one function for each page. `sessions.py` keeps who is logged in, `rendering.py` makes pages from
+templates. Files in `static/` have no build step and no dependency: `proof.mjs` checks what a log has signed,
+`checking.mjs` an entry's page with it, `evidence.mjs` whole evidence bundles. `verifier_page.py` makes the page of them
+that an auditor keeps as one file.
 """

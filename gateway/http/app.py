@@ -10,11 +10,11 @@ Paths with names of tables (`RAW`) are routed as they were sent, still percent-e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -75,7 +75,7 @@ OWN: Final = (
     status_routes.router,
 )
 """The gateway's own routes: all except the catalog's."""
-RAW: Final = (ICEBERG, b"/v1/tables/", b"/v1/impact/", b"/v1/traverse/", b"/v1/lineage/")
+RAW: Final = (ICEBERG, b"/v1/tables/", b"/v1/impact/", b"/v1/traverse/", b"/v1/lineage/", b"/console/tables/")
 """How paths begin in which a name may contain a slash, as `%2F`."""
 _RAW_DECODED: Final = tuple(each.decode() for each in RAW)
 
@@ -106,6 +106,7 @@ def create_app(
     anchors: ReadsAnchors | None = None,
     status: ReadsStatus | None = None,
     peers: Peers | None = None,
+    pages: Sequence[APIRouter] = (),
 ) -> Application:
     """
     Return the application over `gateway`.
@@ -113,7 +114,8 @@ def create_app(
     `metrics` is given this process's metrics in Prometheus' text format and returns all that are scraped;
     `metrics_token` is what a scraper must present (None: only loopback may scrape). `dead_letters` reads those of a
     tenant, `anchors` how far its log is anchored, and `status` how far everything is that follows it (None: neither is
-    told). `peers` are the other processes of the same gateway (None: there are none).
+    told). `peers` are the other processes of the same gateway (None: there are none). `pages` are the routes of
+    people and agents.
     """
     app = Application(
         title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
@@ -131,7 +133,7 @@ def create_app(
     app.state.linting_rules = asyncio.Lock()
     app.state.openapi = _own_openapi()
     app.state.readiness = Readiness(gateway)
-    for router in (iceberg_routes.router, *OWN):
+    for router in (iceberg_routes.router, *OWN, *pages):
         app.include_router(router)
     app.add_exception_handler(GatewayError, gateway_error)
     app.add_exception_handler(LedgerError, ledger_error)

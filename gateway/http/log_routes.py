@@ -61,7 +61,7 @@ async def read_log(request: Request, place: str) -> Response:
     await check_access(gateway, caller, request, VIEW)
     origin, path = split_place(place)
     if receipt := _RECEIPT.fullmatch(path):
-        return await _receipt(gateway, caller, origin, int(receipt[1]))
+        return await receipt_answer(gateway, caller, origin, int(receipt[1]))
     async with gateway.database.as_role(gateway.roles.tenant(caller.tenant)) as connection:
         try:
             resource = await read_resource(connection, await find_log(connection, origin), path)
@@ -70,7 +70,14 @@ async def read_log(request: Request, place: str) -> Response:
     return await _answer(resource, accepts=",".join(request.headers.getlist("accept-encoding")))
 
 
-async def _receipt(gateway: Gateway, caller: Principal, origin: str, index: int) -> Response:
+async def receipt_answer(gateway: Gateway, caller: Principal, origin: str, index: int) -> Response:
+    """
+    Answer with the proof of an entry (C2SP tlog-proof) of a log that the caller may read.
+
+    Raises:
+        NotFoundError: if there is no such log or entry.
+        UnavailableError: if no signed checkpoint covers it in time.
+    """
     async with gateway.database.as_role(gateway.roles.tenant(caller.tenant)) as connection:
         try:
             log = await find_log(connection, origin)

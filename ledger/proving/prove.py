@@ -116,11 +116,19 @@ async def prove_growth(connection: Connection, log: Log, older: Checkpoint, newe
         LedgerError: if `older` is the larger one.
         BrokenError: if what is stored does not prove it.
     """
-    hashes = await compute_on_subtrees(
-        connection,
-        log.log_id,
-        newer.size,
-        lambda read: prove_consistency(size1=older.size, size2=newer.size, read=read),
-    )
+    hashes = await growth_hashes(connection, log, older.size, newer.size)
     check_consistency(size1=older.size, size2=newer.size, root1=older.root, root2=newer.root, proof=hashes)
     return hashes
+
+
+async def growth_hashes(connection: Connection, log: Log, size1: int, size2: int) -> list[bytes]:
+    """
+    Return the consistency proof between two sizes of a log, *not checked*: whoever has both roots checks it.
+
+    Raises:
+        LedgerError: if `size1` is not from 1 to `size2`, or `size2` is larger than the log.
+        BrokenError: if what is stored does not have it.
+    """
+    return await compute_on_subtrees(
+        connection, log.log_id, size2, lambda read: prove_consistency(size1=size1, size2=size2, read=read)
+    )

@@ -30,8 +30,9 @@ import psycopg
 
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.checkpoint import Checkpoint
-from ledger.format.key_history import Trusted
+from ledger.format.key_history import KeyHistory, Trusted
 from ledger.format.merkle import Frontier, leaf_hash, node_hash, prove_inclusion
+from ledger.format.note import VerifierKey
 from ledger.format.proof import Proof, format_proof
 from ledger.format.verification import read_checkpoint
 from ledger.proving.prove import prove
@@ -127,6 +128,11 @@ class Receipts:
     def trouble(self) -> str:
         """What the database refuses now, and is tried again; empty if nothing."""
         return self._outage.trouble
+
+    def keys_for(self, origin: str, size: int) -> tuple[VerifierKey, ...]:
+        """Return the keys that may have signed a checkpoint of a log at that size, the newest first."""
+        keys = self._keys_of(origin)
+        return keys.keys_for(origin, size) if isinstance(keys, KeyHistory) else tuple(keys)
 
     async def receipt(self, log: Log, index: int, *, timeout_s: float) -> bytes:
         """

@@ -5,6 +5,7 @@ A whole gateway for a test: the real services on a database of the test's own, r
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ import httpx
 from fastapi import FastAPI
 from psycopg import AsyncConnection
 
+from gateway.agents import routes as agents
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
 from gateway.commit.target_queues import TargetQueues
+from gateway.console import pages
 from gateway.http.app import Application, create_app
 from gateway.http.peers import Peers
 from gateway.identity.api_keys import KeyHasher
@@ -32,8 +35,9 @@ from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
 from lakeproof.tls_settings import load_clients
 from lakeproof.token_settings import load_issuers
-from ledger.signing.key_directory import KeyDirectory
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import CheckpointSigner
+from ledger.signing.stored_keys import KEY_FILE
 from testkit.servers.loopback import LOOPBACK
 from testkit.servers.policy_engine import shared_engine
 
@@ -107,6 +111,20 @@ async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
         await CheckpointSigner(dsn, keys).sign_due(connection)
 
 
+@asynccontextmanager
+async def keep_signing(gateway: Gateway) -> AsyncIterator[None]:
+    """Run a signer, which signs when a receipt is asked for; the installation's keys are made unless they are there."""
+    installation = gateway.services.installation
+    has_keys = (installation.keys / KEY_FILE).exists()
+    keys = installation.open_keys() if has_keys else create_key_directory(installation.keys)
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        signer = CheckpointSigner(installation.as_role(installation.roles.signer), keys)
+        tasks.create_task(signer.run(stop, interval_s=3_600))
+        yield
+        stop.set()
+
+
 def app_of(
     parts: GatewayParts,
     measures: Measures | None = None,
@@ -133,6 +151,7 @@ def app_of(
         anchors=None if installation is None else anchors_reader(installation, lend),
         status=None if installation is None else status_reader(installation, lend, parts.clock),
         peers=peers,
+        pages=[pages.router, agents.router],
     )
 
 

@@ -234,12 +234,18 @@ class Request:
 
 
 def routes(app: FastAPI) -> list[tuple[str, str]]:
-    """Return the method and path of every route; each router that is included is looked into."""
+    """
+    Return the method and path of every route; each router that is included is looked into.
+
+    Pages take no credentials but a session's: `tests/gateway/console` asks for every one of them, and
+    `tests/gateway/agents` speaks the protocol of agents.
+    """
     found: list[tuple[str, str]] = []
     waiting = list(app.routes)
     for route in waiting:
         if isinstance(route, APIRoute):
-            found += ((method, route.path_format) for method in sorted(route.methods or ()))
+            if not route.path_format.startswith(("/console", "/mcp")):
+                found += ((method, route.path_format) for method in sorted(route.methods or ()))
         elif (router := getattr(route, "original_router", None)) is not None:
             included: Any = route
             assert not included.include_context.prefix, "a prefix would be a part of the path"

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The live tail of the log: entries that come are put on top of the table, as text.
+
+const ROWS_MAX = 500;
+
+const table = document.querySelector("#entries tbody");
+const button = document.querySelector("#follow");
+const state = document.querySelector("#followed");
+let source = null;
+
+function link(path, words) {
+  const made = document.createElement("a");
+  made.href = path;
+  made.textContent = words;
+  return made;
+}
+
+function row(entry) {
+  const made = document.createElement("tr");
+  const index = link(`/console/log/${Number(entry.index)}`, entry.index);
+  const actor = document.createElement("code");
+  actor.textContent = entry.actor.slice(0, 8);
+  for (const content of [index, entry.recorded_at.slice(0, 19).replace("T", " "), entry.type, entry.key, actor]) {
+    const cell = document.createElement("td");
+    cell.append(content);
+    made.append(cell);
+  }
+  made.firstChild.className = "number";
+  return made;
+}
+
+function stop(words) {
+  source?.close();
+  source = null;
+  button.textContent = "Follow";
+  state.textContent = words;
+}
+
+function start() {
+  const asked = new URLSearchParams(location.search);
+  const sent = new URLSearchParams();
+  for (const name of ["type", "key", "actor"]) {
+    if (asked.get(name)) sent.set(name, asked.get(name));
+  }
+  let came = 0;
+  source = new EventSource(`/console/log/follow?${sent}`);
+  source.addEventListener("open", () => { state.textContent = "Following: new entries come on top."; });
+  source.addEventListener("entry", (event) => {
+    table.prepend(row(JSON.parse(event.data)));
+    while (table.rows.length > ROWS_MAX) table.lastElementChild.remove();
+    came += 1;
+    state.textContent = `Following: ${came} new.`;
+  });
+  source.addEventListener("error", (event) => {
+    if (event.data) {
+      stop(JSON.parse(event.data).error.message);  // the gateway has ended it, and says why
+    } else if (source?.readyState === EventSource.CLOSED) {
+      stop("The gateway does not answer, or you are logged out: load the page again.");
+    } else {
+      state.textContent = "The connection was lost; trying again.";
+    }
+  });
+  button.textContent = "Stop";
+}
+
+button.addEventListener("click", () => (source === null ? start() : stop("")));
+button.hidden = false;
