@@ -15,16 +15,19 @@ import pytest
 from lakeproof.commands.evidence import gather_from_log
 from ledger.errors import BrokenError, FormatError
 from ledger.format.cosignature import MlDsaKey, ml_dsa_verifier_key
+from ledger.format.encoding import format_base64
+from ledger.format.entry import parse_entry
 from ledger.format.merkle import EMPTY_ROOT, leaf_hash, prove_consistency, prove_inclusion, root_of
 from ledger.format.note import VerifierKey, format_note, parse_note
 from ledger.format.witness_policy import WitnessPolicy
-from ledger.proving.evidence.bundle import parse_bundle
+from ledger.proving.evidence.bundle import ENTRIES_MAX, Bundle, format_bundle, parse_bundle
 from ledger.proving.evidence.check import check_evidence
 from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, Rules
+from ledger.proving.evidence.scope import DecisionScope
 from testkit.gateway.console.node import Node, ThrownError, int_of, node
 from testkit.gateway.evidence import committed, signed_and_anchored
-from testkit.ledger.evidence_logs import SYSTEM, story_rows
-from testkit.ledger.logs import KEY, SIGNER, noise
+from testkit.ledger.evidence_logs import SYSTEM, decided, group_id, group_of, rule, section_of, story_rows
+from testkit.ledger.logs import KEY, SIGNER, noise, plain_rows, signed
 from testkit.ledger.tampering.evidence import CLASSES, TRUST, UNWITNESSED, Case, Honest, make_honest
 from testkit.ledger.tampering.instances import seeded
 from testkit.ledger.virtual_log import VirtualLog
@@ -207,6 +210,53 @@ def test_both_take_the_same_for_an_entry(modules: Node, honest: Honest, old: str
     assert (found["verdict"], found["fault"], found["index"]) == python_verdict(case)
 
 
+def limits() -> dict[str, bytes]:
+    """Return bundles that are beyond a limit of the form."""
+    rows = plain_rows(ENTRIES_MAX + 1)
+    note, entry = signed([rows[0].entry]), b"entry %b\n" % rows[0].entry
+    head = f"lakeproof/evidence@v1\nscope table {parse_entry(rows[0].entry).key}\n".encode()
+    checkpoint = b"checkpoint %d\n%b" % (len(note), note)
+    names = [f"{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]
+    part = "".join(f"part {name} {format_base64(bytes(32))}\n" for name in names).encode()
+    return {
+        "no entry": head + b"proof \n" + checkpoint,
+        "an entry without an end": head + entry[:-1],
+        "too large an entry": head + b"entry " + b"x" * 65_536 + b"\nproof \n" + checkpoint,
+        "too many entries": head + b"".join(b"entry %b\n" % row.entry for row in rows) + b"proof \n" + checkpoint,
+        "too many parts": head + entry + part + b"proof \n" + checkpoint,
+        "half a hash": head + entry + f"proof {format_base64(bytes(16))}\n".encode() + checkpoint,
+        "no checkpoint": head + entry + b"proof \ncheckpoint 0\n",
+        "too large a checkpoint": head + entry + b"proof \ncheckpoint 1000001\n" + b"x" * 1_000_001,
+        "no time stamp": head + entry + b"proof \n" + checkpoint + b"stamp \n",
+        "too large a time stamp": head
+        + entry
+        + b"proof \n"
+        + checkpoint
+        + f"stamp {format_base64(bytes(65_537))}\n".encode(),
+    }
+
+
+def test_what_is_beyond_a_limit_of_the_form_is_refused_before_anything_is_checked(modules: Node) -> None:
+    for name, data in limits().items():
+        case = Case(data=data, keys=[KEY.format()], policy=None)
+        found = modules.verify(case)
+        assert [step["name"] for step in found["steps"] if step["ok"] is False] == ["form"], name
+        assert python_verdict(case) == (found["verdict"], found["fault"], found["index"]) == ("broken", "proof", None)
+
+
+def test_rules_that_are_newer_than_the_decision_are_not_those_it_was_judged_by(modules: Node) -> None:
+    for as_of, expected in ((1, ("proven", None, None)), (0, ("broken", "proof", 2))):
+        rules = [
+            group_of(0, rule("policy.changed", "keep", 2)),
+            group_of(1, rule("access_rule.created", "engineers", 1)),
+        ]
+        rows = story_rows([*rules, group_of(2, decided(group_id(2), as_of=as_of))])
+        bundle = Bundle(scope=DecisionScope(group_id=group_id(2)), section=section_of(rows, [0, 1, 2], SIGNER))
+        case = Case(data=format_bundle(bundle), keys=[KEY.format()], policy=None)
+        found = modules.verify(case)
+        assert python_verdict(case) == (found["verdict"], found["fault"], found["index"]) == expected
+
+
 async def test_the_evidence_of_a_real_decision_from_the_database_is_proven(
     modules: Node, gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -330,6 +380,18 @@ def test_every_consistency_proof_of_a_small_tree_holds_and_none_that_was_changed
         others += [{"proof": [*proof[:at], noise("other"), *proof[at + 1 :]]} for at in range(len(proof))]
         for other in others:
             assert refused(modules, "verifyConsistency", right | other) == "proof"
+
+
+def test_hashes_of_another_length_are_refused_though_their_bytes_together_are_right(modules: Node) -> None:
+    """The border between two hashes that are hashed together can be moved, and the hash stays."""
+    leaves = [noise(number) for number in range(3)]
+    first = root_of(leaves[:2])
+    moved: dict[str, Any] = {"leaf": leaves[0] + leaves[1][:1], "proof": [leaves[1][1:]]}
+    assert refused(modules, "verifyInclusion", {"index": 0, "size": 2, "root": first} | moved) == "proof"
+    grown: dict[str, Any] = {"size1": 2, "size2": 3, "root2": root_of(leaves)}
+    modules.call("verifyConsistency", grown | {"root1": first, "proof": [leaves[2]]})
+    moved = {"root1": first + leaves[2][:1], "proof": [leaves[2][1:]]}
+    assert refused(modules, "verifyConsistency", grown | moved) == "proof"
 
 
 def test_an_empty_tree_is_consistent_with_itself_alone(modules: Node) -> None:
