@@ -38,6 +38,7 @@ from gateway.fresh import Question
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
+from gateway.policy.access import EACH_CHECK
 from gateway.policy.engine import ACCESS_RULE, PolicyEngine, Program
 from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
@@ -67,6 +68,8 @@ T = TypeVar("T")
 COMPILE_TIMEOUT_S: Final = 5.0
 UNREVOKED: Final = "one that was not revoked"
 FIRST_RULE: Final = "first-key"
+VOCABULARIES: Final = frozenset({AccessRuleCreated.VERSION, EACH_CHECK})
+"""In which new access rules may be written: that of requests, and that of each of their checks."""
 
 
 class Admin:
@@ -164,9 +167,9 @@ class Admin:
             log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at, version=version
         )
 
-    async def retire_policy(self, log_id: int, by: Editor, *, policy_id: str) -> Policy:
+    async def retire_policy(self, log_id: int, by: Editor, *, policy_id: str, reason: str = "") -> Policy:
         """Retire a policy. Raises as `change_policy`."""
-        return await self._policies.retire(log_id, by, policy_id=policy_id)
+        return await self._policies.retire(log_id, by, policy_id=policy_id, reason=reason)
 
     async def list_policies(self, log_id: int) -> tuple[Policy, ...]:
         """
@@ -327,26 +330,34 @@ class Admin:
     # Access rules
 
     async def create_access_rule(
-        self, log_id: int, by: Editor, *, rule_id: str, effect: str, expression: str
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        rule_id: str,
+        effect: str,
+        expression: str,
+        vocabulary: int = AccessRuleCreated.VERSION,
     ) -> AccessRule:
         """
-        Put a new access rule in force. Raises as `create_policy`, and:
+        Put a new access rule in force; its `vocabulary` is one of `VOCABULARIES`. Raises as `create_policy`, and:
             LockedOutError: if its author, unless it is the operator, could not retire it again.
         """
         limits.check_id(rule_id)
         if effect not in set(Effect):
             raise BadRequestError(f"expected one of {sorted(Effect)}, found {effect!r:.80}", field="effect")
+        if vocabulary not in VOCABULARIES:
+            raise BadRequestError(f"expected one of {sorted(VOCABULARIES)}, found {vocabulary}", field="vocabulary")
         limits.check_room((await self._control.current(log_id)).access_rules, "access rules")
         await self._check_expression(log_id, expression, kind=ACCESS_RULE)
-        rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression)
+        rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression, vocabulary=vocabulary)
         if by.as_of is not None:
             # The state may be newer than `as_of`: then the save is stale, and all of this is repeated.
             in_force = (await self._control.current(log_id)).access_rules.values()
             rules = (*(one.judged() for one in in_force), rule.judged())
             caller = by.caller or PrincipalView(actor=by.actor, source="")
             await check_retirable(self._judge(log_id), rules, rules[-1], caller, timeout_s=COMPILE_TIMEOUT_S)
-        event = AccessRuleCreated(id=rule_id, version=1, effect=rule.effect, expression=expression)
-        await self._edits.create(log_id, by, event)
+        await self._edits.create(log_id, by, created_event(rule))
         return rule
 
     async def import_access_rules(

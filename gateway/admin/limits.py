@@ -23,6 +23,7 @@ from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, place_of, ur
 from gateway.confusables import are_alike
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
 from gateway.identifiers import check_new_name
+from gateway.policy.messages import check_message
 from ledger.format import canonical
 from ledger.format.events import LINEAGE_CYCLES, POLICY_REVIEW, OnCycle, PolicyReview
 from projections.egress.rules import EgressRules
@@ -160,6 +161,19 @@ def check_roles(roles: Iterable[object]) -> tuple[str, ...]:
     if len(names) > ROLES_MAX:
         raise BadRequestError(f"expected at most {ROLES_MAX} roles, found {len(names)}", field="roles")
     return tuple(sorted(names))
+
+
+def check_policy_texts(*, expression: str, message: str) -> None:
+    """
+    Check what an author writes of a policy: lengths and characters, and that the message can be filled.
+
+    Raises:
+        BadRequestError: if one of them is empty, too long, or has control characters, or the message has a brace or a
+            field that it cannot have.
+    """
+    check_text(message, field="message", length_max=MESSAGE_LENGTH_MAX)
+    check_message(message)
+    check_text(expression, field="expression", length_max=EXPRESSION_LENGTH_MAX)
 
 
 def check_reason(reason: str) -> str:

@@ -120,8 +120,7 @@ async def check_compiles(engine: PolicyEngine, file: PolicyFile, *, log_id: int,
     try:
         await engine.check(file.expression, log_id=log_id, timeout_s=timeout_s, kind=POLICY)
     except PolicyNotCompiledError as error:
-        place = file.place_in_expression(error.line, error.column)
-        raise PolicyFileError(file.name, error.reason, place=place) from error
+        raise file.not_compiled(error) from error
 
 
 async def _was_retired(admin: Admin, log_id: int, policy_id: str) -> bool:

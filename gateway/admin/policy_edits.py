@@ -26,7 +26,6 @@ from gateway.errors import BadRequestError, ConflictError, ForbiddenError, NotFo
 from gateway.policy.engine import POLICY, PolicyEngine
 from gateway.policy.examples import Example, failing, given_text, parse_given
 from gateway.policy.judging import Evaluate
-from gateway.policy.messages import check_message
 from gateway.policy.scopes import EVERYTHING, Scope
 from ledger.format import canonical
 from ledger.format.entry import Entry
@@ -37,6 +36,7 @@ from ledger.format.events import (
     PolicyCreated,
     PolicyDraftReviewed,
     PolicyDraftWritten,
+    PolicyDraftWrittenV1,
     PolicyExample,
     PolicyExpectation,
     PolicyRetired,
@@ -172,11 +172,12 @@ class PolicyEdits:
 
         return await self._edits.change(Policy, log_id, by, policy_id, change)
 
-    async def retire(self, log_id: int, by: Editor, *, policy_id: str) -> Policy:
+    async def retire(self, log_id: int, by: Editor, *, policy_id: str, reason: str = "") -> Policy:
         """See `Admin.retire_policy`."""
         limits.check_id(policy_id)
+        limits.check_reason(reason)
         _check_no_review(await self._control.current(log_id), policy_id)
-        return await self._edits.change(Policy, log_id, by, policy_id, Policy.retire)
+        return await self._edits.change(Policy, log_id, by, policy_id, lambda policy: policy.retire(reason=reason))
 
     async def draft(
         self, log_id: int, by: Editor, *, policy_id: str, text: PolicyText | None, reason: str = ""
@@ -238,7 +239,7 @@ class PolicyEdits:
                 raise RetiredError(f"policy:{policy_id}")
             if activate_at is not None:
                 raise BadRequestError("expected none: a policy is retired at once", field=ACTIVATE_AT)
-            brought = policy.retire()
+            brought = policy.retire(reason=draft.reason)
         else:
             # Checked again: what functions and variables mean may have changed since it was written.
             await self._check(log_id, draft.contents)
@@ -307,9 +308,7 @@ class PolicyEdits:
         return contents
 
     async def _check(self, log_id: int, contents: PolicyContents) -> None:
-        limits.check_text(contents.message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
-        check_message(contents.message)
-        limits.check_text(contents.expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
+        limits.check_policy_texts(expression=contents.expression, message=contents.message)
         await self._engine.check(contents.expression, log_id=log_id, timeout_s=CHECK_TIMEOUT_S, kind=POLICY)
         evaluate: Evaluate = partial(self._engine.judge, log_id=log_id)
         examples = examples_of(contents.examples)
@@ -390,8 +389,6 @@ def _steps(entries: tuple[Entry, ...], of_drafts: tuple[Entry, ...]) -> Iterator
         policy = expect(Policy, evolve(policy, event))
         now = None if policy.retired else replace(policy, before=None)
         step = PolicyStep(version=event.version, policy=now, entry=entry, author=entry.actor, reason=policy.reason)
-        if policy.retired:
-            step = replace(step, reason="")
         review = reviewed.get(entry.group_id)
         if review is not None:
             said = parse_control_event(review)
@@ -399,6 +396,6 @@ def _steps(entries: tuple[Entry, ...], of_drafts: tuple[Entry, ...]) -> Iterator
                 raise AssertionError("a review is of its type")
             draft = written[said.draft]
             wrote = parse_control_event(draft)
-            reason = wrote.reason if isinstance(wrote, PolicyDraftWritten) else ""
+            reason = wrote.reason if isinstance(wrote, PolicyDraftWrittenV1 | PolicyDraftWritten) else ""
             step = replace(step, author=draft.actor, reason=reason, reviewer=entry.actor, review_reason=said.reason)
         yield step

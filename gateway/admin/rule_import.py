@@ -21,7 +21,7 @@ from gateway.policy.access import EACH_CHECK
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.mending import find_edits
 from gateway.policy.rule_files import RefusedRule, RuleFile, RuleFileRefusedError
-from ledger.format.events import AccessRuleCreatedV3, Effect
+from ledger.format.events import AccessRuleCreated, AccessRuleCreatedV3, Effect
 
 MENDED_MAX: Final = 10
 """Rules of a file for which a mended text is looked for; who has more of them mends some first."""
@@ -72,9 +72,10 @@ async def check_rules(
     return ImportedRules(created=tuple(created), unchanged=tuple(unchanged))
 
 
-def created_event(rule: AccessRule) -> AccessRuleCreatedV3:
-    """Return the event that puts a rule of a file in force."""
-    return AccessRuleCreatedV3(id=rule.id, version=rule.version, effect=rule.effect, expression=rule.expression)
+def created_event(rule: AccessRule) -> AccessRuleCreated | AccessRuleCreatedV3:
+    """Return the event that puts a new rule in force: its version says which vocabulary the rule has."""
+    cls = AccessRuleCreatedV3 if rule.vocabulary == EACH_CHECK else AccessRuleCreated
+    return cls(id=rule.id, version=rule.version, effect=rule.effect, expression=rule.expression)
 
 
 def _rule(id_: str, expression: str) -> AccessRule:

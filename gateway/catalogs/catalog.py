@@ -13,12 +13,14 @@ from itertools import compress
 from typing import Any, Final, Literal, Protocol
 from uuid import UUID
 
+from gateway.catalogs.judged_metadata import JudgedMetadata
 from gateway.catalogs.places import StoragePlace
 from gateway.catalogs.replies import Answered, Reply
 from gateway.errors import GatewayError
 from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.metadata import Requirement
+from gateway.metadata.draft import TableMetadata
 from gateway.metadata.files import Written
 from gateway.mutations import Mutation
 from ledger.format.guards import GuardCall
@@ -36,7 +38,8 @@ class Loaded:
     `namespace_exists`: whether the namespace that would hold the target (or is the target) exists. Only for a
     namespace: `parent_exists`, whether its parent exists, and `is_empty`; a foreign catalog checks both itself.
     `places` are the digests of a table's places as its row has them, `metadata_sha256` (hex) is that of its metadata
-    file; None if it has no row.
+    file; None if it has no row. `judged` is what the log records of the metadata that a mutation of a foreign catalog
+    is judged on: that of its target, or of the file that it is to be registered with.
 
     What a mutation needs besides: `found`, the file that a table or view is to be registered with; `there`, the new
     name of one that is to be renamed; `namespace_location`, where the namespace of a new one has its tables, if it says
@@ -50,6 +53,7 @@ class Loaded:
     metadata: Mapping[str, Any] | None = None
     metadata_location: str | None = None
     metadata_sha256: str | None = None
+    judged: JudgedMetadata | None = None
     properties: Mapping[str, str] | None = None
     places: Sequence[bytes] | None = None
     found: FoundFile | None = None
@@ -467,6 +471,14 @@ class Forwards(Catalog, Protocol):
 
         Raises:
             UnavailableError: if it cannot be read now.
+        """
+
+    async def read_judged(self, target: Target, judged: JudgedMetadata) -> TableMetadata | None:
+        """
+        Return metadata of `target` that was judged once; None if what can be read now is not that.
+
+        Raises:
+            GatewayError: if the catalog or its storage does not answer, or refuses.
         """
 
     async def transactions(self) -> Transactions:

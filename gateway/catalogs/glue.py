@@ -62,10 +62,11 @@ from gateway.catalogs.glue_files import NO_HISTORY, history_of, new_location
 from gateway.catalogs.glue_options import LOCATION
 from gateway.catalogs.glue_upstream import GlueUpstream
 from gateway.catalogs.json_text import off_loop
+from gateway.catalogs.judged_metadata import JudgedMetadata, file_judged, is_judged
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.places import parse_place
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply
-from gateway.catalogs.s3_objects import read_metadata, write_metadata
+from gateway.catalogs.s3_objects import read_metadata, unpacked, write_metadata
 from gateway.catalogs.shown_tables import referenced
 from gateway.errors import (
     BadRequestError,
@@ -138,8 +139,10 @@ class GlueCatalog:
         table = await self.upstream.table(self.onward, target)
         if table is None:
             return Loaded(namespace_exists=await self.upstream.database(self.onward, target.namespace) is not None)
-        _, metadata = await self._metadata(target, table.metadata_location)
-        return Loaded(namespace_exists=True, metadata=metadata, metadata_location=table.metadata_location)
+        location = table.metadata_location
+        stored, _, metadata = await self._metadata(target, location)
+        judged = await off_loop(file_judged, len(stored), location, stored)
+        return Loaded(namespace_exists=True, metadata=metadata, metadata_location=location, judged=judged)
 
     async def _load_namespace(self, target: Target) -> Loaded:
         database = await self.upstream.database(self.onward, target.namespace)
@@ -160,7 +163,7 @@ class GlueCatalog:
         table = await self.upstream.table(self.onward, target)
         if table is None:
             return None
-        data, metadata = await self._metadata(target, table.metadata_location)
+        _, data, metadata = await self._metadata(target, table.metadata_location)
         if snapshots is Snapshots.REFS and metadata.get("refs"):
             data = await off_loop(self._referenced, len(data), target, metadata)
         return Shown(self._body(data, table.metadata_location))
@@ -174,8 +177,8 @@ class GlueCatalog:
 
     async def show_made(self, target: Target, location: str, *, metadata_sha256: str | None) -> Shown | None:  # noqa: ARG002 - not known
         """Return a table as its metadata file at `location` has it; None if it is gone. Raises as `load`."""
-        data = await self._read(target, location)
-        return None if data is None else Shown(self._body(data, location))
+        stored = await self._read(target, location)
+        return None if stored is None else Shown(self._body(unpacked(location, stored), location))
 
     async def has(self, target: Target, *, row: TableRow | None = None) -> bool:  # noqa: ARG002 - as for `show`
         """Return whether Glue has an Iceberg table of that name; its metadata file is not read. Raises as `load`."""
@@ -431,6 +434,14 @@ class GlueCatalog:
             return NO_HISTORY
         return history_of(found)
 
+    async def read_judged(self, target: Target, judged: JudgedMetadata) -> TableMetadata | None:
+        """Return it from its file, if that is there. Raises as `load`."""
+        stored = await self._read(target, judged.location)
+        if stored is None:
+            return None
+        metadata = await self._parsed(target, judged.location, unpacked(judged.location, stored))
+        return metadata if is_judged(judged, stored=stored, metadata=metadata) else None
+
     async def transactions(self) -> Transactions:
         """Return that there are none: Glue changes one table at a time."""
         return Transactions.NONE
@@ -456,20 +467,25 @@ class GlueCatalog:
         named = b"" if location is None else b'"metadata-location":%b,' % orjson.dumps(location)
         return b'{%b"metadata":%b,"config":%b}' % (named, metadata, config)
 
-    async def _metadata(self, target: Target, location: str) -> tuple[bytes, TableMetadata]:
-        """Return the metadata file of a table, as it is and parsed."""
-        data = await self._read(target, location)
-        if data is None:
+    async def _metadata(self, target: Target, location: str) -> tuple[bytes, bytes, TableMetadata]:
+        """Return the metadata file of a table: as it is stored, unpacked, and parsed."""
+        stored = await self._read(target, location)
+        if stored is None:
             raise UnavailableError(f"table {target.path}: Glue names {location}, and the store has no such file")
+        data = unpacked(location, stored)
+        return stored, data, await self._parsed(target, location, data)
+
+    async def _parsed(self, target: Target, location: str, data: bytes) -> TableMetadata:
         try:
             metadata = await off_loop(parse_object, len(data), data, what=location)
         except FormatError as error:
             raise UnavailableError(f"table {target.path}: {error}") from error
         if not isinstance(metadata.get("table-uuid"), str):
             raise UnavailableError(f"table {target.path}: {location}: expected metadata with a table-uuid, found none")
-        return data, TableMetadata(metadata)
+        return TableMetadata(metadata)
 
     async def _read(self, target: Target, location: str) -> bytes | None:
+        """Return a metadata file as it is stored; None if there is none. Raises as `load`."""
         self._check_place(target, location)
         return await read_metadata(self.upstream.store, location, self.onward)
 

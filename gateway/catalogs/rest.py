@@ -35,6 +35,7 @@ from gateway.catalogs.catalog import (
 )
 from gateway.catalogs.foreign_places import check_foreign_places
 from gateway.catalogs.json_text import check_unambiguous, off_loop
+from gateway.catalogs.judged_metadata import JudgedMetadata, answer_judged
 from gateway.catalogs.nessie import (
     PAGES_MAX,
     Branch,
@@ -121,8 +122,14 @@ class RestCatalog:
             table = parse_table(answered, is_view=target.is_view)
             if table is None:
                 raise self.upstream.unavailable(answered)
+            location, metadata = table
             # Read only from here on: its requirements, its updates and its policies share what was made of it.
-            return Loaded(namespace_exists=True, metadata=TableMetadata(table[1]), metadata_location=table[0])
+            return Loaded(
+                namespace_exists=True,
+                metadata=TableMetadata(metadata),
+                metadata_location=location,
+                judged=await off_loop(answer_judged, len(answered.body), location, metadata),
+            )
         holder = await self._load_namespace(Target(alias=target.alias, namespace=target.namespace))
         return Loaded(namespace_exists=holder.namespace_exists)
 
@@ -275,6 +282,15 @@ class RestCatalog:
             REGISTER_VIEW if is_view else REGISTER_TABLE, what=f"registers {'views' if is_view else 'tables'}"
         )
         return await self.upstream.files.find(location, is_view=is_view)
+
+    async def read_judged(
+        self,
+        target: Target,  # noqa: ARG002 - the file says what it is
+        judged: JudgedMetadata,
+    ) -> TableMetadata | None:
+        """Return it from its file, if the options let the gateway read that. Raises as `UpstreamFiles.find`."""
+        files = self.upstream.files
+        return await files.read_judged(judged) if files.are_readable else None
 
     def birth(
         self,

@@ -44,7 +44,7 @@ def object_url(store: str, location: str) -> str:
 
 async def read_metadata(store: Upstream, location: str, onward: Onward) -> bytes | None:
     """
-    Return a metadata file, unpacked; None if there is none.
+    Return a metadata file as it is stored; None if there is none.
 
     Raises:
         UnavailableError: if the store does not answer; UpstreamNotAllowedError if the gateway may not connect to it.
@@ -53,14 +53,24 @@ async def read_metadata(store: Upstream, location: str, onward: Onward) -> bytes
     reply = await store.ask("GET", object_url(store.uri, location), onward)
     match reply:
         case Answered(status=200, body=body):
-            try:
-                return unpack_metadata(body, size_bytes_max=METADATA_SIZE_BYTES_MAX)
-            except FileUnreadableError as error:
-                raise UnavailableError(f"{location}: {error}") from error
+            return body
         case Answered(status=404):
             return None
         case _:
             raise _error(store, reply)
+
+
+def unpacked(location: str, stored: bytes) -> bytes:
+    """
+    Return the JSON of a metadata file that was read.
+
+    Raises:
+        UnavailableError: if it is compressed and damaged, or too large.
+    """
+    try:
+        return unpack_metadata(stored, size_bytes_max=METADATA_SIZE_BYTES_MAX)
+    except FileUnreadableError as error:
+        raise UnavailableError(f"{location}: {error}") from error
 
 
 async def write_metadata(store: Upstream, location: str, data: bytes, onward: Onward) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Metadata files that are to be registered in a foreign catalog: read here first, since what they say is judged.
+Metadata files of a foreign catalog: those that are to be registered are read here first, since what they say is judged,
+and those on which a recorded decision was judged are read again.
 
 They are opened as detection opens a foreign catalog's files (`projections/lake/storage.py`): below its option
 `location`, on S3, with the endpoint and the keys that its options name, by connections that the operator's rules allow.
@@ -15,17 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from gateway.catalogs.catalog import FoundFile
 from gateway.catalogs.catalog_places import LOCATION
+from gateway.catalogs.judged_metadata import JudgedMetadata, is_judged
 from gateway.catalogs.login import Secrets
 from gateway.catalogs.places import is_plain, location_path, parse_place
 from gateway.catalogs.registered import REGISTERED, check_registered
@@ -50,6 +52,8 @@ READS_MAX: Final = 16
 """Files that one process reads at a time."""
 READS_OF_ONE_MAX: Final = 2
 """Of them, files of one catalog."""
+
+R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +103,18 @@ class UpstreamFiles:
             UpstreamCredentialsError: if a secret that opens the storage is missing.
             UnavailableError: if the storage does not answer.
         """
+        return await self._in_thread(location, partial(self._find, is_view=is_view))
+
+    async def read_judged(self, judged: JudgedMetadata) -> TableMetadata | None:
+        """
+        Return metadata that was judged once, from its file; None if that has other contents now.
+
+        Raises as `find`.
+        """
+        return await self._in_thread(judged.location, partial(self._read_judged, judged))
+
+    async def _in_thread(self, location: str, read: Callable[[str], R]) -> R:
+        """Have a file read, if the catalog's options let the gateway do that."""
         if not self.are_readable:
             raise UnsupportedOperationError(
                 f"catalog {self.alias}: expected a catalog whose metadata files the gateway can read, since it judges "
@@ -115,7 +131,7 @@ class UpstreamFiles:
         try:
             async with asyncio.timeout(self.timeout_s):
                 await self.turns.acquire()
-                reading = self.threads.submit(self._read, location, is_view=is_view)
+                reading = self.threads.submit(read, location)
                 reading.add_done_callback(partial(self._end, asyncio.get_running_loop()))
                 return await asyncio.wrap_future(reading)
         except TimeoutError as error:
@@ -124,17 +140,28 @@ class UpstreamFiles:
                 "changed: try again"
             ) from error
 
-    def _end(self, loop: asyncio.AbstractEventLoop, _reading: Future[FoundFile]) -> None:
+    def _end(self, loop: asyncio.AbstractEventLoop, _reading: Future[R]) -> None:
         """Let the next one read, in whichever thread: perhaps long after nobody waits for this one any more."""
         with suppress(RuntimeError):  # the loop is closed, and nobody waits for anything
             loop.call_soon_threadsafe(self.turns.release)
 
-    def _read(self, location: str, *, is_view: bool) -> FoundFile:
+    def _find(self, location: str, *, is_view: bool) -> FoundFile:
         """Read it and check what it says, in a thread."""
+        stored, metadata = self._read(location)
+        check_registered(metadata, is_view=is_view)
+        return FoundFile(location=location, sha256=sha256(stored).hexdigest(), metadata=metadata)
+
+    def _read_judged(self, judged: JudgedMetadata, location: str) -> TableMetadata | None:
+        """Read it and compare, in a thread."""
+        stored, metadata = self._read(location)
+        return metadata if is_judged(judged, stored=stored, metadata=metadata) else None
+
+    def _read(self, location: str) -> tuple[bytes, TableMetadata]:
+        """Return the bytes of a file, and the metadata that they are."""
         try:
             stored = self._storage().read_bytes(location, size_bytes_max=METADATA_SIZE_BYTES_MAX)
             data = unpack_metadata(stored, size_bytes_max=METADATA_SIZE_BYTES_MAX)
-            metadata = TableMetadata(parse_object(data, what="metadata file"))
+            return stored, TableMetadata(parse_object(data, what="metadata file"))
         except SecretMissingError as error:
             raise UpstreamCredentialsError(
                 f"the gateway has no credentials for the storage of catalog {self.alias}: a secret that its options "
@@ -153,8 +180,6 @@ class UpstreamFiles:
                 f"at {location!r:.200}",
                 field=REGISTERED,
             ) from error
-        check_registered(metadata, is_view=is_view)
-        return FoundFile(location=location, sha256=sha256(stored).hexdigest(), metadata=metadata)
 
     def _storage(self) -> Storage:
         if self._are_local:

@@ -45,7 +45,8 @@ from time import monotonic
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from gateway.catalogs.catalog import Change, ChangedBy, Loaded
+from gateway.catalogs.catalog import Change, ChangedBy, FoundFile, Loaded
+from gateway.catalogs.judged_metadata import DigestOf, JudgedMetadata
 from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Approved, Changed, Judged
 from gateway.commit.changes import change
@@ -333,7 +334,7 @@ class Flow:
         if mutation.registered is not None and loaded.namespace_exists and not is_there:
             await self._check_may_have_files_read()
             found = await self.catalog.find_file(mutation.registered, is_view=mutation.target.is_view)
-            return replace(loaded, found=found)
+            return replace(loaded, found=found, judged=self._judged_on(found))
         if mutation.destination is not None and is_there:
             return replace(loaded, there=await self.catalog.load(mutation.destination))
         is_new = mutation.create is not None and not mutation.create.get("location") and not is_there
@@ -342,6 +343,12 @@ class Flow:
             namespace = await self.catalog.load(Target(alias=target.alias, namespace=target.namespace))
             return replace(loaded, namespace_location=(namespace.properties or {}).get(LOCATION))
         return loaded
+
+    def _judged_on(self, found: FoundFile) -> JudgedMetadata | None:
+        """Return what a foreign catalog's decision records of a file; of a built-in one, its outcome does."""
+        if self.catalog.changed_by is ChangedBy.GUARD:
+            return None
+        return JudgedMetadata(location=found.location, of=DigestOf.FILE, sha256=found.sha256)
 
     async def _check_may_have_files_read(self) -> None:
         """Nobody has files read who may not register: that takes time, perhaps another host's, that others wait for."""

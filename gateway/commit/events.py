@@ -18,6 +18,7 @@ from uuid import UUID
 import orjson
 
 from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.judged_metadata import JUDGED_ON, format_judged
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.places import StoragePlace
 from gateway.catalogs.replies import ForwardOutcome
@@ -110,6 +111,8 @@ def decided(
     if forwarding is not None:
         # Without a subject: the row that is replayed from it must survive the erasure of the caller.
         parts += (Part(name=FORWARD, payload=forwarding.payload(), salt=random(32)),)
+    if loaded.judged is not None and mutation.operation not in RENAMES_TO:  # both ends are judged on the same
+        parts += (Part(name=JUDGED_ON, payload=format_judged(loaded.judged), salt=random(32)),)
     if places is not None:
         parts += (Part(name=PLACES, payload=format_places(places), salt=random(32)),)
     return prepare(

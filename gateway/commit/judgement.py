@@ -343,7 +343,7 @@ class Judge:
         Raises:
             TooLargeError: if access permits what is too large for policies to judge.
         """
-        applying = policies_for(state, request.commit)
+        applying = policies_for(state, request.commit, table=request.table, result=request.result)
         if not applying:
             return await self.access(state, request)
         request = await self._with_branch(state, request)
@@ -642,11 +642,22 @@ def access_key(state: ControlState, request: JudgedRequest) -> AccessKey | None:
     )
 
 
-def policies_for(state: ControlState, commit: CommitView) -> list[Policy]:
+def policies_for(
+    state: ControlState,
+    commit: CommitView,
+    *,
+    table: Mapping[str, Any] | None = None,
+    result: Mapping[str, Any] | None = None,
+) -> list[Policy]:
     """
-    Return the policies in force whose scope covers a commit, in order of creation.
+    Return the policies in force whose scope covers a commit, in order of creation; `table` and `result` are the
+    metadata before and after it.
     """
-    return [policy for policy in state.policies.values() if policy.scope is EVERYTHING or covers(policy.scope, commit)]
+    return [
+        policy
+        for policy in state.policies.values()
+        if policy.scope is EVERYTHING or covers(policy.scope, commit, table=table, result=result)
+    ]
 
 
 def _read_by(policy: Policy) -> tuple[str, ...]:

@@ -39,13 +39,18 @@ from ledger.format.events import (
     KeyRevoked,
     PolicyChanged,
     PolicyChangedV1,
+    PolicyChangedV2,
     PolicyContents,
+    PolicyContentsV1,
     PolicyCreated,
     PolicyCreatedV1,
+    PolicyCreatedV2,
     PolicyDraftReviewed,
     PolicyDraftWritten,
+    PolicyDraftWrittenV1,
     PolicyExample,
     PolicyRetired,
+    PolicyRetiredV1,
     PolicyScope,
     RestrictionChanged,
     RestrictionContents,
@@ -58,6 +63,7 @@ from ledger.format.events import (
 
 Created: TypeAlias = (
     PolicyCreatedV1
+    | PolicyCreatedV2
     | PolicyCreated
     | RestrictionCreated
     | AccessRuleCreated
@@ -68,11 +74,15 @@ Created: TypeAlias = (
     | KeyCreated
     | TenantCreated
 )
-Retired: TypeAlias = PolicyRetired | RestrictionRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
-OfDraft: TypeAlias = PolicyDraftWritten | PolicyDraftReviewed
-ControlEvent: TypeAlias = (
-    Created | PolicyChangedV1 | PolicyChanged | RestrictionChanged | OfDraft | SettingChanged | KeyReplaced | Retired
+PolicyVersion: TypeAlias = (
+    PolicyCreatedV1 | PolicyCreatedV2 | PolicyCreated | PolicyChangedV1 | PolicyChangedV2 | PolicyChanged
 )
+PolicyChange: TypeAlias = PolicyChangedV1 | PolicyChangedV2 | PolicyChanged
+Retired: TypeAlias = (
+    PolicyRetiredV1 | PolicyRetired | RestrictionRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
+)
+OfDraft: TypeAlias = PolicyDraftWrittenV1 | PolicyDraftWritten | PolicyDraftReviewed
+ControlEvent: TypeAlias = Created | PolicyChange | RestrictionChanged | OfDraft | SettingChanged | KeyReplaced | Retired
 
 
 class RetiredError(ConflictError):
@@ -143,14 +153,14 @@ class Policy:
             author=None,
         )
 
-    def retire(self) -> PolicyRetired:
+    def retire(self, *, reason: str = "") -> PolicyRetired:
         """
         Return the event that retires the policy.
 
         Raises:
             RetiredError: if it is retired already.
         """
-        return PolicyRetired(id=self.id, version=_next_version(self))
+        return PolicyRetired(id=self.id, version=_next_version(self), reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,18 +214,42 @@ def policy_contents(
     return PolicyContents(
         expression=expression,
         message=message,
-        scope=PolicyScope(catalogs=scope.catalogs, names=scope.names, kinds=scope.kinds, operations=scope.operations),
+        scope=PolicyScope(
+            catalogs=scope.catalogs,
+            names=scope.names,
+            kinds=scope.kinds,
+            operations=scope.operations,
+            properties=scope.properties,
+        ),
         examples=examples,
     )
 
 
-def scope_of(contents: PolicyContents) -> Scope:
+def scope_of(contents: PolicyContents | PolicyContentsV1) -> Scope:
     """
     Return the scope that an event holds.
     """
     held = contents.scope
-    scope = Scope(catalogs=held.catalogs, names=held.names, kinds=held.kinds, operations=held.operations)
+    scope = Scope(
+        catalogs=held.catalogs,
+        names=held.names,
+        kinds=held.kinds,
+        operations=held.operations,
+        properties=held.properties if isinstance(held, PolicyScope) else (),
+    )
     return EVERYTHING if scope == EVERYTHING else scope  # the one that judging recognises without looking into it
+
+
+def _newest_form(contents: PolicyContents | PolicyContentsV1) -> PolicyContents:
+    """Return contents as they are written today."""
+    if isinstance(contents, PolicyContents):
+        return contents
+    return policy_contents(
+        expression=contents.expression,
+        message=contents.message,
+        scope=scope_of(contents),
+        examples=contents.examples,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,10 +428,14 @@ A = TypeVar("A", Policy, PolicyDraft, Restriction, AccessRule, Catalog, ApiKey, 
 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyCreatedV1,
+    PolicyCreatedV2,
     PolicyCreated,
     PolicyChangedV1,
+    PolicyChangedV2,
     PolicyChanged,
+    PolicyRetiredV1,
     PolicyRetired,
+    PolicyDraftWrittenV1,
     PolicyDraftWritten,
     PolicyDraftReviewed,
     RestrictionCreated,
@@ -428,6 +466,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
     match event:
         case (
             PolicyCreatedV1()
+            | PolicyCreatedV2()
             | PolicyCreated()
             | RestrictionCreated()
             | AccessRuleCreated()
@@ -441,9 +480,9 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if aggregate is not None or event.version != 1:
                 raise _out_of_order(event, aggregate)
             return _create(event)
-        case PolicyChangedV1() | PolicyChanged() | RestrictionChanged():
+        case PolicyChangedV1() | PolicyChangedV2() | PolicyChanged() | RestrictionChanged():
             return _changed(_before(event, aggregate), event)
-        case PolicyDraftWritten() | PolicyDraftReviewed():
+        case PolicyDraftWrittenV1() | PolicyDraftWritten() | PolicyDraftReviewed():
             return _draft(aggregate, event)
         case SettingChanged(id=id_, version=version, value=value):
             if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
@@ -456,8 +495,15 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if key.expires_at is not None and end > key.expires_at:
                 raise _out_of_order(event, key)
             return replace(key, version=version, replaced_by=by, expires_at=end)
-        case PolicyRetired() | RestrictionRetired() | AccessRuleRetired() | CatalogRetired() | KeyRevoked():
-            return replace(_before(event, aggregate), version=event.version, retired=True)
+        case (
+            PolicyRetiredV1()
+            | PolicyRetired()
+            | RestrictionRetired()
+            | AccessRuleRetired()
+            | CatalogRetired()
+            | KeyRevoked()
+        ):
+            return _ended(_before(event, aggregate), event)
         case _:
             assert_never(event)
 
@@ -499,7 +545,7 @@ def aggregate_key(cls: type[Aggregate], aggregate_id: str) -> str:
 
 def _create(event: Created) -> Aggregate:
     match event:
-        case PolicyCreatedV1() | PolicyCreated():
+        case PolicyCreatedV1() | PolicyCreatedV2() | PolicyCreated():
             return _policy(event)
         case RestrictionCreated(id=id_, contents=contents, reason=reason):
             return Restriction(id=id_, version=1, contents=contents, reason=reason)
@@ -522,7 +568,7 @@ def _create(event: Created) -> Aggregate:
             assert_never(event)
 
 
-def _policy(event: PolicyCreatedV1 | PolicyCreated | PolicyChangedV1 | PolicyChanged) -> Policy:
+def _policy(event: PolicyVersion) -> Policy:
     """Return the version of a policy that an event writes."""
     match event:
         case PolicyCreatedV1() | PolicyChangedV1():
@@ -533,7 +579,8 @@ def _policy(event: PolicyCreatedV1 | PolicyCreated | PolicyChangedV1 | PolicyCha
                 message=event.message,
                 is_template=False,
             )
-        case PolicyCreated(contents=contents) | PolicyChanged(contents=contents):
+        case PolicyCreatedV2() | PolicyCreated() | PolicyChangedV2() | PolicyChanged():
+            contents = event.contents
             return Policy(
                 id=event.id,
                 version=event.version,
@@ -549,18 +596,18 @@ def _policy(event: PolicyCreatedV1 | PolicyCreated | PolicyChangedV1 | PolicyCha
             assert_never(event)
 
 
-def _changed(aggregate: Aggregate, event: PolicyChangedV1 | PolicyChanged | RestrictionChanged) -> Aggregate:
+def _changed(aggregate: Aggregate, event: PolicyChange | RestrictionChanged) -> Aggregate:
     """Return the policy or restriction with the contents that an event gives it."""
     match event, aggregate:
         case RestrictionChanged(version=version, contents=contents, reason=reason), Restriction():
             return replace(aggregate, version=version, contents=contents, reason=reason)
-        case PolicyChangedV1() | PolicyChanged(), Policy():
+        case PolicyChangedV1() | PolicyChangedV2() | PolicyChanged(), Policy():
             return _changed_policy(aggregate, event)
         case _:
             raise _out_of_order(event, aggregate)
 
 
-def _changed_policy(policy: Policy, event: PolicyChangedV1 | PolicyChanged) -> Policy:
+def _changed_policy(policy: Policy, event: PolicyChange) -> Policy:
     """Return the policy with another version, before which those stay that come into force earlier."""
     later = _policy(event)
     if later.active_from is None:
@@ -571,13 +618,22 @@ def _changed_policy(policy: Policy, event: PolicyChangedV1 | PolicyChanged) -> P
     return replace(later, before=before)
 
 
+def _ended(aggregate: Aggregate, event: Retired) -> Aggregate:
+    """Return an aggregate that is retired, a policy with the reason of that."""
+    ended: Aggregate = replace(aggregate, version=event.version, retired=True)
+    if isinstance(ended, Policy):
+        return replace(ended, reason=event.reason if isinstance(event, PolicyRetired) else "")
+    return ended
+
+
 def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft:
     """Return a draft after an event of it."""
     draft = None if aggregate is None else _before(event, aggregate)
     match event, draft:
-        case PolicyDraftWritten(id=id_, version=version, contents=contents, reason=reason), PolicyDraft() | None:
-            if draft is not None or version == 1:
-                return PolicyDraft(id=id_, version=version, contents=contents, reason=reason)
+        case PolicyDraftWrittenV1() | PolicyDraftWritten(), PolicyDraft() | None:
+            if draft is not None or event.version == 1:
+                contents = None if event.contents is None else _newest_form(event.contents)
+                return PolicyDraft(id=event.id, version=event.version, contents=contents, reason=event.reason)
         case PolicyDraftReviewed(version=version), PolicyDraft(pending=True, version=reviewed):
             if event.draft == reviewed:
                 return replace(draft, version=version, contents=None, reason="", pending=False)

@@ -46,6 +46,7 @@ from gateway.policy.examples import parse_examples
 from gateway.policy.rule_files import FILE_BYTES_MAX, parse_rule_file
 from gateway.policy.scopes import parse_scope
 from gateway.policy.variables import CommitView
+from ledger.format.events import AccessRuleCreated
 
 router = APIRouter(prefix="/v1")
 
@@ -104,11 +105,12 @@ class PolicyChangeBody(PolicyContentsBody):
 
 
 class AccessRuleBody(Body):
-    """An access rule to create."""
+    """An access rule to create; of `vocabulary` 3 it is asked about each check of a request."""
 
     id: str
     effect: str
     expression: str
+    vocabulary: int = AccessRuleCreated.VERSION
 
 
 class RuleFileBody(Body):
@@ -223,10 +225,15 @@ async def change_policy(request: Request, policy_id: str) -> Response:
 
 @router.delete("/policies/{policy_id}")
 async def delete_policy(request: Request, policy_id: str) -> Response:
-    """Take a policy out of force, for ever; the log keeps it, and its id is not used again."""
+    """
+    Take a policy out of force, for ever; the log keeps it, and its id is not used again.
+
+    `?reason=` says why, for the record.
+    """
+    reason = request.query_params.get("reason", "")
 
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
-        return await admin.retire_policy(caller.log_id, by, policy_id=policy_id)
+        return await admin.retire_policy(caller.log_id, by, policy_id=policy_id, reason=reason)
 
     await edit(request, "policy", policy_id, retire)
     return Response(status_code=204)
@@ -239,7 +246,12 @@ async def create_access_rule(request: Request) -> Response:
 
     async def create(admin: Admin, caller: Principal, by: Editor) -> AccessRule:
         return await admin.create_access_rule(
-            caller.log_id, by, rule_id=body.id, effect=body.effect, expression=body.expression
+            caller.log_id,
+            by,
+            rule_id=body.id,
+            effect=body.effect,
+            expression=body.expression,
+            vocabulary=body.vocabulary,
         )
 
     rule = await edit(request, "access_rule", body.id, create)

@@ -24,6 +24,7 @@ import orjson
 import yaml
 
 from gateway.errors import BadRequestError
+from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.examples import Example, parse_examples
 from gateway.policy.nearest import nearest
 from gateway.policy.scopes import EVERYTHING, Scope, parse_scope
@@ -97,6 +98,14 @@ class PolicyFile:
         """Return `error`, about a member of this policy, with its place."""
         return PolicyFileError(self.name, str(error), place=self.place_of(error.field or ""))
 
+    def is_about(self, error: BadRequestError) -> bool:
+        """Return whether `error` is about a member that the file has."""
+        return (error.field or "") in self.places
+
+    def not_compiled(self, error: PolicyNotCompiledError) -> PolicyFileError:
+        """Return the error of an expression that does not compile, with its place in the file."""
+        return PolicyFileError(self.name, error.reason, place=self.place_in_expression(error.line, error.column))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
@@ -123,12 +132,22 @@ def read_policies(path: Path) -> tuple[PolicyFile, ...]:
     """
     found: dict[str, PolicyFile] = {}
     for file in files_in(path):
-        policy = parse_policy(content_of(file), name=str(file))
+        policy = read_policy(file)
         other = found.setdefault(policy.id, policy)
         if other is not policy:
             reason = f"expected an id that no other file has, found {policy.id!r}, which is the id of {other.name}, too"
             raise PolicyFileError(policy.name, reason, place=policy.place_of("id"))
     return tuple(found.values())
+
+
+def read_policy(path: Path) -> PolicyFile:
+    """
+    Return the policy in one file.
+
+    Raises:
+        PolicyFileError: if it cannot be read, or is no policy.
+    """
+    return parse_policy(content_of(path), name=str(path))
 
 
 def parse_policy(content: bytes, *, name: str) -> PolicyFile:

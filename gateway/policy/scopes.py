@@ -4,17 +4,22 @@ The scope of a policy: which commits it is evaluated for.
 
 Guarantee: `parse_scope` accepts what `format_scope` writes and nothing that could be read in two ways: unknown members,
 kinds and operations are refused, and so is an empty list, which could mean everything or nothing. `covers` is pure and
-depends on catalog, name, kind and operation of a commit alone.
+depends on catalog, name, kind and operation of a commit, and on the properties of its table or view before and after
+it, alone.
 
 A scope goes by names, not by catalogs: without `catalogs` a policy governs its names under every alias of the tenant,
 so that a catalog reached under two aliases is governed once.
+
+A scope by properties goes by a tag or a classification that a table carries, whatever it is called. It counts before
+the commit and after it: neither is a policy lifted by the commit that removes the tag, nor is the commit that sets it
+free. Metadata whose properties cannot be read is covered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -32,6 +37,8 @@ ITEMS_MAX: Final = 100
 NAME_LENGTH_MAX: Final = 500
 NAMES_SIZE_BYTES_MAX: Final = 8_192
 """All names of a scope as JSON: with them and its examples, a policy has to fit into one event."""
+PROPERTIES_SIZE_BYTES_MAX: Final = 2_048
+"""All properties of a scope as JSON, for the same reason."""
 
 KINDS: Final = ("table", "view", "namespace")
 OPERATIONS: Final = (
@@ -56,6 +63,38 @@ OPERATIONS: Final = (
 
 _ONE_LEVEL: Final = ".*"
 _ALL_LEVELS: Final = ".**"
+_ANY_BELOW: Final = ".*"
+_PROPERTIES: Final = "properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A property of a table: its `name`, or what names begin with if it `is_prefix`, and its value (None: any)."""
+
+    name: str
+    is_prefix: bool
+    value: str | None
+
+    def is_among(self, properties: Mapping[str, Any]) -> bool:
+        """Return whether one of `properties` is it."""
+        if not self.is_prefix:
+            return self.name in properties and self._has_value(properties[self.name])
+        return any(name.startswith(self.name) and self._has_value(value) for name, value in properties.items())
+
+    def includes(self, other: Tag) -> bool:
+        """Return whether whatever is `other` is this, too."""
+        is_wider = other.name.startswith(self.name) if self.is_prefix else self == replace(other, value=self.value)
+        return is_wider and self.value in {None, other.value}
+
+    def _has_value(self, value: object) -> bool:
+        return self.value is None or value == self.value
+
+
+def tag_of(text: str) -> Tag:
+    """Return the property that an item of `properties` says: up to the first equals sign is its name."""
+    name, equals, value = text.partition("=")
+    is_prefix = name.endswith(_ANY_BELOW)
+    return Tag(name.removesuffix("*") if is_prefix else name, is_prefix, value if equals else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,33 +105,64 @@ class Scope:
     `catalogs` are aliases. `names` are paths as access rules have them in `path`: levels and name joined by dots, each
     dot within one as U+001D. `sales.*` is everything directly in the namespace `sales`; `sales.**` is that namespace,
     and everything in it on any level. `kinds` are some of `KINDS`, `operations` some of `OPERATIONS`.
+
+    `properties` are those of a table or view, of which it has one: `classification=pii` is one with that value,
+    `classification` one with any value; `classification.*=email` is any property whose name begins with
+    `classification.`, with that value. A namespace has none that count.
     """
 
     catalogs: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
     exact: frozenset[str] = field(init=False, compare=False, repr=False)
     """Those of `names` that are not a pattern."""
+    tags: tuple[Tag, ...] = field(init=False, compare=False, repr=False)
+    """What `properties` say."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "exact", frozenset(name for name in self.names if not name.endswith(_ONE_LEVEL[1:])))
+        object.__setattr__(self, "tags", tuple(map(tag_of, self.properties)))
 
 
 EVERYTHING: Final = Scope()
 _MEMBERS: Final = tuple(member.name for member in fields(Scope) if member.init)
 
 
-def covers(scope: Scope, view: CommitView) -> bool:
+def covers(
+    scope: Scope, view: CommitView, *, table: Mapping[str, Any] | None = None, result: Mapping[str, Any] | None = None
+) -> bool:
     """
-    Return whether a policy with this scope applies to a commit.
+    Return whether a policy with this scope applies to a commit; `table` and `result` are the metadata before and after
+    it, None where there is none.
     """
     return (
         (not scope.operations or view.operation in scope.operations)
         and (not scope.kinds or view.kind in scope.kinds)
         and (not scope.catalogs or view.catalog in scope.catalogs)
         and (not scope.names or _names_cover(scope, view))
+        and (not scope.properties or has_tag(scope, table) or has_tag(scope, result))
     )
+
+
+def without_properties(scope: Scope) -> Scope:
+    """
+    Return a scope that covers whatever this one does with some properties.
+    """
+    return replace(scope, properties=()) if scope.properties else scope
+
+
+def has_tag(scope: Scope, metadata: Mapping[str, Any] | None) -> bool:
+    """
+    Return whether a table or view has one of the properties that the scope names; None has none.
+    """
+    properties = None if metadata is None else metadata.get(_PROPERTIES)
+    if not properties:
+        return False
+    if not isinstance(properties, Mapping):
+        return True
+    return any(tag.is_among(properties) for tag in scope.tags)
 
 
 def _names_cover(scope: Scope, view: CommitView) -> bool:
@@ -116,7 +186,7 @@ def parse_scope(value: Json, *, where: str = "scope") -> Scope:
     Return the scope that `value` describes; None, and an object without members, describe `EVERYTHING`.
 
     Raises:
-        BadRequestError: if it is anything but an object of some of the four lists, or a member of one is malformed or
+        BadRequestError: if it is anything but an object of some of these lists, or a member of one is malformed or
             unknown; names the field, and the nearest known name.
     """
     if value is None:
@@ -132,6 +202,7 @@ def parse_scope(value: Json, *, where: str = "scope") -> Scope:
         names=_names(value, where),
         kinds=_checked(value, "kinds", where, _check_kind),
         operations=_checked(value, "operations", where, _check_operation),
+        properties=_properties(value, where),
     )
 
 
@@ -142,11 +213,21 @@ def format_scope(scope: Scope) -> dict[str, Json]:
 
 def _names(value: Mapping[str, Json], where: str) -> tuple[str, ...]:
     names = _checked(value, "names", where, _check_name)
-    if (size_bytes := len(orjson.dumps(names))) > NAMES_SIZE_BYTES_MAX:
-        raise BadRequestError(
-            f"expected at most {NAMES_SIZE_BYTES_MAX:,} bytes together, found {size_bytes:,}", field=f"{where}.names"
-        )
+    _check_size(names, f"{where}.names", NAMES_SIZE_BYTES_MAX)
     return names
+
+
+def _properties(value: Mapping[str, Json], where: str) -> tuple[str, ...]:
+    properties = _checked(value, _PROPERTIES, where, _check_property)
+    _check_size(properties, f"{where}.{_PROPERTIES}", PROPERTIES_SIZE_BYTES_MAX)
+    return properties
+
+
+def _check_size(items: tuple[str, ...], field_name: str, size_bytes_max: int) -> None:
+    if (size_bytes := len(orjson.dumps(items))) > size_bytes_max:
+        raise BadRequestError(
+            f"expected at most {size_bytes_max:,} bytes together, found {size_bytes:,}", field=field_name
+        )
 
 
 def _checked(value: Mapping[str, Json], name: str, where: str, check: Callable[[str, str], None]) -> tuple[str, ...]:
@@ -182,6 +263,19 @@ def _check_kind(kind: str, place: str) -> None:
 
 def _check_operation(operation: str, place: str) -> None:
     _check_known(operation, OPERATIONS, where=place)
+
+
+def _check_property(text: str, place: str) -> None:
+    """Refuse what names no property, and a wildcard anywhere but at the end of a name, behind a dot."""
+    name = text.partition("=")[0]
+    if not text.isprintable():
+        raise BadRequestError(f"expected printable characters, found {text!r:.80}", field=place)
+    if not name.removesuffix(_ANY_BELOW) or "*" in name.removesuffix(_ANY_BELOW):
+        raise BadRequestError(
+            "expected a property of a table with its value, as in classification=pii, or a name alone, or the begin of "
+            f"a name with .* behind it, found {text!r:.80}",
+            field=place,
+        )
 
 
 def _check_known(name: str, known: Collection[str], *, where: str) -> None:

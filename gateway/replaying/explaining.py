@@ -23,16 +23,18 @@ from uuid import UUID
 import orjson
 
 from gateway.commit.gateway import Gateway
-from gateway.commit.judgement import policies_for
 from gateway.commit.requests import PURGE_QUERY
+from gateway.control.aggregates import Policy
 from gateway.control.plane import PAGE, ControlState, fold
 from gateway.errors import NotFoundError, UnavailableError
 from gateway.metadata import known_uuid
 from gateway.policy.access import AccessRequest, UnknownOperationError, access_activation, refs_of
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyEngineError, Program, Traced, Verdict
+from gateway.policy.scopes import covers
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.findings import RecordedFindings
+from gateway.replaying.past_metadata import past_metadata
 from gateway.replaying.recorded import (
     INPUTS,
     PRINCIPAL,
@@ -179,7 +181,7 @@ async def explain(gateway: Gateway, tenant: UUID, log_id: int, index: int) -> Ex
             index=index,
         )
     known = RecordedFindings(lend, log_id, table_uuid=decision.table_uuid)
-    rebuilder = Rebuilder(gateway.catalogs.files, known, _ALL)
+    rebuilder = Rebuilder(await past_metadata(gateway, tenant, log_id), known, _ALL)
     await rebuilder.prepare([decision])
     variables = rebuilder.variables(decision)
     message = decision.parts.get(MESSAGE)
@@ -227,7 +229,7 @@ async def _rules(
     """Yield the access rules and the policies for this target that were in force, in the order of judging."""
     verdicts = {(one.kind, one.id, one.version): one for one in verdicts_in(decision.parts.get(VERDICTS)) or ()}
     programs = [rule.judged().program() for rule in state.access_rules.values()]
-    programs += [policy.program() for policy in policies_for(state, view_of(decision))]
+    programs += [policy.program() for policy in _applying(state, decision, variables, verdicts)]
     of_access = _access_activation(decision)
     ends_s = asyncio.get_running_loop().time() + RULES_TIMEOUT_S
     for program in programs:
@@ -247,6 +249,24 @@ async def _rules(
             except (PolicyEngineError, UnavailableError) as error:
                 trouble = str(error)
         yield ExplainedRule(program=program, recorded=recorded, traced=traced, trouble=trouble, unknown=unknown)
+
+
+def _applying(
+    state: ControlState,
+    decision: Decision,
+    variables: Mapping[str, Known | Unknown],
+    verdicts: Mapping[tuple[str, str, int], Verdict],
+) -> Iterator[Policy]:
+    """Yield the policies that judged a decision: without metadata, a scope by properties is known by the verdict."""
+    view = view_of(decision)
+    table, result = (_members(variables[name]) for name in ("table", "result"))
+    for policy in state.policies.values():
+        if (POLICY, policy.id, policy.version) in verdicts or covers(policy.scope, view, table=table, result=result):
+            yield policy
+
+
+def _members(variable: Known | Unknown) -> Mapping[str, Any] | None:
+    return variable.members if isinstance(variable, Known) else None
 
 
 def _activation(program: Program, variables: Mapping[str, Known | Unknown]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -21,9 +21,11 @@ from uuid import UUID
 
 import orjson
 
+from gateway.catalogs.judged_metadata import JUDGED_ON, DigestOf, parse_judged
+from gateway.identifiers import Target
 from gateway.mutations import RENAMES_FROM, RENAMES_TO
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.format.event import commitment
+from ledger.format.event import Part, commitment
 from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled
 from ledger.format.merkle import leaf_hash
 from ledger.format.sealing import KeyOpener, Opener, StoredPart
@@ -42,6 +44,7 @@ PRINCIPAL: Final = "principal"
 VERDICTS: Final = "verdicts"
 ENTRIES: Final = "ledger.entries"
 
+_DECISIONS: Final = {decision.value: decision for decision in CommitDecision}
 QUERIES: Final = load_queries("gateway", "decisions.sql")
 Lend: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 """Lends a connection that may read the log and its payload parts."""
@@ -49,10 +52,15 @@ Lend: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A metadata file that the log names: its location, and the SHA-256 (hex) of its bytes (None: not recorded)."""
+    """
+    Metadata that the log names: the location of its file, and a SHA-256 (hex; None: not recorded).
+
+    It is of the bytes of the file; of a foreign catalog, `of` says of what.
+    """
 
     location: str
     sha256: str | None
+    of: DigestOf | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,8 +68,8 @@ class Decision:
     """
     A recorded decision. `parts` has those payload parts that were asked for and still exist.
 
-    `base` is the metadata file that it was judged on, None if there was none, or it was not recorded which; `made` the
-    one that the outcome in its own group names.
+    `base` is the metadata that it was judged on, None if there was none, or it was not recorded which; `made` is what
+    the outcome in its own group names, or the file that was to be registered in a foreign catalog.
     """
 
     index: int
@@ -84,7 +92,7 @@ class Decision:
     principal_source: str
     table_uuid: str | None
     base_location: str | None
-    commitments: Mapping[str, bytes]
+    commitments: Mapping[str, str]
     parts: dict[str, bytes] = field(default_factory=dict)
     base: File | None = None
     made: File | None = None
@@ -93,6 +101,11 @@ class Decision:
     def kind(self) -> str:
         """Return "table", "view" or "namespace"."""
         return self.operation.partition(".")[0]
+
+    @property
+    def target(self) -> Target:
+        """Return what it is about."""
+        return Target(alias=self.alias, namespace=self.namespace, name=self.name, is_view=self.kind == "view")
 
     @property
     def path(self) -> str:
@@ -139,7 +152,7 @@ class DecisionReader:
         self._lend = lend
         self._log_id = log_id
         self._opener = opener
-        self._parts = sorted(parts)
+        self._parts = sorted({*parts, JUDGED_ON} if with_files else parts)
         self._late_parts = sorted({VERDICTS, INPUTS} - {*parts} if with_files else {VERDICTS})
         self._types = [CommitDecided.TYPE, *([CommitSettled.TYPE] if with_files else [])]
         self._with_files = with_files
@@ -195,19 +208,23 @@ class DecisionReader:
 
     async def _decisions(self, entries: Iterable[Any], parts: Iterable[Any]) -> list[Decision]:
         decisions = self._parsed(entries)
+        by_index = {decision.index: decision for decision in decisions}
+        self._open(parts, by_index)
         if self._with_files:
             await self._find_bases(decisions)
-        by_index = {decision.index: decision for decision in decisions}
         late = [one.index for one in decisions if one.decision is not CommitDecision.CONFLICTED and self._is_late(one)]
         if late:
             async with self._lend() as connection:
                 values = {"log_id": self._log_id, "indices": late, "names": self._late_parts}
-                parts = [*parts, *await self._rows(connection, "parts_of_entries", **values)]
+                self._open(await self._rows(connection, "parts_of_entries", **values), by_index)
+        return decisions
+
+    def _open(self, parts: Iterable[Any], by_index: Mapping[int, Decision]) -> None:
+        """Add stored payload parts to their decisions."""
         opener = self._opener.for_page() if isinstance(self._opener, KeyOpener) else self._opener
         for row in parts:
-            if (of := by_index.get(row[0])) is not None:
-                open_part(of, StoredPart(*row), opener)
-        return decisions
+            if (of := by_index.get(row[0])) is not None and (part := opener.open(StoredPart(*row))) is not None:
+                of.parts[part.name] = _checked(of, part)
 
     def _is_late(self, decision: Decision) -> bool:
         """
@@ -239,7 +256,10 @@ class DecisionReader:
         return decisions
 
     async def _find_bases(self, decisions: Sequence[Decision]) -> None:
-        """Find the files that decisions were judged on and that no outcome in the replay names."""
+        """Find what decisions were judged on: as they say it themselves, or as outcomes before the replay name it."""
+        for decision in decisions:
+            if (payload := decision.parts.get(JUDGED_ON)) is not None:
+                _set_judged(decision, payload)
         wanted = [
             (decision, location)
             for decision in decisions
@@ -319,7 +339,7 @@ def parse_decision(index: int, leaf: bytes, members: Mapping[str, Any]) -> Decis
             key=event["key"],
             actor=event["actor"],
             occurred_at=event["occurred_at"],
-            decision=CommitDecision(data["decision"]),
+            decision=_DECISIONS[data["decision"]],
             reason=None if reason is None else (reason["id"], reason["version"]),
             as_of=data["as_of"],
             policy_set=data["policy_set"],
@@ -331,7 +351,7 @@ def parse_decision(index: int, leaf: bytes, members: Mapping[str, Any]) -> Decis
             principal_source=data["principal_source"],
             table_uuid=data["table_uuid"],
             base_location=data["base"],
-            commitments={name: bytes.fromhex(digest) for name, digest in event["parts"]},
+            commitments=dict(event["parts"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"commit.decided at index {index}", expected="its members", found=error) from error
@@ -343,28 +363,34 @@ def file_of(members: Mapping[str, Any]) -> File | None:
     location = data["metadata_location"]
     if location is None or data["outcome"] != CommitOutcome.ACCEPTED.value:
         return None
-    return File(location, data["metadata_sha256"])
+    # Of a built-in catalog decision and outcome are one group.
+    is_foreign = data["decision"] != members["group"]["id"]
+    return File(location, data["metadata_sha256"], DigestOf.FILE if is_foreign else None)
 
 
-def open_part(decision: Decision, stored: StoredPart, opener: Opener) -> None:
+def _set_judged(decision: Decision, payload: bytes) -> None:
+    """Set what a decision of a foreign catalog was judged on: its table, or the file that was to be registered."""
+    judged = parse_judged(payload)
+    file = File(judged.location, judged.sha256, judged.of)
+    if decision.base_location is None:
+        decision.made = file
+    else:
+        decision.base = file
+
+
+def _checked(decision: Decision, part: Part) -> bytes:
     """
-    Add a stored payload part to its decision, unless it is erased.
+    Return the payload of a part.
 
     Raises:
         BrokenError: (`Fault.PART`) if it does not match the commitment in the entry.
     """
-    part = opener.open(stored)
-    if part is not None:
-        payload = _checked(decision.index, part.name, part.salt, part.payload, decision.commitments)
-        decision.parts[part.name] = payload
-
-
-def _checked(index: int, name: str, salt: bytes, payload: bytes, commitments: Mapping[str, bytes]) -> bytes:
-    found, expected = commitment(salt=salt, payload=payload), commitments.get(name)
+    found = commitment(salt=part.salt, payload=part.payload).hex()
+    expected = decision.commitments.get(part.name)
     if found != expected:
-        says = "no part of this name" if expected is None else expected.hex()
-        raise BrokenError(Fault.PART, where=f"ledger.parts {name}", expected=says, found=found.hex(), index=index)
-    return payload
+        where, says = f"ledger.parts {part.name}", expected or "no part of this name"
+        raise BrokenError(Fault.PART, where=where, expected=says, found=found, index=decision.index)
+    return part.payload
 
 
 async def index_of_group(connection: Connection, log_id: int, group_id: UUID) -> int | None:

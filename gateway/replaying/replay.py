@@ -2,12 +2,12 @@
 """
 Replays recorded decisions with proposed policies: which verdicts would be others, and of what.
 
-Guarantee: it depends on the log, on the metadata files that it names, and on the proposal alone. The same range and
-proposal give the same three digests, as long as nothing of them is erased meanwhile:
+Guarantee: it depends on the log, on the metadata that it names, and on the proposal alone. The same range and proposal
+give the same three digests, as long as nothing is erased meanwhile, and foreign catalogs still have the same metadata:
 
 - *proposal*: SHA-256 of the canonical list of its policies (id, expression, scope), sorted by id.
-- *inputs*: SHA-256 over each decision in order: its leaf hash, then the SHA-256 of the metadata before and after it, if
-  the proposal reads them (32 zero bytes where the log names none).
+- *inputs*: SHA-256 over each decision in order: its leaf hash, then the SHA-256 of the metadata before and after it,
+  if the proposal reads them (32 zero bytes where the log names none).
 - *verdicts*: SHA-256 over each decision in order: a line of JSON `[index, change, rule, [[id, outcome], …]]`.
 
 Decisions are read in pages. While the worker processes evaluate one page, the next is read. A program that has judged
@@ -26,17 +26,17 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import POLICY, Outcome, Verdict
-from gateway.policy.scopes import EVERYTHING, Scope, covers, format_scope
+from gateway.policy.scopes import EVERYTHING, Scope, covers, format_scope, has_tag, without_properties
 from gateway.policy.verdicts import parse_verdicts
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.comparing import Change, Compared, Evaluated, compare, needs_proposed
 from gateway.replaying.evaluating import Case, CaseWorkers
 from gateway.replaying.findings import RecordedFindings
+from gateway.replaying.past_metadata import PastMetadata
 from gateway.replaying.recorded import VERDICTS, Decision, DecisionReader, Lend
-from gateway.replaying.variables import Known, Rebuilder, Unknown, merged, parts_of, view_of
+from gateway.replaying.variables import Known, Needs, Rebuilder, Unknown, merged, parts_of, view_of
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.events import CommitDecision
@@ -50,7 +50,11 @@ GROUPS_MAX: Final = 10_000
 VERDICTS_KEPT: Final = 4_096
 ROWS_MAX: Final = 5_000
 """Equal inputs that are recognised as such before anything of them is compared; each holds its variables."""
+PREPARED_AT_ONCE: Final = 250
+"""Decisions whose metadata is read together."""
 NO_FILE: Final = bytes(32)
+_OF_SCOPE: Final[Needs] = {name: frozenset({"properties"}) for name in ("table", "result")}
+"""What a scope by properties needs to be known."""
 REPORTED: Final = frozenset({Change.WIDENED, Change.NARROWED, Change.FAILED, Change.UNKNOWN})
 
 _Key: TypeAlias = tuple[object, ...]
@@ -132,16 +136,15 @@ class _Program:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
     """
-    What the proposed policies that apply to some decisions need of them: the programs, the keys of their outcomes, each
-    with why it may stay unknown, and the variables. Decisions with equal inputs share one.
+    What the proposed policies that apply to some decisions need of them: of each program the key of its outcome, why
+    that may stay unknown, and why it may not apply at all; and the variables. Decisions with equal inputs share one.
     """
 
-    programs: tuple[int, ...]
-    keys: tuple[tuple[_Key, str], ...]
+    keys: tuple[tuple[int, _Key, str, str], ...]
     variables: tuple[Known | Unknown, ...]
 
 
-NO_ROW: Final = _Row((), (), ())
+NO_ROW: Final = _Row((), ())
 _Asked: TypeAlias = tuple[Decision, _Row]
 
 
@@ -153,7 +156,7 @@ async def replay(
     first: int,
     end: int,
     opener: Opener,
-    files: MetadataFiles,
+    past: PastMetadata,
     workers: CaseWorkers,
     progress: ProgressCallback = lambda _done, _of: None,
 ) -> Replayed:
@@ -164,7 +167,7 @@ async def replay(
         BrokenError: if an entry or a payload part is corrupt.
         UnavailableError: if the log, a metadata file or the engine cannot be reached.
     """
-    replaying = _Replay(proposal, files, RecordedFindings(lend, log_id), workers)
+    replaying = _Replay(proposal, past, RecordedFindings(lend, log_id), workers)
     parts = parts_of(replaying.rebuilder.needs)
     with_files = replaying.rebuilder.reads_files
     reader = DecisionReader(lend, log_id, opener=opener, parts=parts, with_files=with_files, first=first)
@@ -174,8 +177,7 @@ async def replay(
     asked: list[_Asked] = []
     try:
         async for decisions, at in reader.pages(first, end):
-            await replaying.rebuilder.prepare(decisions)
-            page = [replaying.ask(decision) for decision in decisions]
+            page = await replaying.ask_all(decisions)
             if waiting is not None:
                 await waiting
                 replaying.settle(asked, tally)
@@ -198,21 +200,33 @@ class _Replay:
     """The programs of one replay, and the outcomes that are known. Event loop only."""
 
     def __init__(
-        self, proposal: Sequence[Proposed], files: MetadataFiles, known: RecordedFindings, workers: CaseWorkers
+        self, proposal: Sequence[Proposed], past: PastMetadata, known: RecordedFindings, workers: CaseWorkers
     ) -> None:
         variables = variables_of(POLICY)
         self._programs = [
             _Program(policy, tuple(sorted(reads(policy.expression, variables).items()))) for policy in proposal
         ]
+        needed: list[Needs] = [dict(program.reads) for program in self._programs]
+        needed += [_OF_SCOPE for policy in proposal if policy.scope.properties]
         self._workers = workers
-        self.rebuilder = Rebuilder(files, known, merged(dict(program.reads) for program in self._programs))
+        self.rebuilder = Rebuilder(past, known, merged(needed))
         self._known: dict[_Key, Evaluated] = {}
         self._older: dict[_Key, Evaluated] = {}
+        self._by_sources: dict[tuple[object, ...] | None, _Row] = {}
         self._rows: dict[tuple[object, ...], _Row] = {}
         self._new: dict[_Key, Case] = {}
         self._running: dict[_Key, Case] = {}
         self.evaluated = 0
         self._applying: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    async def ask_all(self, decisions: Sequence[Decision]) -> list[_Asked]:
+        """Return what each decision needs; metadata is read for a few at a time: all of theirs is in memory."""
+        page: list[_Asked] = []
+        for first in range(0, len(decisions), PREPARED_AT_ONCE):
+            some = decisions[first : first + PREPARED_AT_ONCE]
+            await self.rebuilder.prepare(some)
+            page += map(self.ask, some)
+        return page
 
     def ask(self, decision: Decision) -> _Asked:
         """Return what a decision needs, and note what has to be evaluated."""
@@ -220,24 +234,54 @@ class _Replay:
             payload = decision.parts.get(VERDICTS)
             if not needs_proposed(decision.decision, decision.reason, verdicts_in(payload)):
                 return decision, NO_ROW
+        sources = self.rebuilder.sources(decision)
+        row = self._by_sources.get(sources)
+        if row is None:
+            row = self._found_row(decision)
+            if sources is not None:
+                if len(self._by_sources) > ROWS_MAX:
+                    self._by_sources.clear()
+                self._by_sources[sources] = row
+        return decision, row
+
+    def _found_row(self, decision: Decision) -> _Row:
         programs = self._applying.get((decision.key, decision.operation))
         if programs is None:
-            programs = self._applying[decision.key, decision.operation] = self._that_apply(decision)
+            programs = self._applying[decision.key, decision.operation] = self._by_name(decision)
         if not programs:
-            return decision, NO_ROW
+            return NO_ROW
         variables = self.rebuilder.variables(decision)
         place = (programs, *map(id, variables.values()))
         row = self._rows.get(place)
         if row is None:
-            row = _Row(programs, tuple(self._key(number, variables) for number in programs), tuple(variables.values()))
+            row = self._row(programs, variables)
             if len(self._rows) > ROWS_MAX:
                 self._rows.clear()
             self._rows[place] = row  # it has the variables, so that no other object gets one of these ids
-        return decision, row
+        return row
 
-    def _that_apply(self, decision: Decision) -> tuple[int, ...]:
+    def _by_name(self, decision: Decision) -> tuple[int, ...]:
+        """Return the programs that apply to a decision, as far as names and operations say it."""
         view = view_of(decision)
-        return tuple(number for number, program in enumerate(self._programs) if covers(program.policy.scope, view))
+        return tuple(
+            number
+            for number, program in enumerate(self._programs)
+            if covers(without_properties(program.policy.scope), view)
+        )
+
+    def _row(self, programs: tuple[int, ...], variables: Mapping[str, Known | Unknown]) -> _Row:
+        """Return what the programs that apply need; where the properties of the table decide that, as far as known."""
+        keys: list[tuple[int, _Key, str, str]] = []
+        for number in programs:
+            scope, unsure = self._programs[number].policy.scope, ""
+            if scope.properties:
+                has = [_has_tag(scope, variables[name]) for name in _OF_SCOPE]
+                if True not in has:
+                    if None not in has:
+                        continue
+                    unsure = SCOPE_UNKNOWN
+            keys.append((number, *self._key(number, variables), unsure))
+        return _Row(tuple(keys), tuple(variables.values()))
 
     def _key(self, number: int, variables: Mapping[str, Known | Unknown]) -> tuple[_Key, str]:
         """Return the key of an outcome, and why it may stay unknown; note the case if it is not known yet."""
@@ -278,6 +322,7 @@ class _Replay:
             # The page that was asked last may need what is known now, so that is kept for a while.
             self._older, self._known = self._known, {}
             self._rows.clear()
+            self._by_sources.clear()
         outcomes = await self._workers.evaluate(list(self._running.values()))
         self._known.update(zip(self._running, outcomes, strict=True))
         self._running = {}
@@ -290,17 +335,30 @@ class _Replay:
     def outcomes(self, row: _Row) -> dict[str, Evaluated]:
         """Return the outcomes of the policies that apply, by id."""
         return {
-            self._programs[number].policy.id: _evaluated(self._known.get(key) or self._older[key], why)
-            for number, (key, why) in zip(row.programs, row.keys, strict=True)
+            self._programs[number].policy.id: _evaluated(self._known.get(key) or self._older[key], why, unsure)
+            for number, key, why, unsure in row.keys
         }
 
 
 FIELD_UNKNOWN: Final = "a field of a variable was not recorded"
+SCOPE_UNKNOWN: Final = "whether the policy applies, for the properties of the table are not known"
 
 
-def _evaluated(outcome: Evaluated, why: str) -> Evaluated:
-    """Without a variable, yes and no hold whatever it was; an error may come from its absence."""
+def _evaluated(outcome: Evaluated, why: str, unsure: str) -> Evaluated:
+    """
+    Return an outcome as far as it is known. Without a variable, yes and no hold whatever it was; an error may come from
+    its absence. Of a policy that may not apply, only yes is known: then it is the same whether it does.
+    """
+    if unsure and outcome.outcome is not Outcome.ALLOW:
+        return Evaluated(None, why=unsure)
     return Evaluated(None, why=why) if why and outcome.outcome is Outcome.ERROR else outcome
+
+
+def _has_tag(scope: Scope, variable: Known | Unknown) -> bool | None:
+    """Return whether a table has one of the properties of a scope; None if that is not known."""
+    if isinstance(variable, Unknown) or "properties" in variable.missing:
+        return None
+    return has_tag(scope, variable.members)
 
 
 @lru_cache(maxsize=VERDICTS_KEPT)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The variables of policies for a recorded decision, made from what was recorded: its entry, its payload parts, and the
-metadata files that the log names by location and SHA-256.
+metadata that the log names by location and SHA-256.
 
 Guarantee: a variable has the value that policies saw, or it is *not known* and is left out. Nothing is guessed: an
-erased part, a body that was too large to be recorded, a metadata file that is gone or was never recorded by its digest
-(those of foreign catalogs) make the variables unknown that depend on them. `FROM_RECORD` lists the fields of `commit`,
-`principal` and `request` that are made here; a field that is not listed is not known. `findings` is made of the entries
-before the index that the decision has noted, and `lineage` is noted itself.
+erased part, a body that was too large to be recorded, metadata that cannot be read any more (`past_metadata.py`) or
+whose digest was never recorded make the variables unknown that depend on them. `FROM_RECORD` lists the fields of
+`commit`, `principal` and `request` that are made here; a field that is not listed is not known. `findings` is made of
+the entries before the index that the decision has noted, and `lineage` is noted itself.
 
 `result` is the file of the outcome if the mutation was made, and otherwise what the updates make of the table.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -31,7 +31,6 @@ from gateway.errors import GatewayError
 from gateway.identifiers import Target
 from gateway.metadata import apply_updates, create_updates
 from gateway.metadata.draft import TableMetadata
-from gateway.metadata.files import MetadataFiles
 from gateway.metadata.views import apply_view_updates, create_view_updates
 from gateway.mutations import RENAMES_FROM, RENAMES_TO, Mutation, Operation, parse_mutation
 from gateway.policy.engine import POLICY
@@ -47,6 +46,7 @@ from gateway.policy.variables import (
 )
 from gateway.policy.vocabulary import LOOKED_UP, ON_DEMAND, Fields, variables_of
 from gateway.replaying.findings import RecordedFindings
+from gateway.replaying.past_metadata import PastMetadata
 from gateway.replaying.recorded import INPUTS, PRINCIPAL, Decision, File
 from ledger.errors import FormatError
 from ledger.format.canonical import Json
@@ -141,7 +141,7 @@ class Unknown:
 
 ERASED: Final = Unknown("what it was judged on was erased")
 NOT_RECORDED: Final = Unknown("the request was too large to be recorded, or is not one that this version reads")
-NO_METADATA: Final = Unknown("a metadata file is gone, or the log does not say what was in it")
+NO_METADATA: Final = Unknown("the metadata is gone or cannot be read, or the log does not say what was in it")
 NOT_HERE: Final = Unknown("a variable was not recorded")
 NOT_LOOKED_UP: Final = Unknown("it was not looked up: no policy that applied read it")
 TOO_MANY: Final = Unknown("there are more findings in the log than are read")
@@ -198,12 +198,12 @@ def parts_of(needs: Needs) -> frozenset[str]:
 @dataclass(slots=True, eq=False)
 class Rebuilder:
     """
-    Makes the variables that `needs` names. `files` reads metadata files, `known` has the findings. Event loop only.
+    Makes the variables that `needs` names. `past` reads metadata, `known` has the findings. Event loop only.
 
     Equal inputs are made once: callers, requests, and tables by the digest of their file.
     """
 
-    files: MetadataFiles
+    past: PastMetadata
     known: RecordedFindings
     needs: Needs
     _principals: _Kept[bytes, Known | Unknown] = field(default_factory=_Kept)
@@ -211,10 +211,14 @@ class Rebuilder:
     _requests: _Kept[tuple[str, ...], Known] = field(default_factory=_Kept)
     _commits: _Kept[tuple[object, ...], Known | Unknown] = field(default_factory=_Kept)
     _plans: _Kept[tuple[object, ...], _Planned | Unknown] = field(default_factory=_Kept)
-    _metadata: OrderedDict[str, tuple[int, TableMetadata | None]] = field(default_factory=OrderedDict)
+    _metadata: dict[str, tuple[int, TableMetadata | None]] = field(default_factory=dict)
     _metadata_bytes: int = 0
     _tables: _Kept[str, Known | Unknown] = field(default_factory=_Kept)
     _findings: _Kept[tuple[object, ...], Known] = field(default_factory=_Kept)
+    _reads_time: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reads_time = "time" in self._on_demand("request")
 
     @property
     def reads_files(self) -> bool:
@@ -228,7 +232,8 @@ class Rebuilder:
 
     async def prepare(self, decisions: Sequence[Decision]) -> None:
         """
-        Read the metadata files and the entries that these decisions need and that are not known yet.
+        Read the metadata and the entries that these decisions need and that are not known yet. All metadata is kept
+        until the next call.
 
         Raises:
             BrokenError: if an entry is corrupt.
@@ -239,29 +244,52 @@ class Rebuilder:
             await self.known.read(max((as_of for as_of in indices if as_of is not None), default=0))
         if not self.reads_files:
             return
-        wanted: dict[str, str] = {}
+        needed: dict[str, tuple[File, Decision]] = {}
         for decision in decisions:
             for file in (decision.base, decision.made):
-                if file is not None and file.sha256 is not None and self._is_wanted(file.sha256):
-                    wanted[file.sha256] = file.location
+                if file is not None and file.sha256 is not None and file.sha256 not in needed:
+                    needed[file.sha256] = (file, decision)
+        wanted = {sha256: each for sha256, each in needed.items() if sha256 not in self._metadata}
         if not wanted:
             return
-        found = await self.files.read_old([(location, sha256) for sha256, location in wanted.items()])
+        self._forget_but(needed)
+        found = await self.past.read([(file, decision.target) for file, decision in wanted.values()])
         for sha256, metadata in zip(wanted, found, strict=True):
             self._keep(sha256, metadata)
 
-    def _is_wanted(self, sha256: str) -> bool:
-        if sha256 in self._metadata:
-            self._metadata.move_to_end(sha256)
-            return False
-        return True
+    def _forget_but(self, needed: Collection[str]) -> None:
+        """Make room: what was read first is forgotten, but nothing that is needed now."""
+        for sha256 in list(self._metadata):
+            if self._metadata_bytes <= FILES_KEPT_BYTES_MAX:
+                break
+            if sha256 not in needed:
+                self._metadata_bytes -= self._metadata.pop(sha256)[0]
 
     def _keep(self, sha256: str, metadata: TableMetadata | None) -> None:
         size_bytes = METADATA_COST * (1_000 if metadata is None else 1_000 + 500 * len(metadata.get("snapshots") or ()))
         self._metadata[sha256] = (size_bytes, metadata)
         self._metadata_bytes += size_bytes
-        while self._metadata_bytes > FILES_KEPT_BYTES_MAX and len(self._metadata) > 1:
-            self._metadata_bytes -= self._metadata.popitem(last=False)[1][0]
+
+    def sources(self, decision: Decision) -> tuple[object, ...] | None:
+        """
+        Return what the variables of a decision are made of: where that is equal, so are they. None if it is too large
+        to be kept.
+        """
+        inputs = decision.parts.get(INPUTS)
+        if inputs is not None and len(inputs) > KEPT_BYTES_MAX:
+            return None
+        return (
+            decision.key,
+            decision.operation,
+            decision.actions,
+            decision.base_location is None,
+            decision.base and decision.base.sha256,
+            decision.made and (decision.made.sha256 or ""),
+            decision.parts.get(PRINCIPAL),
+            inputs,
+            decision.occurred_at if self._reads_time else "",
+            _table_of_findings(decision) if "findings" in self.needs else None,
+        )
 
     def variables(self, decision: Decision) -> dict[str, Known | Unknown]:
         """

@@ -27,7 +27,6 @@ from gateway.errors import BadRequestError, GatewayError
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.examples import EMPTY, failing, format_examples, variables_given
 from gateway.policy.inspected import Branch, Inspection
-from gateway.policy.messages import check_message
 from gateway.policy.mutation_score import MutationScore, mutation_score
 from gateway.policy.policy_files import PolicyFile, parse_policy, read_policies
 from gateway.policy.policy_library import library, library_text
@@ -200,10 +199,8 @@ def read(path: Path) -> tuple[PolicyFile, ...]:
     for policy in policies:
         try:
             limits.check_id(policy.id)
-            limits.check_text(policy.message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
-            check_message(policy.message)
+            limits.check_policy_texts(expression=policy.expression, message=policy.message)
             limits.check_reason(policy.reason)
-            limits.check_text(policy.expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
         except BadRequestError as error:
             raise policy.refused(error) from error
     return policies

@@ -7,7 +7,9 @@ And what the commands that write policies have in common: the options for their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -21,7 +23,9 @@ from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText
 from gateway.admin.shown import draft_shown, policy_shown
 from gateway.control.aggregates import Policy, PolicyDraft
 from gateway.errors import BadRequestError
+from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples
+from gateway.policy.policy_files import PolicyFile, PolicyFileError, read_policy
 from gateway.policy.scopes import parse_scope
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, run_with_services
@@ -33,9 +37,11 @@ from ledger.format.events import ReviewVerdict
 from ledger.format.json_object import parse_object
 
 PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
-Condition = Annotated[str, typer.Option("--expression", help="CEL; commits pass where it is true.", show_default=False)]
+Condition = Annotated[
+    str | None, typer.Option("--expression", help="CEL; commits pass where it is true.", show_default=False)
+]
 Message = Annotated[
-    str,
+    str | None,
     typer.Option("--message", help="What a refused client reads; {commit.name} is a field.", show_default=False),
 ]
 ScopeText = Annotated[
@@ -56,6 +62,15 @@ ExamplesFile = Annotated[
         show_default=False,
     ),
 ]
+ContentsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="The policy as a file, as `policies apply` reads it, in place of the options for its contents.",
+        show_default=False,
+    ),
+]
 Why = Annotated[str, typer.Option("--reason", help="Why, for the record.", show_default=False)]
 ActivateAt = Annotated[
     str | None,
@@ -64,14 +79,55 @@ ActivateAt = Annotated[
 _SCOPE_SIZE_BYTES_MAX: Final = 64 * 1024
 
 
-def read_text(*, expression: str, message: str, scope: str | None, examples: Path | None) -> PolicyText:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What an author has written, on the command line or in a `file`."""
+
+    text: PolicyText
+    reason: str
+    file: PolicyFile | None = None
+
+
+def read_written(
+    *,
+    file: Path | None,
+    expression: str | None,
+    message: str | None,
+    scope: str | None,
+    examples: Path | None,
+    reason: str,
+) -> Written:
     """
-    Return what an author has written on a command line.
+    Return what an author has written; a reason on the command line stands in place of that of a file.
 
     Raises:
-        GatewayError: if it is malformed; names the option.
+        typer.BadParameter: if it is neither there nor in a file; LakeproofError: if it is in both.
+        GatewayError: if it is malformed; names the option, or the place in the file.
         LedgerError: if a file cannot be read, or the scope is no JSON object.
     """
+    options = {"--expression": expression, "--message": message, "--scope": scope, "--examples": examples}
+    if file is not None:
+        if given := [name for name, value in options.items() if value is not None]:
+            raise LakeproofError(f"--file: expected all contents in the file, found {given[0]}, too")
+        policy = read_policy(file)
+        text = PolicyText(
+            expression=policy.expression, message=policy.message, scope=policy.scope, examples=policy.examples
+        )
+        return Written(text=text, reason=reason or policy.reason, file=policy)
+    if expression is None or message is None:
+        raise missing_option("--expression" if expression is None else "--message")
+    text = _read_text(expression=expression, message=message, scope=scope, examples=examples)
+    return Written(text=text, reason=reason)
+
+
+def missing_option(name: str) -> typer.BadParameter:
+    """
+    Return the error of a command that has neither an option nor a file that says it.
+    """
+    return typer.BadParameter("expected a value, or --file, found neither", param_hint=name)
+
+
+def _read_text(*, expression: str, message: str, scope: str | None, examples: Path | None) -> PolicyText:
     named = None if scope is None else parse_object(scope, what="--scope", size_bytes_max=_SCOPE_SIZE_BYTES_MAX)
     return PolicyText(
         expression=expression,
@@ -79,6 +135,36 @@ def read_text(*, expression: str, message: str, scope: str | None, examples: Pat
         scope=parse_scope(named),
         examples=() if examples is None else parse_examples(_read_json(examples, where="--examples")),
     )
+
+
+def check_named(written: Written | None, policy_id: str) -> None:
+    """
+    Check that a file is of the policy that is named.
+
+    Raises:
+        PolicyFileError: if it is of another; says where.
+    """
+    file = None if written is None else written.file
+    if file is not None and file.id != policy_id:
+        reason = f"id: expected {policy_id}, which the command names, found {file.id!r}"
+        raise PolicyFileError(file.name, reason, place=file.place_of("id"))
+
+
+@contextmanager
+def placed(file: PolicyFile | None) -> Iterator[None]:
+    """
+    Give errors about what is saved their place in the file that it is from, if it is from one.
+    """
+    try:
+        yield
+    except PolicyNotCompiledError as error:
+        if file is None:
+            raise
+        raise file.not_compiled(error) from error
+    except BadRequestError as error:
+        if file is None or not file.is_about(error):
+            raise
+        raise file.refused(error) from error
 
 
 def read_time(text: str | None) -> datetime | None:
@@ -113,8 +199,9 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         policy_id: PolicyId,
         *,
         tenant: OneTenant,
-        expression: Annotated[str | None, typer.Option(help="CEL, as for `create`.", show_default=False)] = None,
-        message: Annotated[str | None, typer.Option(help="As for `create`.", show_default=False)] = None,
+        file: ContentsFile = None,
+        expression: Condition = None,
+        message: Message = None,
         scope: ScopeText = None,
         examples: ExamplesFile = None,
         retire: Annotated[bool, typer.Option("--retire", help="Propose to take it out of force, for ever.")] = False,
@@ -122,22 +209,34 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Propose contents for a policy, for somebody else to review. Nothing is in force by this."""
-        if retire and any(value is not None for value in (expression, message, scope, examples)):
+        if retire and any(value is not None for value in (file, expression, message, scope, examples)):
             raise LakeproofError("--retire: expected no contents for the end of a policy, found some")
-        text = None if retire else _drafted(expression, message, scope, examples)
+        written = (
+            None
+            if retire
+            else read_written(
+                file=file, expression=expression, message=message, scope=scope, examples=examples, reason=reason
+            )
+        )
+        check_named(written, policy_id)
 
         async def work(services: Services) -> PolicyDraft:
             log_id = await find_tenant_log(services, tenant)
             return await services.gateway.admin.draft_policy(
-                log_id, OPERATOR, policy_id=policy_id, text=text, reason=reason
+                log_id,
+                OPERATOR,
+                policy_id=policy_id,
+                text=None if written is None else written.text,
+                reason=reason if written is None else written.reason,
             )
 
-        written = run_with_services(open_services, work)
+        with placed(None if written is None else written.file):
+            saved = run_with_services(open_services, work)
         sentence = (
-            f"version {written.version} of the draft of policy {policy_id} waits for a review: `lakeproof policies "
-            f"review {policy_id} --version {written.version}`"
+            f"version {saved.version} of the draft of policy {policy_id} waits for a review: `lakeproof policies "
+            f"review {policy_id} --version {saved.version}`"
         )
-        console.show_done(sentence, draft_shown(written, author=OPERATOR.actor), as_json=as_json)
+        console.show_done(sentence, draft_shown(saved, author=OPERATOR.actor), as_json=as_json)
 
     @app.command()
     def review(
@@ -220,13 +319,6 @@ def _say_diff(found: Mapping[str, Any]) -> None:
         console.say(f"+ {console.one_line(_value(both['to']))}")
     if not found["expression"] and not found["changed"]:
         console.say(f"{found['from']} and {found['to']} of policy {found['id']} are the same")
-
-
-def _drafted(expression: str | None, message: str | None, scope: str | None, examples: Path | None) -> PolicyText:
-    if expression is None or message is None:
-        missing = "--expression" if expression is None else "--message"
-        raise LakeproofError(f"{missing}: expected a text, or --retire, found neither")
-    return read_text(expression=expression, message=message, scope=scope, examples=examples)
 
 
 def _read_json(path: Path, *, where: str) -> Any:

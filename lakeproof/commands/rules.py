@@ -15,7 +15,7 @@ import typer
 
 from gateway.admin.application import OPERATOR, Admin
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.policy_edits import PolicyText, one_step
+from gateway.admin.policy_edits import one_step
 from gateway.admin.shown import access_rule_shown, draft_shown, policy_shown, policy_step_shown
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
@@ -29,25 +29,33 @@ from lakeproof.commands.policy_files import add_file_commands
 from lakeproof.commands.policy_life import (
     ActivateAt,
     Condition,
+    ContentsFile,
     ExamplesFile,
     Message,
     PolicyId,
     ScopeText,
     Why,
+    Written,
     add_life_commands,
+    check_named,
     force_words,
-    read_text,
+    missing_option,
+    placed,
     read_time,
+    read_written,
 )
 from lakeproof.commands.policy_replays import add_replay
 from lakeproof.commands.rule_import import import_command
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services, now
 from lakeproof.tenants import find_tenant_log
-from ledger.format.events import Effect
+from ledger.format.events import AccessRuleCreated, Effect
 
 RuleId = Annotated[str, typer.Argument(help="Its id, as `access-rules list` shows it.", show_default=False)]
 NewId = Annotated[str, typer.Option("--id", help="Its id, for ever.", show_default=False)]
+NewPolicyId = Annotated[
+    str | None, typer.Option("--id", help="Its id, for ever; a file has its own.", show_default=False)
+]
 
 R = TypeVar("R")
 
@@ -67,9 +75,10 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
     def create(
         *,
         tenant: OneTenant,
-        policy_id: NewId,
-        expression: Condition,
-        message: Message,
+        policy_id: NewPolicyId = None,
+        file: ContentsFile = None,
+        expression: Condition = None,
+        message: Message = None,
         scope: ScopeText = None,
         examples: ExamplesFile = None,
         reason: Why = "",
@@ -77,20 +86,24 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         as_json: AsJson = False,
     ) -> None:
         """Put a new policy in force, at once or at a time."""
-        text = read_text(expression=expression, message=message, scope=scope, examples=examples)
+        written = read_written(
+            file=file, expression=expression, message=message, scope=scope, examples=examples, reason=reason
+        )
+        new_id = _new_id(policy_id, written)
 
         async def create_it(admin: Admin, log_id: int, **contents: Any) -> Policy:
-            return await admin.create_policy(log_id, OPERATOR, policy_id=policy_id, **contents)
+            return await admin.create_policy(log_id, OPERATOR, policy_id=new_id, **contents)
 
-        _put_in_force(open_services, create_it, text, reason, activate_at, tenant=tenant, as_json=as_json)
+        _put_in_force(open_services, create_it, written, activate_at, tenant=tenant, as_json=as_json)
 
     @app.command()
     def change(
         policy_id: PolicyId,
         *,
         tenant: OneTenant,
-        expression: Condition,
-        message: Message,
+        file: ContentsFile = None,
+        expression: Condition = None,
+        message: Message = None,
         scope: ScopeText = None,
         examples: ExamplesFile = None,
         reason: Why = "",
@@ -98,12 +111,15 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         as_json: AsJson = False,
     ) -> None:
         """Give a policy other contents, all of them, at once or at a time."""
-        text = read_text(expression=expression, message=message, scope=scope, examples=examples)
+        written = read_written(
+            file=file, expression=expression, message=message, scope=scope, examples=examples, reason=reason
+        )
+        check_named(written, policy_id)
 
         async def change_it(admin: Admin, log_id: int, **contents: Any) -> Policy:
             return await admin.change_policy(log_id, OPERATOR, policy_id=policy_id, **contents)
 
-        _put_in_force(open_services, change_it, text, reason, activate_at, tenant=tenant, as_json=as_json)
+        _put_in_force(open_services, change_it, written, activate_at, tenant=tenant, as_json=as_json)
 
     @app.command("list")
     def list_(
@@ -146,12 +162,12 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         console.show_object(run_with_services(open_services, work), as_json=as_json)
 
     @app.command()
-    def delete(policy_id: PolicyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
+    def delete(policy_id: PolicyId, *, tenant: OneTenant, reason: Why = "", as_json: AsJson = False) -> None:
         """Take a policy out of force, for ever. The log keeps it; its id is not used again."""
 
         async def work(services: Services) -> Policy:
             return await services.gateway.admin.retire_policy(
-                await find_tenant_log(services, tenant), OPERATOR, policy_id=policy_id
+                await find_tenant_log(services, tenant), OPERATOR, policy_id=policy_id, reason=reason
             )
 
         policy = run_with_services(open_services, work)
@@ -201,6 +217,9 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
             str, typer.Option(help="permit or forbid.", autocompletion=one_of(Effect), show_default=False)
         ],
         expression: Annotated[str, typer.Option(help="CEL; the rule holds where it is true.", show_default=False)],
+        vocabulary: Annotated[
+            int, typer.Option(help="2: about a request as a whole; 3: about each check of it, as imported rules.")
+        ] = AccessRuleCreated.VERSION,
         as_json: AsJson = False,
     ) -> None:
         """Put a new access rule in force."""
@@ -208,7 +227,7 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
         async def work(services: Services) -> tuple[AccessRule, Sequence[str]]:
             log_id = await find_tenant_log(services, tenant)
             rule = await services.gateway.admin.create_access_rule(
-                log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression
+                log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression, vocabulary=vocabulary
             )
             warnings = await services.gateway.admin.warnings(log_id, AccessRule.KIND, expression, effect=rule.effect)
             if not await services.gateway.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
@@ -264,17 +283,28 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
     return app
 
 
+def _new_id(named: str | None, written: Written) -> str:
+    """Return the id of a new policy: that of its file, or the one that is named."""
+    if written.file is not None:
+        if named is not None:
+            check_named(written, named)
+        return written.file.id
+    if named is None:
+        raise missing_option("--id")
+    return named
+
+
 def _put_in_force(
     open_services: OpenServices,
     save: Callable[..., Awaitable[Policy]],
-    text: PolicyText,
-    reason: str,
+    written: Written,
     activate_at: str | None,
     *,
     tenant: str,
     as_json: bool,
 ) -> None:
     """Save a policy, say that it is in force, and on which inputs it fails."""
+    text = written.text
 
     async def work(services: Services) -> tuple[Policy, Sequence[str]]:
         log_id = await find_tenant_log(services, tenant)
@@ -285,12 +315,13 @@ def _put_in_force(
             message=text.message,
             scope=text.scope,
             examples=text.examples,
-            reason=reason,
+            reason=written.reason,
             activate_at=read_time(activate_at),
         )
         return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, text.expression)
 
-    policy, warnings = _saved(open_services, work, expression=text.expression)
+    with placed(written.file):
+        policy, warnings = _saved(open_services, work, expression=text.expression)
     shown = policy_shown(policy, now=now())
     console.show_done(force_words(shown, tenant), shown, as_json=as_json)
     _warn(warnings)

@@ -40,10 +40,14 @@ from ledger.format.events import (
     PayloadErased,
     PolicyChanged,
     PolicyChangedV1,
+    PolicyChangedV2,
     PolicyCreated,
     PolicyCreatedV1,
+    PolicyCreatedV2,
     PolicyRetired,
+    PolicyRetiredV1,
     PolicyScope,
+    PolicyScopeV1,
     ScanCompleted,
     ScanCompletedV1,
     ScanFailed,
@@ -117,13 +121,13 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
     match event:
         case PolicyCreatedV1() | PolicyChangedV1() as policy:
             _policy(changes, entry, policy.id, policy.version, policy.expression, scope=None, author=entry.actor)
-        case PolicyCreated() | PolicyChanged() as policy:
+        case PolicyCreatedV2() | PolicyCreated() | PolicyChangedV2() | PolicyChanged() as policy:
             contents, author = policy.contents, policy.author or entry.actor
             _policy(changes, entry, policy.id, policy.version, contents.expression, scope=contents.scope, author=author)
         case AccessRuleCreated() | AccessRuleCreatedV1() | AccessRuleCreatedV3() as rule:
             properties = {"expression": rule.expression, "effect": rule.effect.value}
             _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, author=entry.actor, **properties)
-        case PolicyRetired() as retired:
+        case PolicyRetiredV1() | PolicyRetired() as retired:
             _no_longer_in_force(changes, entry, VertexLabel.POLICY, retired.id, retired.version)
             _no_longer_retaining(changes, entry, retired.id, retired.version)
         case AccessRuleRetired() as retired:
@@ -176,7 +180,7 @@ def _policy(
     version: int,
     expression: str,
     *,
-    scope: PolicyScope | None,
+    scope: PolicyScope | PolicyScopeV1 | None,
     author: str,
 ) -> None:
     what: list[Json] = [kind.value for kind in governs(expression)]

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Final
 
 from ledger.format.canonical import Json
-from ledger.format.events import PolicyScope
+from ledger.format.events import PolicyScope, PolicyScopeV1
 
 _SCHEMA: Final = frozenset({"table", "result"})
 _WRITE: Final = frozenset({"commit", "principal", "request"})
@@ -73,7 +73,7 @@ def is_of_retention(expression: str) -> bool:
     return fields is not None and _REMOVED in fields
 
 
-def scope_of(scope: PolicyScope | None) -> dict[str, Json]:
+def scope_of(scope: PolicyScope | PolicyScopeV1 | None) -> dict[str, Json]:
     """
     Return a scope as a vertex has it: the members that restrict; None, and none of them, is every commit.
     """

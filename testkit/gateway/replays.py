@@ -15,6 +15,7 @@ from gateway.policy.engine import POLICY, PolicyEngine, Program, Verdict
 from gateway.policy.vocabulary import variables_of
 from gateway.replaying.application import replay_since
 from gateway.replaying.findings import RecordedFindings
+from gateway.replaying.past_metadata import past_metadata
 from gateway.replaying.recorded import Decision, DecisionReader
 from gateway.replaying.replay import Proposed, Replayed
 from gateway.replaying.variables import Known, Rebuilder, Unknown
@@ -65,7 +66,8 @@ async def rebuilt(gateway: Gateway) -> list[tuple[Decision, dict[str, Known | Un
         end = (await read_head(connection, log_id)).size
     names = {"principal", "inputs"}
     reader = DecisionReader(lend, log_id, opener=parts.opener, parts=names, with_files=True, first=0)
-    rebuilder = Rebuilder(parts.catalogs.files, RecordedFindings(lend, log_id), EVERY_VARIABLE)
+    past = await past_metadata(parts, gateway.acme.tenant, log_id)
+    rebuilder = Rebuilder(past, RecordedFindings(lend, log_id), EVERY_VARIABLE)
     found = []
     async for decisions, _ in reader.pages(0, end):
         await rebuilder.prepare(decisions)

@@ -226,7 +226,9 @@ class Story:
 
     def policy_retired(self, policy_id: str, version: int) -> None:
         """The end of a policy."""
-        self.add(self.event(PolicyRetired(id=policy_id, version=version), key=format_key("policy", [policy_id])))
+        self.add(
+            self.event(PolicyRetired(id=policy_id, version=version, reason=""), key=format_key("policy", [policy_id]))
+        )
 
     def observed(
         self, snapshot: str, *, key: str | None = ORDERS, parent: str | None = None, table_uuid: str = ORDERS_UUID

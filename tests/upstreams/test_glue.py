@@ -23,8 +23,10 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import StringType
 
+from gateway.catalogs.judged_metadata import JUDGED_ON, file_judged, parse_judged
 from gateway.control.aggregates import Catalog
 from gateway.http.operations import endpoints as offered_by
+from gateway.replaying.variables import Known
 from lakeproof.inspecting.upstreams import check_upstream
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome
@@ -46,6 +48,7 @@ from testkit.gateway.foreign_faults import (
 from testkit.gateway.foreign_tenant import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES
 from testkit.gateway.glue_tenant import SECRET, GlueTenant, open_glue_tenant, register_glue
 from testkit.gateway.log_contents import read_stored, words
+from testkit.gateway.replays import rebuilt
 from testkit.gateway.sales import SCHEMA, error_of, new_key, properties
 from testkit.gateway.shop_rows import SCHEMA as SHOP_SCHEMA
 from testkit.gateway.shop_rows import rows
@@ -336,6 +339,12 @@ async def test_a_metadata_file_that_another_client_has_compressed_is_read(far: G
     assert (await far.gateway.http.get(far.orders)).json()["metadata"] == found["metadata"]
     assert (await far.gateway.http.post(far.orders, json=properties(color="red"))).status_code == 200
     assert (await far.table())["metadata"]["properties"]["color"] == "red"
+    decided = [one for one in await read_stored(far.services, far.log_id, key=far.key) if JUDGED_ON in one.parts][-1]
+    assert parse_judged(decided.parts[JUDGED_ON]) == file_judged(location, data)
+    variables = next(known for decision, known in await rebuilt(far.gateway) if decision.index == decided.entry.index)
+    assert isinstance(variables["table"], Known), "it is read again, as it was judged"
+    assert isinstance(variables["result"], Known)
+    assert variables["result"].members["properties"] == {**found["metadata"]["properties"], "color": "red"}
 
 
 # Places

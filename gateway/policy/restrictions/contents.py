@@ -119,13 +119,13 @@ def examples_of(contents: RestrictionContents) -> tuple[ReaderExample, ...]:
 
 def _scope(value: Json) -> PolicyScope:
     scope = parse_scope(value)
-    for member in ("kinds", "operations"):
+    for member in ("kinds", "operations", "properties"):
         if getattr(scope, member):
             raise BadRequestError(
                 "expected none: a restriction is about reading tables; name catalogs and names alone",
                 field=f"scope.{member}",
             )
-    return PolicyScope(catalogs=scope.catalogs, names=scope.names, kinds=(), operations=())
+    return PolicyScope(catalogs=scope.catalogs, names=scope.names, kinds=(), operations=(), properties=())
 
 
 def _masks(value: Json) -> tuple[RestrictionMask, ...]:

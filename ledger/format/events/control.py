@@ -48,6 +48,16 @@ class PolicyExpectation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyScopeV1:
+    """A scope before properties."""
+
+    catalogs: tuple[str, ...]
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    operations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyScope:
     """The commits that a policy is evaluated for; a list that is empty does not restrict (`gateway.policy.scopes`)."""
 
@@ -55,6 +65,7 @@ class PolicyScope:
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     operations: tuple[str, ...]
+    properties: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,16 @@ class PolicyExample:
     expect: PolicyExpectation
     name: str
     given: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyContentsV1:
+    """What an author writes, with a scope before properties; otherwise as `PolicyContents`."""
+
+    expression: str
+    message: str
+    scope: PolicyScopeV1
+    examples: tuple[PolicyExample, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +119,22 @@ class PolicyCreatedV1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCreatedV2:
+    """A policy whose scope has no properties; otherwise as `PolicyCreated`."""
+
+    TYPE: ClassVar[str] = "policy.created"
+    VERSION: ClassVar[int] = 2
+
+    id: str
+    version: int
+    contents: PolicyContentsV1
+    reason: str
+    active_from: str | None
+    draft: int | None
+    author: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCreated:
     """
     A policy on the content of commits.
@@ -108,7 +145,7 @@ class PolicyCreated:
     """
 
     TYPE: ClassVar[str] = "policy.created"
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     id: str
     version: int
@@ -133,6 +170,22 @@ class PolicyChangedV1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChangedV2:
+    """The policy has these contents, whose scope has no properties; otherwise as `PolicyChanged`."""
+
+    TYPE: ClassVar[str] = "policy.changed"
+    VERSION: ClassVar[int] = 2
+
+    id: str
+    version: int
+    contents: PolicyContentsV1
+    reason: str
+    active_from: str | None
+    draft: int | None
+    author: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChanged:
     """
     The policy has these contents from `active_from` on, and until then those that it had; as `PolicyCreated`.
@@ -141,7 +194,7 @@ class PolicyChanged:
     """
 
     TYPE: ClassVar[str] = "policy.changed"
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     id: str
     version: int
@@ -153,6 +206,19 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDraftWrittenV1:
+    """Somebody proposes contents whose scope has no properties; otherwise as `PolicyDraftWritten`."""
+
+    TYPE: ClassVar[str] = "policy_draft.written"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    contents: PolicyContentsV1 | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDraftWritten:
     """
     Somebody proposes contents for the policy `id`, which may not exist yet, or (null) to retire it.
@@ -161,7 +227,7 @@ class PolicyDraftWritten:
     """
 
     TYPE: ClassVar[str] = "policy_draft.written"
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     id: str
     version: int
@@ -195,8 +261,8 @@ class PolicyDraftReviewed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRetired:
-    """The policy is no longer in force."""
+class PolicyRetiredV1:
+    """The policy is no longer in force; before reasons."""
 
     TYPE: ClassVar[str] = "policy.retired"
     VERSION: ClassVar[int] = 1
@@ -295,6 +361,18 @@ class RestrictionRetired:
 
     id: str
     version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRetired:
+    """The policy is no longer in force. `reason` is for the record, and may be empty."""
+
+    TYPE: ClassVar[str] = "policy.retired"
+    VERSION: ClassVar[int] = 2
+
+    id: str
+    version: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

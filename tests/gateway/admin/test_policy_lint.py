@@ -115,6 +115,7 @@ async def test_what_a_scope_says_in_vain_is_found(engine: WorkerEngine) -> None:
         "kinds": ["table", "view"],
         "operations": ["table.commit", "namespace.drop"],
         "names": ["sales.orders", "sales.**", "sales.eu.*", "hr.*", "hr.people", "hr.eu.people", "sales"],
+        "properties": ["tag", "tag=x", "other.*"],
     }
     said = await findings(engine, policy("!commit.purge", scope=scope))
 
@@ -125,8 +126,17 @@ async def test_what_a_scope_says_in_vain_is_found(engine: WorkerEngine) -> None:
         ("scope", "sales.eu.* is in sales.** already"),
         ("scope", "sales is in sales.** already"),
         ("scope", "hr.people is in hr.* already"),
+        ("scope", "tag=x is in tag already"),
     }
     assert len({one.line for one in said}) == len(said)
+
+
+async def test_properties_of_namespaces_are_found_to_apply_to_nothing(engine: WorkerEngine) -> None:
+    for restricts in ({"kinds": ["namespace"]}, {"operations": ["namespace.drop", "namespace.update"]}):
+        said = await found(engine, policy("commit.kind != ''", scope={**restricts, "properties": ["tag"]}))
+        assert [words for rule, words in said if rule == "scope"] == [
+            "properties are those of tables and views, so it applies to nothing: namespaces have none that count"
+        ]
 
 
 async def test_an_example_out_of_the_scope_is_found(engine: WorkerEngine) -> None:

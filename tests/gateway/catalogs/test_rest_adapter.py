@@ -19,6 +19,7 @@ import pytest
 from gateway.catalogs import upstream as wire
 from gateway.catalogs.catalog import Change, Loaded, Outgoing, Shown, Snapshots
 from gateway.catalogs.connections import Call
+from gateway.catalogs.judged_metadata import answer_judged
 from gateway.catalogs.onward import (
     DELEGATION_HEADER,
     HOPS_HEADER,
@@ -103,7 +104,8 @@ async def test_an_upstreams_configuration_is_requested_once() -> None:
     async with scripted(script, warehouse="a w") as catalog:
         for _ in range(2):
             loaded = await catalog.load(ORDERS)
-            assert loaded == Loaded(namespace_exists=True, metadata=METADATA, metadata_location="s3://b/m.json")
+            expected = Loaded(namespace_exists=True, metadata=METADATA, metadata_location="s3://b/m.json")
+            assert loaded == replace(expected, judged=answer_judged("s3://b/m.json", METADATA))
         assert (await catalog.configuration()).defaults == {"s3.region": "r"}
         assert (await catalog.configuration()).overrides == {}
     assert script.paths() == ["/v1/config?warehouse=a%20w", TABLE_PATH, TABLE_PATH]

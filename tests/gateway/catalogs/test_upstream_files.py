@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from uuid import UUID
 import orjson
 import pytest
 
+from gateway.catalogs.judged_metadata import answer_judged, file_judged
 from gateway.catalogs.upstream_files import READS_OF_ONE_MAX, UpstreamFiles, reading_threads
 from gateway.errors import BadRequestError, UnavailableError, UnsupportedOperationError, UpstreamCredentialsError
 from gateway.metadata import apply_updates, create_updates
@@ -115,6 +117,21 @@ async def test_files_of_this_machine_are_read_where_the_operator_allows_it(tmp_p
     assert found.metadata["table-uuid"] == TABLE_UUID
     with pytest.raises(BadRequestError):
         await files(tmp_path, options).find("s3://b/1.metadata.json", is_view=False)
+
+
+async def test_metadata_that_was_judged_is_read_again_from_its_file_and_nothing_else_is(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    SecretDirectory(tmp_path).write(TENANT, "store", cloud.secret_access_key)
+    reader, plain = files(tmp_path, on_s3(cloud)), metadata(f"{cloud.warehouse}/t")
+    stored = gzip.compress(plain)
+    location = put(cloud, "warehouse/t/metadata/1.metadata.json", stored)
+    for judged in (file_judged(location, stored), answer_judged(location, orjson.loads(plain))):
+        assert await reader.read_judged(judged) == orjson.loads(plain)
+        assert await reader.read_judged(replace(judged, sha256="0" * 64)) is None
+    outside = put(cloud, "elsewhere/1.metadata.json", stored)
+    with pytest.raises(BadRequestError, match=r"^metadata-location: expected a metadata file below s3://"):
+        await reader.read_judged(file_judged(outside, stored))
 
 
 async def test_a_store_where_the_gateway_may_not_connect_is_not_asked(cloud: Cloud, tmp_path: Path) -> None:

@@ -175,3 +175,47 @@ async def test_a_policy_that_is_to_come_judges_nothing_before(sales: Gateway) ->
     after = sales.through(clock=clock_at(sales, hours=2))
     assert (await after.post(ORDERS, json=properties(a="b"))).status_code == 403
     await check_digest(sales, await last_decision(sales))
+
+
+# Properties
+
+
+async def test_the_commit_that_removes_a_tag_is_judged_by_the_policy_and_the_next_is_not(sales: Gateway) -> None:
+    await policy(sales, "pii", scope={"properties": ["classification=pii"]})
+    http = sales.http
+    assert (await http.post(ORDERS, json=properties(classification="public"))).status_code == 200
+    tag = properties(classification="pii")
+    refused = await http.post(ORDERS, json=tag)
+    assert error_of(refused)["message"] == "pii says no (policy pii, version 1)", "the commit that sets it"
+    assert (await http.put("/v1/policies/pii", json=allowing("true"))).status_code == 200
+    assert (await http.post(ORDERS, json=tag)).status_code == 200
+    assert (await http.put("/v1/policies/pii", json=allowing("false"))).status_code == 200
+    untag = {"requirements": [], "updates": [{"action": "remove-properties", "removals": ["classification"]}]}
+    assert (await http.post(ORDERS, json=untag)).status_code == 403
+    assert (await http.delete(ORDERS)).status_code == 403
+    assert (await http.put("/v1/policies/pii", json=allowing("true"))).status_code == 200
+    assert (await http.post(ORDERS, json=untag)).status_code == 200
+    assert judged_by(await last_decision(sales)) == [("pii", 4, "allow")]
+    assert (await http.post(ORDERS, json=properties(a="b"))).status_code == 200
+    assert judged_by(await last_decision(sales)) == []
+
+
+def allowing(expression: str) -> dict[str, Any]:
+    scope = {"properties": ["classification=pii"]}
+    return {"expression": expression, "message": "pii says no", "scope": scope}
+
+
+async def test_a_table_that_is_made_with_a_tag_and_both_names_of_one_that_is_renamed_are_governed(
+    sales: Gateway,
+) -> None:
+    await policy(sales, "pii", "commit.operation != 'table.create'", scope={"properties": ["classification.*"]})
+    create = {**CREATE, "name": "people", "properties": {"classification.mail": "email"}}
+    assert (await sales.http.post(ORDERS.rpartition("/")[0], json=create)).status_code == 403
+    assert (await sales.http.post(ORDERS, json=properties(**{"classification.mail": "email"}))).status_code == 200
+    renaming = {
+        "source": {"namespace": ["sales"], "name": "orders"},
+        "destination": {"namespace": ["sales"], "name": "more"},
+    }
+    assert (await sales.http.post("/v1/iceberg/lake/tables/rename", json=renaming)).status_code == 204
+    told = [one for one in await read_stored(sales.services, sales.acme.log_id) if one.entry.type == "commit.decided"]
+    assert [judged_by(one) for one in told[-2:]] == [[("pii", 1, "allow")]] * 2

@@ -68,7 +68,7 @@ def entries(*events: Versioned) -> list[Entry]:
 
 
 CONTENTS = RestrictionContents(
-    scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=()),
+    scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=(), properties=()),
     filter="row.region == 'EU'",
     masks=(RestrictionMask(column="email", action=MaskAction.SHOW_LAST_4, unless=None),),
     schemas=(RestrictionSchema(name="orders", given='{"fields":[]}'),),
@@ -108,7 +108,7 @@ def test_each_kind_comes_into_force_and_goes_out_of_it() -> None:
     assert state.keys == {"k": ApiKey(id="k", version=1, prefix="abcdefghijkl", actor=ACTOR, roles=("data-eng",))}
     assert state.tenants == {"f" * 32: Tenant(id="f" * 32, version=1, name="Acme")}
     retired = [
-        entry(20, PolicyRetired(id="p", version=2)),
+        entry(20, PolicyRetired(id="p", version=2, reason="")),
         entry(21, AccessRuleRetired(id="a", version=2)),
         entry(22, CatalogRetired(id="lake", version=2)),
         entry(23, KeyRevoked(id="k", version=2)),
@@ -149,7 +149,7 @@ def test_what_judges_becomes_programs_of_the_engine() -> None:
     ("event_type", "version"),
     [
         ("policy.archived", 1),
-        ("policy.created", 3),
+        ("policy.created", 4),
         ("contract.created", 1),
         ("tenant.suspended", 1),
         ("signer.created", 1),
@@ -165,10 +165,10 @@ def test_a_type_or_version_that_is_not_known_is_never_skipped(event_type: str, v
     "history",
     [
         [PolicyChangedV1(id="p", version=2, expression="false", message="no")],
-        [PolicyRetired(id="p", version=2)],
+        [PolicyRetired(id="p", version=2, reason="")],
         [policy(), policy()],
         [policy(), PolicyChangedV1(id="p", version=3, expression="false", message="no")],
-        [policy(), PolicyRetired(id="p", version=2), PolicyRetired(id="p", version=3)],
+        [policy(), PolicyRetired(id="p", version=2, reason=""), PolicyRetired(id="p", version=3, reason="")],
         [replace(policy(), version=2)],
     ],
 )
@@ -282,7 +282,7 @@ def histories(draw: st.DrawFn) -> list[Entry]:
             case "policy", 1, _:
                 events.append(policy(name, draw(st.sampled_from(["true", "false"]))))
             case "policy", _, True:
-                events.append(PolicyRetired(id=name, version=version))
+                events.append(PolicyRetired(id=name, version=version, reason=""))
             case "policy", _, False:
                 events.append(PolicyChangedV1(id=name, version=version, expression="1 == 1", message="no"))
             case "access_rule", 1, _:

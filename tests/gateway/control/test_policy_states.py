@@ -33,11 +33,17 @@ from ledger.format import canonical
 from ledger.format.events import (
     PolicyChanged,
     PolicyChangedV1,
+    PolicyChangedV2,
+    PolicyContentsV1,
     PolicyCreated,
     PolicyCreatedV1,
+    PolicyCreatedV2,
     PolicyDraftReviewed,
     PolicyDraftWritten,
+    PolicyDraftWrittenV1,
     PolicyRetired,
+    PolicyRetiredV1,
+    PolicyScopeV1,
     ReviewVerdict,
 )
 from testkit.gateway.control_entries import NOON, entry
@@ -115,7 +121,7 @@ def test_what_is_approved_later_and_comes_earlier_ends_what_would_have_come() ->
 
 
 def test_a_retired_policy_never_comes_back() -> None:
-    state = state_of(created(), changed(2, 6), PolicyRetired(id="p", version=3))
+    state = state_of(created(), changed(2, 6), PolicyRetired(id="p", version=3, reason=""))
     assert versions(state, 0) == versions(state, 9) == {}
 
 
@@ -168,6 +174,36 @@ def test_older_events_stay_readable_and_mean_what_they_meant() -> None:
     assert (newer.is_template, newer.reason, newer.scope) == (True, "reason 3", Scope(names=("sales.**",)))
 
 
+def test_policies_and_drafts_from_before_properties_are_read_with_a_scope_that_has_none() -> None:
+    scope = PolicyScopeV1(catalogs=("lake",), names=(), kinds=(), operations=("table.drop",))
+    held = PolicyContentsV1(expression="1 == 1", message="no", scope=scope, examples=())
+    others: dict[str, Any] = {"reason": "why", "active_from": None, "draft": None, "author": None}
+    old: list[ControlEvent] = [
+        PolicyCreatedV2(id="p", version=1, contents=held, **others),
+        PolicyChangedV2(id="p", version=2, contents=held, **others),
+        PolicyDraftWrittenV1(id="p", version=1, contents=held, reason="why"),
+        PolicyDraftWrittenV1(id="q", version=1, contents=None, reason=""),
+    ]
+    state = state_of(*old)
+    expected = Scope(catalogs=("lake",), operations=("table.drop",))
+    assert state.policies["p"] == Policy(
+        id="p", version=2, expression="1 == 1", message="no", scope=expected, reason="why"
+    )
+    assert state.drafts["p"].contents == policy_contents(expression="1 == 1", message="no", scope=expected)
+    assert state.drafts["q"].contents is None
+
+
+def test_a_policy_ends_with_a_reason_or_in_older_events_without() -> None:
+    for event, reason in (
+        (PolicyRetired(id="p", version=2, reason="old"), "old"),
+        (PolicyRetiredV1(id="p", version=2), ""),
+    ):
+        assert state_of(created(), event).newest_policies == {}
+        ended = evolve(evolve(None, created()), event)
+        assert isinstance(ended, Policy)
+        assert (ended.retired, ended.version, ended.reason) == (True, 2, reason)
+
+
 def test_an_empty_scope_of_an_event_is_the_one_that_covers_everything() -> None:
     assert scope_of(policy_contents(expression="true", message="no")) is EVERYTHING
 
@@ -203,7 +239,7 @@ def test_a_draft_waits_until_it_is_reviewed_and_is_never_in_force() -> None:
         [written(), reviewed(2, draft=1), reviewed(3, draft=2)],
         [changed(2)],
         [created(), changed(3)],
-        [created(), PolicyRetired(id="p", version=2), changed(3)],
+        [created(), PolicyRetired(id="p", version=2, reason=""), changed(3)],
     ],
 )
 def test_an_event_that_does_not_follow_is_corruption(events: list[ControlEvent]) -> None:

@@ -17,7 +17,7 @@ from gateway.admin.application import OPERATOR
 from gateway.admin.limits import EXPRESSION_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_LENGTH_MAX
 from gateway.admin.policy_edits import COMING_MAX
 from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples, stored_size_bytes
-from gateway.policy.scopes import KINDS, NAMES_SIZE_BYTES_MAX, OPERATIONS
+from gateway.policy.scopes import KINDS, NAMES_SIZE_BYTES_MAX, OPERATIONS, PROPERTIES_SIZE_BYTES_MAX
 from lakeproof.erasing import open_eraser
 from lakeproof.services import now
 from ledger.erasing.erase import ErasureRequest
@@ -89,7 +89,7 @@ async def test_a_policy_is_shown_as_it_was_written(shared_gateway: Gateway) -> N
     (one,) = await read_stored(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")
     assert (one.entry.type, one.entry.version, one.entry.data["reason"]) == (
         "policy.created",
-        2,
+        3,
         "rows are separated by tenant",
     )
 
@@ -130,6 +130,7 @@ async def test_what_does_not_hold_or_is_malformed_is_not_saved(
 async def test_the_largest_policy_fits_into_one_entry(shared_gateway: Gateway) -> None:
     dots = [f"{number:02}" + "\x1d" * 66 for number in range(20)]  # a dot within a name takes six bytes
     catalogs = [f"{number:02}{'a' * 62}" for number in range(100)]
+    properties = [f"{number:02}=" + '"' * 50 for number in range(19)]
     given: Any = [
         {"expect": "deny", "name": str(number), "given": {"commit": {"name": '"' * 105}}} for number in range(50)
     ]
@@ -137,11 +138,18 @@ async def test_the_largest_policy_fits_into_one_entry(shared_gateway: Gateway) -
         "id": "p" * 63,
         "expression": "'" + "\U0001d11e" * (EXPRESSION_LENGTH_MAX - 8) + "' == ''",
         "message": "\U0001d11e" * MESSAGE_LENGTH_MAX,
-        "scope": {"catalogs": catalogs, "names": dots, "kinds": list(KINDS), "operations": list(OPERATIONS)},
+        "scope": {
+            "catalogs": catalogs,
+            "names": dots,
+            "kinds": list(KINDS),
+            "operations": list(OPERATIONS),
+            "properties": properties,
+        },
         "examples": given,
         "reason": "\U0001d11e" * REASON_LENGTH_MAX,
     }
     assert len(orjson.dumps(dots)) > 0.97 * NAMES_SIZE_BYTES_MAX
+    assert 0.97 * PROPERTIES_SIZE_BYTES_MAX < len(orjson.dumps(properties)) <= PROPERTIES_SIZE_BYTES_MAX
     assert stored_size_bytes(parse_examples(given)) > 0.99 * EXAMPLES_SIZE_BYTES_MAX
     created = await shared_gateway.http.post("/v1/policies", json=largest)
     assert created.status_code == 201, created.text
@@ -185,12 +193,13 @@ async def test_every_version_has_its_author_and_reason_and_stays_readable(shared
     http, actor = shared_gateway.http, shared_gateway.acme.key.actor
     await http.post("/v1/policies", json={"id": "p", **TENANT_COLUMN})
     await http.put("/v1/policies/p", json={**PLAIN, "reason": "not any more"})
-    assert (await http.delete("/v1/policies/p")).status_code == 204
+    assert (await http.delete("/v1/policies/p?reason=" + "a" * (REASON_LENGTH_MAX + 1))).status_code == 400
+    assert (await http.delete("/v1/policies/p?reason=not%20needed")).status_code == 204
     found = (await http.get("/v1/policies/p/versions")).json()["versions"]
     assert [(one["version"], one["retired"], one["author"], one["reviewer"], one["reason"]) for one in found] == [
         (1, False, actor, None, "rows are separated by tenant"),
         (2, False, actor, None, "not any more"),
-        (3, True, actor, None, ""),
+        (3, True, actor, None, "not needed"),
     ]
     assert [one["expression"] for one in found] == [TENANT_COLUMN["expression"], "true", None]
     assert [one["index"] for one in found] == [

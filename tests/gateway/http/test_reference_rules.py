@@ -102,3 +102,15 @@ async def test_rules_that_were_there_before_an_import_keep_their_meaning(sales: 
     assert [(await reader.get(path)).status_code for path in paths] == before
     assert (await reader.post(ORDERS, json=properties(a="b"))).status_code == 403
     assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 200
+
+
+async def test_a_rule_of_each_check_that_forbids_is_made_by_itself(sales: Gateway) -> None:
+    rule = {"id": "keep", "effect": "forbid", "expression": "op == 'CREATE_REFERENCE' && ref == 'prod'"}
+    assert (await sales.http.post(ORDERS, json=await added(sales, "main", 1))).status_code == 200
+    created = await sales.http.post("/v1/access-rules", json={**rule, "vocabulary": 3})
+    assert (created.status_code, created.json()["vocabulary"]) == (201, 3)
+    answer = await sales.http.post(ORDERS, json=moved("prod", 1))
+    assert (answer.status_code, "keep" in error_of(answer)["message"]) == (403, True)
+    assert (await sales.http.post(ORDERS, json=moved("dev", 1))).status_code == 200
+    unknown = await sales.http.post("/v1/access-rules", json={**rule, "id": "other", "vocabulary": 4})
+    assert (unknown.status_code, error_of(unknown)["message"]) == (400, "vocabulary: expected one of [2, 3], found 4")

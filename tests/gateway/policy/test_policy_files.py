@@ -82,7 +82,7 @@ def test_scope_reason_and_examples_may_be_left_out() -> None:
     [
         ("id:", "di:", "p.yaml:1:1: expected some of id, expression, message, reason, scope, examples, found 'di'"),
         ("reason:", "raeson:", "p.yaml:8:1: expected some of id, expression, message, reason, scope, examples, found"),
-        ("kinds:", "kindz:", "p.yaml:9:1: scope: expected some of catalogs, names, kinds, operations, found 'kindz'"),
+        ("kinds:", "kindz:", "p.yaml:9:1: scope: expected some of catalogs, names, kinds, operations, properties, "),
         ("[table]", "[tabel]", "p.yaml:12:11: scope.kinds[0]: expected some of table, view, namespace, found 'tabel'"),
         ("expect: allow", "expect: alow", "p.yaml:15:5: examples[0].expect: expected allow or deny, found 'alow'"),
         ("name: tenant_id", "nam: tenant_id", "p.yaml:18:40: examples[0].given.result.columns[0]: expected"),

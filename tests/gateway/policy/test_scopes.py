@@ -22,10 +22,12 @@ from gateway.policy.scopes import (
     NAME_LENGTH_MAX,
     NAMES_SIZE_BYTES_MAX,
     OPERATIONS,
+    PROPERTIES_SIZE_BYTES_MAX,
     Scope,
     covers,
     format_scope,
     parse_scope,
+    tag_of,
 )
 from gateway.policy.variables import CommitView
 
@@ -129,6 +131,18 @@ def test_without_catalogs_a_scope_covers_a_name_under_every_alias() -> None:
         ({"kinds": ["function"]}, "scope.kinds[0]", "table, view, namespace"),
         ({"operations": ["table.comit"]}, "scope.operations[0]", "the nearest is table.commit"),
         ({"catalogs": ["a/b"]}, "scope.catalogs[0]", "letters"),
+        ({"properties": {"a": "b"}}, "scope.properties", "a list"),
+        ({"properties": []}, "scope.properties", "leave it out"),
+        ({"properties": [""]}, "scope.properties[0]", "a property of a table"),
+        ({"properties": ["=pii"]}, "scope.properties[0]", "a property of a table"),
+        ({"properties": [".*"]}, "scope.properties[0]", "a property of a table"),
+        ({"properties": ["*"]}, "scope.properties[0]", "a property of a table"),
+        ({"properties": ["class*"]}, "scope.properties[0]", "a property of a table"),
+        ({"properties": ["a.*.b=c"]}, "scope.properties[0]", "a property of a table"),
+        ({"properties": ["a=b\n"]}, "scope.properties[0]", "printable"),
+        ({"properties": ["a=\ud800"]}, "scope.properties[0]", "printable"),
+        ({"properties": [f"p{position}" for position in range(ITEMS_MAX + 1)]}, "scope.properties", "at most 100"),
+        ({"properties": ["a" * PROPERTIES_SIZE_BYTES_MAX]}, "scope.properties", "at most 2,048"),
     ],
 )
 def test_what_is_no_scope_is_refused_with_its_field(value: Any, field: str, found: str) -> None:
@@ -146,6 +160,77 @@ def test_the_bound_of_names_is_inclusive() -> None:
         parse_scope({"names": [*names[:-1], names[-1] + "b"]})
 
 
+PII = {"classification": "pii", "owner": "ada"}
+
+
+def tagged(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"table-uuid": "u", "properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("item", "covered", "not_covered"),
+    [
+        (
+            "classification=pii",
+            [PII],
+            [
+                {"classification": "public"},
+                {"classification": "pii2"},
+                {"Classification": "pii"},
+                {"pii": "classification"},
+            ],
+        ),
+        ("classification", [PII, {"classification": ""}], [{"owner": "ada"}, {"classification.email": "email"}]),
+        ("classification=", [{"classification": ""}], [PII]),
+        ("a=b=c", [{"a": "b=c"}], [{"a": "b"}, {"a=b": "c"}]),
+        (
+            "classification.*=email",
+            [{"classification.mail": "email"}, {"classification.a.b": "email"}],
+            [{"classification.mail": "phone"}, {"classification": "email"}, {"classifications.mail": "email"}],
+        ),
+        ("classification.*", [{"classification.mail": "phone"}], [{"classification": "email"}]),
+    ],
+)
+def test_a_property_covers_what_has_it(
+    item: str, covered: list[dict[str, str]], not_covered: list[dict[str, str]]
+) -> None:
+    scope = parse_scope({"properties": [item]})
+    for properties in covered:
+        assert covers(scope, view("a/t"), table=tagged(properties))
+    for properties in not_covered:
+        assert not covers(scope, view("a/t"), table=tagged(properties), result=tagged(properties))
+
+
+def test_a_property_counts_before_the_commit_and_after_it() -> None:
+    scope = parse_scope({"properties": ["classification=pii"]})
+    assert covers(scope, view("a/t"), table=tagged(PII), result=tagged({})), "the commit removes it"
+    assert covers(scope, view("a/t"), table=tagged({}), result=tagged(PII)), "the commit sets it"
+    assert covers(scope, view("a/t", operation="table.create"), result=tagged(PII))
+    assert covers(scope, view("a/t", operation="table.drop"), table=tagged(PII))
+    assert not covers(scope, view("a/t"), table=tagged({}), result=tagged({}))
+    assert not covers(scope, view("a", operation="namespace.update"))
+
+
+def test_one_of_several_properties_is_enough_and_the_other_members_restrict_all_the_same() -> None:
+    scope = parse_scope({"properties": ["classification=pii", "retention"], "names": ["hr.**"]})
+    for properties in (PII, {"retention": "7y"}):
+        assert covers(scope, view("hr/t"), table=tagged(properties))
+        assert not covers(scope, view("sales/t"), table=tagged(properties))
+
+
+@pytest.mark.parametrize("properties", ["text", [1], 7])
+def test_properties_that_cannot_be_read_are_covered(properties: Any) -> None:
+    assert covers(parse_scope({"properties": ["a"]}), view("a/t"), table={"properties": properties})
+
+
+def test_a_tag_includes_those_that_say_more() -> None:
+    for wide, narrow in (("a", "a=b"), ("a.*", "a.b"), ("a.*", "a.b=c"), ("a.*", "a.b.*"), ("a.*=c", "a.b=c")):
+        assert tag_of(wide).includes(tag_of(narrow))
+        assert not tag_of(narrow).includes(tag_of(wide))
+    assert not tag_of("a=b").includes(tag_of("a=c"))
+    assert not tag_of("a.*").includes(tag_of("a"))
+
+
 LEVEL = st.text("ab.", min_size=1, max_size=3).filter(lambda name: name not in {".", ".."})
 SCOPES = st.builds(
     Scope,
@@ -153,6 +238,7 @@ SCOPES = st.builds(
     names=st.lists(st.sampled_from(["a", "a.b", "a.*", "a.**", "a.b.*", "b\x1da.**"]), unique=True).map(tuple),
     kinds=st.lists(st.sampled_from(KINDS), unique=True).map(tuple),
     operations=st.lists(st.sampled_from(OPERATIONS), unique=True).map(tuple),
+    properties=st.lists(st.sampled_from(["a", "a=", "a=b", "a.*", "a.*=b=c"]), unique=True).map(tuple),
 )
 
 

@@ -13,17 +13,18 @@ import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
 from gateway.policy.scopes import Scope
-from gateway.replaying import evaluating, recorded
+from gateway.replaying import evaluating, recorded, variables
+from gateway.replaying import replay as replaying
 from gateway.replaying.application import NothingToReplayError, attest
 from gateway.replaying.comparing import Change
-from gateway.replaying.replay import Proposed, Replayed
+from gateway.replaying.replay import SCOPE_UNKNOWN, Proposed, Replayed
 from gateway.replaying.variables import ERASED
 from ledger.errors import BrokenError, Fault
 from ledger.format.event import is_control
 from ledger.format.events import ProposalReplayed, from_data
-from testkit.gateway.log_contents import read_stored
+from testkit.gateway.log_contents import path_of, read_stored
 from testkit.gateway.replays import erase_ada, replay
-from testkit.gateway.sales import CREATE, ORDERS, TABLES, properties
+from testkit.gateway.sales import CREATE, ORDERS, TABLES, location_of_orders, properties
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -109,6 +110,28 @@ async def test_a_policy_whose_new_scope_leaves_a_table_out_lets_its_commits_pass
     assert words(found) == [("widened", "owner", "lake.sales.orders", 1)]
 
 
+async def test_a_scope_by_properties_applies_to_tables_that_had_them_before_or_after(busy: Gateway) -> None:
+    owned = Scope(properties=("owner=ada",))
+    found = await replay(busy, Proposed(id="closed", expression="false", scope=owned))
+    assert words(found) == [("narrowed", "closed", "lake.sales.orders", 1)]
+    first = Scope(properties=("a=1",))
+    found = await replay(busy, Proposed(id="closed", expression="false", scope=first))
+    assert words(found) == [("narrowed", "closed", "lake.sales.orders", 2)], "the commit that sets it, and the next"
+    found = await replay(busy, Proposed(id="owner", expression=OWNER, scope=Scope(properties=("no-such",))))
+    assert words(found) == [("widened", "owner", "lake.sales.orders", 1)], "it applies to nothing any more"
+
+
+async def test_where_properties_are_not_known_only_a_policy_that_allows_is_known(busy: Gateway) -> None:
+    for file in path_of(await location_of_orders(busy)).parent.iterdir():
+        file.unlink()
+    owned = Scope(properties=("owner=ada",))
+    found = await replay(busy, Proposed(id="closed", expression="false", scope=owned))
+    assert found.counts == {Change.UNKNOWN: 3, Change.SAME: 3}, "a namespace has none, and others refused two"
+    assert SCOPE_UNKNOWN in found.unknown
+    found = await replay(busy, Proposed(id="open", expression="true", scope=owned))
+    assert found.counts == {Change.SAME: 6}
+
+
 async def test_an_expression_that_takes_too_long_fails_on_its_inputs_and_on_no_others(
     busy: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +197,23 @@ async def test_pages_of_any_size_give_the_same_digests(
     again = await replay(busy, *proposal)
     assert (again.proposal, again.inputs, again.verdicts) == (whole.proposal, whole.inputs, whole.verdicts)
     assert again.counts == whole.counts
+
+
+async def test_what_is_not_remembered_gives_the_same_digests(busy: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposal = (
+        Proposed(id="owner", expression="commit.updates.all(u, u.action != 'x')"),
+        Proposed(id="b", expression="false"),
+    )
+    until = (await read_stored(busy.services, busy.acme.log_id))[-1].entry.index + 1
+    whole = await replay(busy, *proposal, until=until)
+    for module, name, bound in (
+        (variables, "KEPT_BYTES_MAX", 0),
+        (variables, "KEPT_MAX", 0),
+        (replaying, "ROWS_MAX", 0),
+    ):
+        monkeypatch.setattr(module, name, bound)
+        again = await replay(busy, *proposal, until=until)
+        assert (again.inputs, again.verdicts, again.counts) == (whole.inputs, whole.verdicts, whole.counts)
 
 
 async def test_a_replay_that_begins_in_the_middle_finds_what_commits_were_judged_on(busy: Gateway) -> None:

@@ -309,8 +309,9 @@ def test_the_operators_draft_waits_for_another_person_and_versions_are_compared(
     ]
     assert shown(command("policies", "show", "p", "--version", "1", *of, "--json")) == versions[0]
     assert "expected one list" in str(command("policies", "list", "--drafts", "--versions-of", "p", *of).exception)
-    for words in (("--retire", *plain), ("--message", "no"), ("--expression", "true")):
-        assert isinstance(command("policies", "draft", "p", *words, *of).exception, LakeproofError), words
+    assert isinstance(command("policies", "draft", "p", "--retire", *plain, *of).exception, LakeproofError)
+    for words in (("--message", "no"), ("--expression", "true")):
+        assert command("policies", "draft", "p", *words, *of).exit_code == 2, words
 
 
 def test_an_operator_is_held_to_a_review_that_the_tenant_requires(command: Command) -> None:
@@ -870,3 +871,84 @@ def test_what_is_behind_an_alias_is_asked_whether_it_answers(module_database: st
     assert gone.exit_code == 1
     assert "partner cannot be used: " in gone.stdout
     assert "what to do: see that it runs" in gone.stdout
+
+
+def written_in(path: Path, **changes: str) -> Path:
+    members = {
+        "id": "owned",
+        "expression": "\"owner\" in result.properties || commit.operation != 'table.create'",
+        "message": "name an owner of {commit.name}",
+        "reason": "somebody has to answer",
+        **changes,
+    }
+    path.write_text(
+        "\n".join(f"{name}: {json.dumps(text)}" for name, text in members.items())
+        + "\nscope: {properties: [classification=pii]}\n"
+        "examples: [{expect: allow, given: {result: {properties: {owner: ada}}}}, "
+        "{expect: deny, given: {commit: {operation: table.create}}}]\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_a_policy_is_created_changed_and_drafted_from_its_file(command: Command, tmp_path: Path) -> None:
+    add_tenant(command, "wernham")
+    of, path = ("--tenant", "wernham"), written_in(tmp_path / "owned.yaml")
+    created = command("policies", "create", "--file", str(path), *of)
+    assert (created.exit_code, created.stdout) == (0, "policy owned v1 is in force for tenant wernham\n")
+    policy = shown(command("policies", "show", "owned", *of, "--json"))
+    assert (policy["message"], policy["reason"]) == ("name an owner of {commit.name}", "somebody has to answer")
+    assert (policy["scope"], len(policy["examples"])) == ({"properties": ["classification=pii"]}, 2)
+    written_in(path, message="an owner, please")
+    assert command("policies", "change", "owned", "--file", str(path), "--reason", "politer", *of).exit_code == 0
+    policy = shown(command("policies", "show", "owned", *of, "--json"))
+    assert (policy["version"], policy["message"], policy["reason"]) == (2, "an owner, please", "politer")
+    written_in(path, message="an owner!")
+    assert command("policies", "draft", "owned", "--file", str(path), *of).exit_code == 0
+    (waiting,) = listed(command("policies", "list", "--drafts", *of, "--json"))
+    assert (waiting["message"], waiting["reason"]) == ("an owner!", "somebody has to answer")
+    assert command("policies", "delete", "owned", "--reason", "all have one", *of).exit_code == 0
+    last = shown(command("policies", "show", "owned", "--version", "3", *of, "--json"))
+    assert (last["retired"], last["reason"]) == (True, "all have one")
+
+
+def test_a_file_that_is_not_what_the_command_says_is_refused_with_its_place(command: Command, tmp_path: Path) -> None:
+    add_tenant(command, "soylent")
+    of, path = ("--tenant", "soylent"), written_in(tmp_path / "owned.yaml")
+
+    def refused(*arguments: str) -> str:
+        done = command("policies", *arguments, "--file", str(path), *of)
+        assert isinstance(done.exception, LakeproofError | BadRequestError), done.output
+        return str(done.exception)
+
+    assert refused("change", "other") == f"{path}:1:1: id: expected other, which the command names, found 'owned'"
+    assert refused("create", "--id", "other").startswith(f"{path}:1:1: id: expected other")
+    assert refused("create", "--message", "no") == "--file: expected all contents in the file, found --message, too"
+    assert "--retire: expected no contents" in refused("draft", "owned", "--retire")
+    written_in(path, expression="result.colums == 1")
+    assert refused("create").startswith(f"{path}:2:")
+    written_in(path, message="{commit.nam}")
+    assert refused("create").startswith(f"{path}:3:1: message: ")
+    path.write_text("id: [", encoding="utf-8")
+    assert refused("create").startswith(f"{path}:")
+    assert listed(command("policies", "list", *of, "--json")) == []
+
+
+@pytest.mark.parametrize("left_out", ["--id", "--message", "--expression"])
+def test_without_a_file_each_option_is_needed(command: Command, left_out: str) -> None:
+    options = {"--id": "p", "--message": "no", "--expression": "true"}
+    del options[left_out]
+    done = command("policies", "create", "--tenant", "acme", *(text for pair in options.items() for text in pair))
+    assert done.exit_code == 2
+    assert f"Invalid value for {left_out}: expected a value, or --file, found neither" in done.stderr
+
+
+def test_a_rule_of_each_check_may_forbid(command: Command) -> None:
+    add_tenant(command, "wonka")
+    of = ("--tenant", "wonka")
+    rule = ("--id", "keep", "--effect", "forbid", "--expression", "op == 'DELETE_REFERENCE'")
+    assert command("access-rules", "create", *rule, "--vocabulary", "3", *of).exit_code == 0
+    found = shown(command("access-rules", "show", "keep", *of, "--json"))
+    assert (found["effect"], found["vocabulary"]) == ("forbid", 3)
+    other = command("access-rules", "create", "--id", "no", *rule[2:], "--vocabulary", "1", *of)
+    assert "vocabulary: expected one of [2, 3], found 1" in str(other.exception)

@@ -31,9 +31,14 @@ from ledger.format.events import (
     KeyCreatedV1,
     KeyReplaced,
     KeyRevoked,
+    PolicyChangedV2,
     PolicyContents,
+    PolicyContentsV1,
     PolicyCreated,
+    PolicyCreatedV2,
+    PolicyRetiredV1,
     PolicyScope,
+    PolicyScopeV1,
     Reason,
 )
 from projections.errors import UnknownLabelError
@@ -157,7 +162,7 @@ def test_the_author_of_a_policy_wrote_the_draft_that_somebody_else_approved(stor
     written = PolicyContents(
         expression="size(result.columns) < 5",
         message="no",
-        scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=()),
+        scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=(), properties=()),
         examples=(),
     )
     event = PolicyCreated(id="p1", version=1, contents=written, reason="", active_from=None, draft=1, author="ab" * 16)
@@ -165,6 +170,17 @@ def test_the_author_of_a_policy_wrote_the_draft_that_somebody_else_approved(stor
     changes = changes_of(story.entries())
     assert changes.vertices[Vertex(VertexLabel.POLICY, "policy:p1/1")]["expression"] == written.expression
     assert {start for start, label, _ in drawn(changes) if label == "AUTHORED"} == {f"person:{'ab' * 16}"}
+
+
+def test_a_policy_from_before_properties_of_scopes_is_drawn_alike(story: Story) -> None:
+    scope = PolicyScopeV1(catalogs=(), names=(), kinds=(), operations=())
+    held = PolicyContentsV1(expression="size(result.columns) < 5", message="no", scope=scope, examples=())
+    for cls, version in ((PolicyCreatedV2, 1), (PolicyChangedV2, 2)):
+        event = cls(id="p1", version=version, contents=held, reason="", active_from=None, draft=None, author=None)
+        story.add(story.event(event, key="policy:p1"))
+    story.add(story.event(PolicyRetiredV1(id="p1", version=3), key="policy:p1"))
+    vertex = changes_of(story.entries()).vertices[Vertex(VertexLabel.POLICY, "policy:p1/2")]
+    assert (vertex["expression"], vertex["from_index"], vertex["to_index"]) == (held.expression, 1, 2)
 
 
 def test_versions_are_in_force_one_after_the_other(story: Story) -> None:
@@ -313,7 +329,13 @@ def test_the_graph_reads_a_scope_as_the_gateway_does(
 ) -> None:
     members: dict[str, tuple[str, ...]] = {"names": tuple(patterns), "kinds": (kind,) if kind else ()}
     scope = Scope(catalogs=("lake",), operations=("table.commit",), **members)
-    held = PolicyScope(catalogs=scope.catalogs, names=scope.names, kinds=scope.kinds, operations=scope.operations)
+    held = PolicyScope(
+        catalogs=scope.catalogs,
+        names=scope.names,
+        kinds=scope.kinds,
+        operations=scope.operations,
+        properties=scope.properties,
+    )
     for operation in ("table.commit", "table.drop"):
         commit = CommitView(catalog=catalog, namespace=path[:-1], name=path[-1], kind="table", operation=operation)
         write = TableWrite(catalog=catalog, path=path_of(path[:-1], path[-1]), operation=operation)
