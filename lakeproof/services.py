@@ -49,8 +49,8 @@ from gateway.identity.key_sets import KeySet, read_over
 from gateway.identity.logins import LoginActors
 from gateway.identity.token_logins import BoundIssuer, TokenLogins
 from gateway.metadata.files import MetadataFiles
-from gateway.policy.engine import StartedEngine
 from gateway.policy.pool import WorkerEngine
+from gateway.policy.started_engine import StartedEngine
 from lakeproof.installation import Installation
 from lakeproof.schema_record import check_before_serving
 from lakeproof.sealing import open_checked_keys, sealer

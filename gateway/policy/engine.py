@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.errors import UnavailableError, UnprocessableError
-from gateway.policy.restrictions.written import ReadsConditions
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json  # for the type checker only: the child process does not load the log
@@ -175,16 +174,4 @@ class JudgesRows(Protocol):
         It is asked in pieces that take about as long as a usual commit, so that commits are judged in between.
 
         Raises as `PolicyEngine.judge`.
-        """
-
-
-class StartedEngine(PolicyEngine, JudgesRows, Tracer, ReadsConditions, Protocol):
-    """An engine that can be started before the first call."""
-
-    async def start(self) -> None:
-        """
-        Wait until calls can be served. Without it the first call waits for that.
-
-        Raises:
-            EngineUnavailableError: if the engine cannot be started.
         """

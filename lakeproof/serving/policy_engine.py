@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-from gateway.policy.engine import POLICY, PolicyEngineError, Program, StartedEngine
+from gateway.policy.engine import POLICY, PolicyEngineError, Program
+from gateway.policy.started_engine import StartedEngine
 from lakeproof.messages import Say
 
 STARTED_WITHIN_S: Final = 10.0

@@ -17,9 +17,10 @@ from itertools import count
 from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
-from gateway.policy.engine import POLICY, Outcome, Program, StartedEngine, Traced, Verdict
+from gateway.policy.engine import POLICY, Outcome, Program, Traced, Verdict
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.restrictions.written import Written
+from gateway.policy.started_engine import StartedEngine
 from ledger.format.canonical import Json
 from testkit.servers.forked_workers import close_origin, fork_worker
 

@@ -131,7 +131,7 @@ export async function verifyConsistency({ size1, size2, root1, root2, proof }) {
     need(isRoot && proof.length === 0, 'proof', `expected one root for the size ${small}, and no hashes`);
     return;
   }
-  void (small > 0n && small < large, 'proof', `expected a size from 1 to the larger one, ${large}, found ${small}`);
+  need(small > 0n && small < large, 'proof', `expected a size from 1 to the larger one, ${large}, found ${small}`);
   need(proof.length > 0, 'proof', 'expected a longer proof');
   const isPerfect = (small & (small - 1n)) === 0n; // then the smaller tree is a node of the larger one
   const path = isPerfect ? [root1, ...proof] : proof;

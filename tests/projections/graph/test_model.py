@@ -292,7 +292,7 @@ def scoped(
     story: Story, policy_id: str, version: int = 1, *, expression: str = "true", **scope: tuple[str, ...]
 ) -> None:
     """A version of a policy with a scope."""
-    members = {name: scope.get(name, ()) for name in ("catalogs", "names", "kinds", "operations")}
+    members = {name: scope.get(name, ()) for name in ("catalogs", "names", "kinds", "operations", "properties")}
     story.policy(policy_id, version, expression=expression, scope=PolicyScope(**members))
 
 
