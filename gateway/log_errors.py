@@ -42,3 +42,16 @@ def answer_to(error: LedgerError) -> GatewayError | None:
         return answer
     except LedgerError:
         return None
+
+
+@contextmanager
+def unmapped_errors() -> Iterator[None]:
+    """
+    Raise errors of the log that no handler has mapped as what a client is answered; internal ones pass through.
+    """
+    try:
+        yield
+    except LedgerError as error:
+        if (answer := answer_to(error)) is None:
+            raise
+        raise answer from error

@@ -5,29 +5,23 @@
 
 from __future__ import annotations
 
-from typing import Final
-from urllib.parse import urlsplit
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway.errors import ForbiddenError
 from gateway.http.admin_routes import authenticate
+from gateway.http.request import has_own_origin
 
 router = APIRouter(include_in_schema=False)
-
-VERSION: Final = "1"
-"""Of the tools, for clients that keep what they were told of them."""
 
 
 @router.post("/mcp")
 async def speak(request: Request) -> Response:
     """Answer one message of an agent; a browser's must come from a page of this site (the protocol's own advice)."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
+    if has_own_origin(request) is False:
         raise ForbiddenError("expected a message of no page, or of a page of this site")
     await authenticate(request)
     # The SDK takes most of a second to import, and memory: a gateway that no agent asks has neither.
     from gateway.agents.server import AgentAnswer
 
-    return AgentAnswer(VERSION)
+    return AgentAnswer()

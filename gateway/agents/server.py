@@ -9,7 +9,6 @@ not used.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final
 
 import mcp_types as types
@@ -25,10 +24,12 @@ from starlette.types import Receive, Scope, Send
 from gateway.agents.tools import TOOLS, Arguments, Asking
 from gateway.errors import GatewayError
 from gateway.http.admin_routes import show_policy
+from gateway.http.request import not_of_model
 from gateway.http.table_routes import show_table
-from gateway.log_errors import answer_to
-from ledger.errors import LedgerError
+from gateway.log_errors import unmapped_errors
 
+VERSION: Final = "1"
+"""Of the tools, for clients that keep what they were told of them."""
 BODY_SIZE_BYTES_MAX: Final = 256 * 1024
 RESULT_SIZE_BYTES_MAX: Final = 256 * 1024
 """Of one tool: an agent reads all of it."""
@@ -59,30 +60,13 @@ _Context = Any
 class AgentAnswer(Response):
     """What the protocol answers to one request."""
 
-    def __init__(self, version: str) -> None:
-        super().__init__()
-        self._version = version
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the protocol for this request alone."""
         manager = StreamableHTTPSessionManager(
-            app=_server(self._version), json_response=True, stateless=True, max_request_body_size=BODY_SIZE_BYTES_MAX
+            app=_SERVER, json_response=True, stateless=True, max_request_body_size=BODY_SIZE_BYTES_MAX
         )
         async with manager.run():
             await manager.handle_request(scope, receive, send)
-
-
-@cache
-def _server(version: str) -> Server[Any]:
-    return Server(
-        "lakeproof",
-        version=version,
-        instructions=INSTRUCTIONS,
-        on_list_tools=_list_tools,
-        on_call_tool=_call_tool,
-        on_list_resource_templates=_list_templates,
-        on_read_resource=_read_resource,
-    )
 
 
 async def _list_tools(context: _Context, params: object) -> types.ListToolsResult:  # noqa: ARG001 - as the SDK has it
@@ -104,16 +88,10 @@ async def _call_tool(context: _Context, params: types.CallToolRequestParams) -> 
     if tool is None:
         return _refused(f"expected one of {', '.join(TOOLS)}, found {params.name!r:.80}")
     try:
-        found = await tool.run(Asking(context.request), _parsed(tool.takes, params.arguments or {}))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return _refused(f"{'.'.join(map(str, first['loc'])) or 'arguments'}: {first['msg']}")
+        with unmapped_errors():
+            found = await tool.run(Asking(context.request), _parsed(tool.takes, params.arguments or {}))
     except GatewayError as error:
         return _refused(str(error))
-    except LedgerError as error:
-        if (told := answer_to(error)) is None:
-            raise
-        return _refused(str(told))
     text = orjson.dumps(found).decode()
     if len(text) > RESULT_SIZE_BYTES_MAX:
         return _refused(
@@ -123,7 +101,10 @@ async def _call_tool(context: _Context, params: types.CallToolRequestParams) -> 
 
 
 def _parsed(takes: type[Arguments], given: dict[str, Any]) -> Arguments:
-    return takes.model_validate(given)
+    try:
+        return takes.model_validate(given)
+    except ValidationError as error:
+        raise not_of_model(error, whole="arguments") from error
 
 
 def _refused(words: str) -> types.CallToolResult:
@@ -138,15 +119,27 @@ async def _read_resource(context: _Context, params: types.ReadResourceRequestPar
     request: Request = context.request
     uri, asking = str(params.uri), Asking(request)
     try:
-        match uri.removeprefix(_SCHEME).split("/"):
-            case ["tables", alias, namespace, table]:
-                found = await asking.read(show_table, alias, namespace, table)
-            case ["policies", policy]:
-                found = await asking.read(show_policy, policy)
-            case _:
-                raise MCPError(code=types.INVALID_PARAMS, message=f"there is no resource {uri!r:.200}")
+        with unmapped_errors():
+            match uri.removeprefix(_SCHEME).split("/"):
+                case ["tables", alias, namespace, table]:
+                    found = await asking.read(show_table, alias, namespace, table)
+                case ["policies", policy]:
+                    found = await asking.read(show_policy, policy)
+                case _:
+                    raise MCPError(code=types.INVALID_PARAMS, message=f"there is no resource {uri!r:.200}")
     except GatewayError as error:
         raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
     text = orjson.dumps(found).decode()
     content = types.TextResourceContents(uri=params.uri, mime_type="application/json", text=text)
     return types.ReadResourceResult(contents=[content])
+
+
+_SERVER: Final = Server(
+    "lakeproof",
+    version=VERSION,
+    instructions=INSTRUCTIONS,
+    on_list_tools=_list_tools,
+    on_call_tool=_call_tool,
+    on_list_resource_templates=_list_templates,
+    on_read_resource=_read_resource,
+)

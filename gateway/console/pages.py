@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 from fastapi import APIRouter, Request
@@ -32,17 +32,17 @@ from gateway.http import admin_routes, decision_routes, log_entry_routes, policy
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
 from gateway.http.log_routes import VIEW, receipt_answer
-from gateway.http.looking.query import parse_index
-from gateway.http.looking.reading import own_log, reading_as
-from gateway.http.request import body_of, check_access
+from gateway.http.looking.query import CURSOR, parse_index
+from gateway.http.looking.reading import Looking, reading_as, sight_of
+from gateway.http.request import body_of, check_access, has_own_origin
 from gateway.identity import Principal
-from gateway.log_errors import answer_to
-from ledger.errors import LedgerError
+from gateway.log_errors import unmapped_errors
 from ledger.format.checkpoint import parse_checkpoint
 from ledger.format.encoding import format_base64
 from ledger.format.note import parse_note
 from ledger.format.proof import parse_proof
 from ledger.proving.prove import growth_hashes
+from ledger.store.read import Log
 from projections.relational.metrics import read_history
 
 router = APIRouter(prefix="/console", include_in_schema=False)
@@ -76,6 +76,11 @@ class Visit:
         """The visitor's credentials, as programs send them."""
         return [(b"authorization", self.credentials.encode("latin-1"))]
 
+    async def looking(self) -> Looking:
+        """Return what the visitor may see, for what no route of programs answers."""
+        sight = await sight_of(self.gateway, self.caller, self.request)
+        return Looking(gateway=self.gateway, caller=self.caller, sight=sight)
+
     def asked(self, *names: str) -> dict[str, str]:
         """Return parameters of the page's own query; those that were not given are empty."""
         return {name: self.request.query_params.get(name, "").strip() for name in names}
@@ -91,21 +96,18 @@ def _visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Aw
     async def answer(request: Request) -> Response:
         who = None
         try:
-            credentials = await _sessions(request).credentials(request.cookies.get(_cookie_name(request), ""))
-            if credentials is None:
-                return _to_login(request)
-            caller = await _gateway(request).authenticator.authenticate(credentials)
-            who = _name_of(caller)
-            visit = Visit(request=request, gateway=_gateway(request), credentials=credentials, caller=caller)
-            return await show(visit, **request.path_params)
+            with unmapped_errors():
+                credentials = await _sessions(request).credentials(request.cookies.get(_cookie_name(request), ""))
+                if credentials is None:
+                    return _to_login(request)
+                caller = await _gateway(request).authenticator.authenticate(credentials)
+                who = _name_of(caller)
+                visit = Visit(request=request, gateway=_gateway(request), credentials=credentials, caller=caller)
+                return await show(visit, **request.path_params)
         except UnauthorizedError:
             return _to_login(request)
         except GatewayError as error:
             return _refused(request, error, who)
-        except LedgerError as error:
-            if (told := answer_to(error)) is None:
-                raise
-            return _refused(request, told, who)
 
     answer.__name__, answer.__doc__ = show.__name__, show.__doc__
     return answer
@@ -132,10 +134,8 @@ async def overview(visit: Visit) -> Response:
 @_visited
 async def log(visit: Visit) -> Response:
     """Show the newest entries of the log, or those that are asked for."""
-    asked = visit.asked("type", "key", "actor", "after", "before")
-    cursor = visit.asked("cursor")["cursor"]
-    found = await visit.read(log_entry_routes.list_entries, limit=ENTRIES_A_PAGE, cursor=cursor, **asked)
-    return visit.page("log.html", **found, asked=asked, is_first=not cursor, more=_more(visit, found["cursor"], asked))
+    filters = ("type", "key", "actor", "after", "before")
+    return await _list(visit, "log.html", log_entry_routes.list_entries, *filters, limit=ENTRIES_A_PAGE)
 
 
 @router.get("/log/follow")
@@ -160,10 +160,7 @@ async def entry(visit: Visit, index: str) -> Response:
 @_visited
 async def proof(visit: Visit, index: str) -> Response:
     """Answer with the proof of an entry as a file."""
-    await visit.read(log_entry_routes.show_entry, index)  # there for whoever may see the entry
-    async with reading_as(visit.gateway, visit.caller) as connection:
-        origin = (await own_log(connection, visit.caller)).origin
-    answer = await receipt_answer(visit.gateway, visit.caller, origin, parse_index(index, field="index"))
+    _, answer = await _proof(visit, index)
     answer.headers["Content-Disposition"] = f'attachment; filename="{index}.tlog-proof"'
     return answer
 
@@ -175,19 +172,17 @@ async def check(visit: Visit, index: str) -> Response:
     Answer with what the script of an entry's page checks: the proof of the entry, the keys that may have signed it, and
     the proof that the log has only grown since it had `seen` entries.
     """
-    await visit.read(log_entry_routes.show_entry, index)
     seen = parse_index(visit.asked("seen")["seen"] or "0", field="seen")
-    async with reading_as(visit.gateway, visit.caller) as connection:
-        log = await own_log(connection, visit.caller)
-    answer = await receipt_answer(visit.gateway, visit.caller, log.origin, parse_index(index, field="index"))
-    size = parse_checkpoint(parse_note(parse_proof(bytes(answer.body)).checkpoint)[0]).size
+    log, answer = await _proof(visit, index)
+    file = bytes(answer.body)
+    size = parse_checkpoint(parse_note(parse_proof(file).checkpoint)[0]).size
     growth: list[bytes] = []
     if 0 < seen <= size:
         async with reading_as(visit.gateway, visit.caller) as connection:
             growth = await growth_hashes(connection, log, seen, size)
     return JSONResponse(
         {
-            "proof": format_base64(bytes(answer.body)),
+            "proof": format_base64(file),
             "keys": [key.format() for key in visit.gateway.receipts.keys_for(log.origin, size)],
             "growth": [format_base64(each) for each in growth],
         },
@@ -211,10 +206,8 @@ async def decision(visit: Visit, decision: str) -> Response:
 @_visited
 async def tables(visit: Visit) -> Response:
     """List tables by name, or with findings."""
-    asked = visit.asked("name", "finding", "catalog")
-    cursor = visit.asked("cursor")["cursor"]
-    found = await visit.read(table_routes.list_tables, limit=TABLES_A_PAGE, cursor=cursor, **asked)
-    return visit.page("tables.html", **found, asked=asked, more=_more(visit, found["cursor"], asked))
+    filters = ("name", "finding", "catalog")
+    return await _list(visit, "tables.html", table_routes.list_tables, *filters, limit=TABLES_A_PAGE)
 
 
 @router.get(TABLE)
@@ -222,7 +215,7 @@ async def tables(visit: Visit) -> Response:
 async def table(visit: Visit, alias: str, namespace: str, table: str) -> Response:
     """Show a table: its commits, what was found in it, what it was made from, and which policies govern it."""
     named = (alias, namespace, table)
-    cursor = visit.asked("cursor")["cursor"]
+    cursor = visit.asked(CURSOR)[CURSOR]
     history = await visit.read(table_routes.list_table_history, *named, limit=HISTORY_A_PAGE, cursor=cursor)
     findings = await visit.read(table_routes.list_table_findings, *named)
     lineage = await visit.read(table_routes.show_table_lineage, *named)
@@ -230,7 +223,7 @@ async def table(visit: Visit, alias: str, namespace: str, table: str) -> Respons
         policies = (await visit.read(table_routes.list_table_policies, *named))["policies"]
     except ForbiddenError:
         policies = None  # who may see the table may still not read policies
-    more = _more(visit, history["cursor"], {})
+    more = _more(visit, history[CURSOR], {})
     return visit.page("table.html", history=history, findings=findings, lineage=lineage, policies=policies, more=more)
 
 
@@ -238,10 +231,8 @@ async def table(visit: Visit, alias: str, namespace: str, table: str) -> Respons
 @_visited
 async def findings(visit: Visit) -> Response:
     """List what scans have found, the newest first."""
-    asked = visit.asked("table", "kind", "confidence")
-    cursor = visit.asked("cursor")["cursor"]
-    found = await visit.read(decision_routes.list_findings, limit=TABLES_A_PAGE, cursor=cursor, **asked)
-    return visit.page("findings.html", **found, asked=asked, more=_more(visit, found["cursor"], asked))
+    filters = ("table", "kind", "confidence")
+    return await _list(visit, "findings.html", decision_routes.list_findings, *filters, limit=TABLES_A_PAGE)
 
 
 @router.get("/policies")
@@ -343,11 +334,7 @@ async def _form(request: Request) -> dict[str, str]:
 def _check_own(request: Request) -> None:
     """Check that a page of this site has sent a request (Fetch Metadata; RFC 6454 where a browser lacks that)."""
     site = request.headers.get("sec-fetch-site")
-    origin = request.headers.get("origin")
-    if site is not None:
-        is_own = site == "same-origin"
-    else:
-        is_own = origin is not None and urlsplit(origin).netloc == request.headers.get("host", "")
+    is_own = has_own_origin(request) if site is None else site == "same-origin"
     if not is_own:
         raise ForbiddenError(
             "expected a form of this site, found one of another: open the console, and try again there"
@@ -400,9 +387,27 @@ def _name_of(caller: Principal) -> str:
     return caller.email or caller.sub
 
 
+async def _proof(visit: Visit, index: str) -> tuple[Log, Response]:
+    """Return the log of an entry that the visitor may see, and the file that proves the entry."""
+    at, looking = parse_index(index, field="index"), await visit.looking()
+    async with looking.reading() as connection:
+        log = (await log_entry_routes.find_entry(looking, connection, at)).log
+    return log, await receipt_answer(visit.gateway, visit.caller, log.origin, at)
+
+
+async def _list(
+    visit: Visit, template: str, answer: Callable[..., Awaitable[Response]], *filters: str, limit: int
+) -> Response:
+    """Show a list that a route answers page by page, by `filters` of the page's own query."""
+    asked, cursor = visit.asked(*filters), visit.asked(CURSOR)[CURSOR]
+    found = await visit.read(answer, limit=limit, cursor=cursor, **asked)
+    more = _more(visit, found[CURSOR], asked)
+    return visit.page(template, **found, asked=asked, is_first=not cursor, more=more)
+
+
 def _more(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | None:
     """Return the path of the page that continues a list; None at its end."""
     if cursor is None:
         return None
     given = {name: value for name, value in asked.items() if value}
-    return f"{visit.request.scope['path']}?{urlencode({**given, 'cursor': cursor})}"
+    return f"{visit.request.scope['path']}?{urlencode({**given, CURSOR: cursor})}"

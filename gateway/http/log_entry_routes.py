@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import base64
 import logging
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.errors import GatewayError, NotFoundError, UnavailableError
+from gateway.errors import NotFoundError, UnavailableError
 from gateway.http.events.page import GoneError
 from gateway.http.log_routes import CHANGING, VARY, VIEW
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
@@ -33,7 +34,7 @@ from ledger.errors import KeyDirectoryError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.merkle import leaf_hash
 from ledger.proving.search import QUERIES, Order
-from ledger.store.read import read_entries_at, read_entry, read_head
+from ledger.store.read import Log, read_entries_at, read_entry, read_head
 from ledger.store.session import Connection
 from projections.relational.belonging import read_belonging_of_entry
 
@@ -75,6 +76,36 @@ async def list_entries(request: Request) -> Response:
     return JSONResponse({"log": log.origin, "entries": [entry_shown(each) for each in page.entries], "cursor": cursor})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenEntry:
+    """An entry that the caller may see, by what `sight` says; `stored` are its bytes."""
+
+    log: Log
+    stored: bytes
+    entry: Entry
+    sight: Sight
+
+
+async def find_entry(looking: Looking, connection: Connection, index: int) -> SeenEntry:
+    """
+    Return the entry at `index` of the caller's log.
+
+    Raises:
+        NotFoundError: if there is none, or the caller may not see it.
+    """
+    log = await own_log(connection, looking.caller)
+    head = await read_head(connection, log.log_id)
+    sight = await looking.sight.as_new_as(head.control_index)
+    if index < head.size:
+        stored = await read_entry(connection, log.log_id, index)
+        entry = parse_entry(stored)
+        if await sight.sees_entry(entry.type, entry.key):
+            return SeenEntry(log=log, stored=stored, entry=entry, sight=sight)
+    raise NotFoundError(
+        f"entry {index}: expected an entry of the log that you may see, found none", kind="NotFoundException"
+    )
+
+
 @router.get("/log/entries/{index}")
 async def show_entry(request: Request, index: str) -> Response:
     """
@@ -84,16 +115,11 @@ async def show_entry(request: Request, index: str) -> Response:
     looking, at = await look(request), parse_index(index, field="index")
     Query(request)
     async with looking.reading() as connection:
-        log = await own_log(connection, looking.caller)
-        head = await read_head(connection, log.log_id)
-        sight, is_there = await looking.sight.as_new_as(head.control_index), at < head.size
-        stored = await read_entry(connection, log.log_id, at) if is_there else b""
-        entry = parse_entry(stored) if is_there else None
-        if entry is None or not await sight.sees_entry(entry.type, entry.key):
-            raise _no_entry(at)
+        seen = await find_entry(looking, connection, at)
+        log, stored, entry = seen.log, seen.stored, seen.entry
         place = {"log_id": log.log_id, "index": at}
         held = {name for (name,) in await (await connection.execute(QUERIES["parts_at"], place)).fetchall()}
-        related = await _related(connection, sight, log.log_id, entry)
+        related = await _related(connection, seen.sight, log.log_id, entry)
     inclusion = await find_inclusion(looking.gateway, looking.caller.tenant, log.origin, at, timeout_s=PROOF_TIMEOUT_S)
     shown = {
         "log": log.origin,
@@ -180,9 +206,3 @@ async def _related(connection: Connection, sight: Sight, log_id: int, entry: Ent
         for each in related
         if await sight.sees_entry(each.type, each.key)
     ]
-
-
-def _no_entry(index: int) -> GatewayError:
-    return NotFoundError(
-        f"entry {index}: expected an entry of the log that you may see, found none", kind="NotFoundException"
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -60,9 +61,23 @@ def parse_model(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "body"
-        raise BadRequestError(str(first["msg"]), field=field) from error
+        raise not_of_model(error, whole="body") from error
+
+
+def not_of_model(error: ValidationError, *, whole: str) -> BadRequestError:
+    """
+    Return what is answered to values that are not as their model has them; `whole` names all of them together.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    return BadRequestError(str(first["msg"]), field=".".join(str(part) for part in first["loc"]) or whole)
+
+
+def has_own_origin(request: Request) -> bool | None:
+    """
+    Return whether a page of this site has sent a request, by its Origin (RFC 6454); None if it has none.
+    """
+    origin = request.headers.get("origin")
+    return None if origin is None else urlsplit(origin).netloc == request.headers.get("host", "")
 
 
 async def chunks(request: Request) -> AsyncIterator[bytes]:
