@@ -23,7 +23,7 @@ from gateway.commit.known_uuids import upstream_uuid
 from gateway.control.plane import ControlState
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.fresh import TableRow
-from gateway.http.sight import Sight
+from gateway.http.shown_names import ShownNames
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Arrived, Principal
 from gateway.metadata import known_uuid
@@ -95,7 +95,7 @@ class Reader:
             BadRequestError: if the token is not one of the catalog's.
             UnavailableError: if access to them could not be judged.
         """
-        namespace, keep = self.target.namespace, self._sight("view" if views else "table")
+        namespace, keep = self.target.namespace, self._shown("view" if views else "table")
         page = await self.catalog.list_tables(
             namespace, views=views, page_token=page_token, page_size=page_size, keep=keep
         )
@@ -124,7 +124,7 @@ class Reader:
         Return one page of the names of the namespace's functions. Raises as `list_tables` and `load_function`.
         """
         namespace = self.target.namespace
-        keep = self._sight("function")
+        keep = self._shown("function")
         page = await self.catalog.list_functions(namespace, page_token=page_token, page_size=page_size, keep=keep)
         if page is None:
             raise no_such_namespace(namespace)
@@ -139,7 +139,7 @@ class Reader:
             NotFoundError: if the parent does not exist.
             BadRequestError, UnavailableError: as `list_tables`.
         """
-        keep = self._sight("namespace")
+        keep = self._shown("namespace")
         page = await self.catalog.list_namespaces(
             self.target.namespace, page_token=page_token, page_size=page_size, keep=keep
         )
@@ -147,9 +147,9 @@ class Reader:
             raise no_such_namespace(self.target.namespace)
         return page
 
-    def _sight(self, kind: str) -> Sight:
+    def _shown(self, kind: str) -> ShownNames:
         """Return what the caller may see of that kind below the target."""
-        return Sight(judge=self.judge, state=self.state, caller=self.caller, parent=self.target, kind=kind)
+        return ShownNames(judge=self.judge, state=self.state, caller=self.caller, parent=self.target, kind=kind)
 
 
 async def permit(

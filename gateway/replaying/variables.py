@@ -252,13 +252,13 @@ class Rebuilder:
         wanted = {sha256: each for sha256, each in needed.items() if sha256 not in self._metadata}
         if not wanted:
             return
-        self._forget_but(needed)
+        self._drop_but(needed)
         found = await self.past.read([(file, decision.target) for file, decision in wanted.values()])
         for sha256, metadata in zip(wanted, found, strict=True):
             self._keep(sha256, metadata)
 
-    def _forget_but(self, needed: Collection[str]) -> None:
-        """Make room: what was read first is forgotten, but nothing that is needed now."""
+    def _drop_but(self, needed: Collection[str]) -> None:
+        """Drop the metadata that was read first, but none that is needed now, until the rest fits."""
         for sha256 in list(self._metadata):
             if self._metadata_bytes <= FILES_KEPT_BYTES_MAX:
                 break

@@ -28,7 +28,7 @@ SEEN_BY: Final[Mapping[str, Sequence[str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ShownNames:
     """What `caller` may see of one `kind` below `parent`, by the rules in `state`; a `Keep` of catalogs."""
 
     judge: Judge
