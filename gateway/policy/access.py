@@ -37,6 +37,7 @@ from gateway.policy.engine import ACCESS_RULE, Outcome, Program, Verdict
 from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import fields_named
 from ledger.format.events import Effect
+from projections.name_patterns import joined_path
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -169,9 +170,6 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
 }
 """For each kind of object that is not content of a catalog: its content type, and the root of its paths."""
 
-DOT_WITHIN: Final = "\x1d"
-"""What stands in a path for a dot within a name (Nessie's `ContentKey.toPathString`)."""
-
 MAIN: Final = "main"
 _OF_REFS: Final = frozenset({"set-snapshot-ref", "remove-snapshot-ref"})
 _WITHIN_REFS: Final = _OF_REFS | {"add-snapshot"}
@@ -244,12 +242,10 @@ def path_of(commit: CommitView) -> str:
 
 def content_path(commit: CommitView) -> str:
     """
-    Return levels and name joined by dots, each dot or NUL within one as U+001D (Nessie's `ContentKey.toPathString`).
-
-    Unambiguous for names without that character, which the gateway refuses as it does all control characters.
+    Return the path of what a commit is about, as rules and scopes have it.
     """
     elements = [*commit.namespace, commit.name] if commit.kind != "namespace" else [*commit.namespace]
-    return ".".join(element.replace(".", DOT_WITHIN).replace("\0", DOT_WITHIN) for element in elements)
+    return joined_path(elements)
 
 
 def access_actions(commit: CommitView) -> tuple[str, ...]:

@@ -25,9 +25,10 @@ import orjson
 
 from gateway.errors import BadRequestError
 from gateway.identifiers import parse_alias, parse_name
-from gateway.policy.access import DOT_WITHIN, content_path
+from gateway.policy.access import content_path
 from gateway.policy.nearest import nearest
 from gateway.policy.variables import CommitView
+from projections.name_patterns import DOT_WITHIN, ONE_LEVEL, pattern_covers
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -61,8 +62,6 @@ OPERATIONS: Final = (
 )
 """What policies judge (`gateway.mutations.Operation`)."""
 
-_ONE_LEVEL: Final = ".*"
-_ALL_LEVELS: Final = ".**"
 _ANY_BELOW: Final = ".*"
 _PROPERTIES: Final = "properties"
 
@@ -122,7 +121,7 @@ class Scope:
     """What `properties` say."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "exact", frozenset(name for name in self.names if not name.endswith(_ONE_LEVEL[1:])))
+        object.__setattr__(self, "exact", frozenset(name for name in self.names if not name.endswith(ONE_LEVEL[1:])))
         object.__setattr__(self, "tags", tuple(map(tag_of, self.properties)))
 
 
@@ -166,19 +165,8 @@ def has_tag(scope: Scope, metadata: Mapping[str, Any] | None) -> bool:
 
 
 def _names_cover(scope: Scope, view: CommitView) -> bool:
-    path = content_path(view)
-    if path in scope.exact:
-        return True
-    for name in scope.names:
-        if name.endswith(_ALL_LEVELS):
-            within = name[: -len(_ALL_LEVELS)]
-            if path.startswith(f"{within}.") or (path == within and view.kind == "namespace"):
-                return True
-        elif name.endswith(_ONE_LEVEL):
-            within = name[: -len(_ONE_LEVEL) + 1]
-            if path.startswith(within) and "." not in path[len(within) :]:
-                return True
-    return False
+    path, is_namespace = content_path(view), view.kind == "namespace"
+    return path in scope.exact or any(pattern_covers(name, path, is_namespace=is_namespace) for name in scope.names)
 
 
 def parse_scope(value: Json, *, where: str = "scope") -> Scope:

@@ -25,7 +25,8 @@ from projections.entries import LogEntry, decision_of, principals_erased, read_p
 from projections.graph import vertices
 from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
-from projections.graph.policy_scope import TableWrite, path_of
+from projections.graph.policy_scope import TableWrite
+from projections.name_patterns import joined_path
 
 
 def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None:
@@ -54,7 +55,7 @@ def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None
     if intended.label is VertexLabel.TABLE and event.decision is not CommitDecision.CONFLICTED:
         # A commit that lost a race may not have come to the policies at all.
         named = event.identifier
-        path = path_of(named.namespace, named.name or "")
+        path = joined_path((*named.namespace, named.name or ""))
         written = TableWrite(catalog=named.alias, path=path, operation=event.operation)
         changes.governed_as_of(intended, written, as_of=event.as_of)
     if event.reason is not None:

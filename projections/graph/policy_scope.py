@@ -22,15 +22,12 @@ from typing import Final
 
 from ledger.format.canonical import Json
 from ledger.format.events import PolicyScope, PolicyScopeV1
+from projections.name_patterns import pattern_covers
 
 _SCHEMA: Final = frozenset({"table", "result"})
 _WRITE: Final = frozenset({"commit", "principal", "request"})
 _REMOVED: Final = ("commit", "removed_snapshots")
 _TABLE: Final = "table"
-_ONE_LEVEL: Final = ".*"
-_ALL_LEVELS: Final = ".**"
-_DOT_WITHIN: Final = "\x1d"
-"""What stands in a path for a dot within a name, as in scopes and access rules."""
 
 
 class Governs(StrEnum):
@@ -102,20 +99,4 @@ def covers(scope: Json, write: TableWrite) -> bool:
     if any(items(member) and value not in items(member) for member, value in exact):
         return False
     names = items("names")
-    return not names or any(_name_covers(str(name), write.path) for name in names)
-
-
-def path_of(levels: Sequence[str], name: str) -> str:
-    """
-    Return the path of a table as scopes have it: levels and name joined by dots, a dot within one as U+001D.
-    """
-    return ".".join(part.replace(".", _DOT_WITHIN).replace("\0", _DOT_WITHIN) for part in (*levels, name))
-
-
-def _name_covers(name: str, path: str) -> bool:
-    if name.endswith(_ALL_LEVELS):
-        return path.startswith(f"{name[: -len(_ALL_LEVELS)]}.")
-    if name.endswith(_ONE_LEVEL):
-        within = name[: -len(_ONE_LEVEL) + 1]
-        return path.startswith(within) and "." not in path[len(within) :]
-    return path == name
+    return not names or any(pattern_covers(str(name), write.path) for name in names)

@@ -45,9 +45,10 @@ from projections.errors import UnknownLabelError
 from projections.graph.changes import Edge, GraphChanges, Vertex, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.graph.model import changes_of
-from projections.graph.policy_scope import TableWrite, covers, governs, is_of_retention, path_of, scope_of
+from projections.graph.policy_scope import TableWrite, covers, governs, is_of_retention, scope_of
 from projections.graph.runs import ResolvedLineage
 from projections.keys import KEY_BYTES_MAX, bounded_key
+from projections.name_patterns import joined_path
 from testkit.projections.story import ORDERS, dataset
 
 if TYPE_CHECKING:
@@ -338,7 +339,7 @@ def test_the_graph_reads_a_scope_as_the_gateway_does(
     )
     for operation in ("table.commit", "table.drop"):
         commit = CommitView(catalog=catalog, namespace=path[:-1], name=path[-1], kind="table", operation=operation)
-        write = TableWrite(catalog=catalog, path=path_of(path[:-1], path[-1]), operation=operation)
+        write = TableWrite(catalog=catalog, path=joined_path(path), operation=operation)
         assert covers(scope_of(held), write) == gateway_covers(scope, commit)
 
 
