@@ -16,7 +16,18 @@ from datetime import datetime
 from typing import Final, TypeVar
 from uuid import UUID
 
-from gateway.control.aggregates import A, Aggregate, ControlEvent, Created, aggregate_key, evolve, expect, project
+from gateway.control.aggregates import (
+    A,
+    Aggregate,
+    ControlEvent,
+    Created,
+    Policy,
+    Restriction,
+    aggregate_key,
+    evolve,
+    expect,
+    project,
+)
 from gateway.control.plane import ControlUnknownError
 from gateway.errors import ConflictError, NotFoundError, UnavailableError
 from gateway.log_errors import append_errors
@@ -247,3 +258,16 @@ def _as_answers(*, taken: ConflictError) -> Iterator[None]:
         raise NotFoundError(str(error), kind=NOT_FOUND) from error
     except UnknownEventError as error:
         raise ControlUnknownError(str(error)) from error
+
+
+def check_version(found: Policy | Restriction, version: int | None) -> None:
+    """
+    Check that `version` is the newest one of what is edited; None asks for no check.
+
+    Raises:
+        ConflictError: if it is not.
+    """
+    if version is not None and found.version != version:
+        raise ConflictError(
+            f"{found.KIND} {found.id}: expected version {version}, found version {found.version}", kind=CHANGED
+        )

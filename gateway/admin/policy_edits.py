@@ -18,11 +18,11 @@ from functools import partial
 from typing import Final
 
 from gateway.admin import limits
-from gateway.admin.edits import CHANGED, NOT_FOUND, Editor, Edits
+from gateway.admin.edits import NOT_FOUND, Editor, Edits, check_version
 from gateway.admin.two_persons import check_two_persons
 from gateway.control.aggregates import Policy, PolicyDraft, RetiredError, evolve, expect, policy_contents
 from gateway.control.plane import ControlPlane, ControlState, parse_control_event
-from gateway.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, UnprocessableError
+from gateway.errors import BadRequestError, ForbiddenError, NotFoundError, UnprocessableError
 from gateway.policy.engine import POLICY, PolicyEngine
 from gateway.policy.examples import Example, failing, given_text, parse_given
 from gateway.policy.judging import Evaluate
@@ -166,7 +166,7 @@ class PolicyEdits:
         active_from = self._checked_time(activate_at)
 
         def change(policy: Policy) -> PolicyChanged:
-            _check_version(policy, version)
+            check_version(policy, version)
             _check_coming(policy, now=self._clock())
             return policy.change(contents, reason=reason, active_from=active_from)
 
@@ -354,13 +354,6 @@ def _check_no_review(state: ControlState, policy_id: str) -> None:
     # A value that a newer process wrote is none of ours: unknown means no.
     if setting is not None and setting.value != PolicyReview.NONE:
         raise ReviewRequiredError(policy_id)
-
-
-def _check_version(policy: Policy, version: int | None) -> None:
-    if version is not None and policy.version != version:
-        raise ConflictError(
-            f"policy {policy.id}: expected version {version}, found version {policy.version}", kind=CHANGED
-        )
 
 
 def _check_coming(policy: Policy, *, now: datetime) -> None:

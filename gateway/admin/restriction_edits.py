@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gateway.admin import limits
-from gateway.admin.edits import CHANGED, Editor, Edits
+from gateway.admin.edits import Editor, Edits, check_version
 from gateway.admin.policy_edits import ExamplesFailedError
 from gateway.control.aggregates import Restriction, evolve, expect
 from gateway.control.plane import ControlPlane
-from gateway.errors import ConflictError
 from gateway.policy.restrictions.compiled import ReadRestriction, check_against, read_restriction
 from gateway.policy.restrictions.contents import examples_of, parse_contents, schemas_of
 from gateway.policy.restrictions.examples import failing
@@ -70,11 +69,7 @@ class RestrictionEdits:
         contents = await self._checked(log_id, members)
 
         def change(restriction: Restriction) -> RestrictionChanged:
-            if version is not None and restriction.version != version:
-                raise ConflictError(
-                    f"restriction {restriction.id}: expected version {version}, found version {restriction.version}",
-                    kind=CHANGED,
-                )
+            check_version(restriction, version)
             return restriction.change(contents, reason=reason)
 
         return await self._edits.change(Restriction, log_id, by, restriction_id, change)
