@@ -24,6 +24,7 @@ from typing import Final
 import psycopg
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -49,6 +50,10 @@ from testkit.forked_tests import add_processes, pytest_runtestloop
 from testkit.servers.cloud import start_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.policy_engine import close_shared_engine
+
+# No test goes by the clock: on a busy machine drawing examples takes as long as it takes.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directories are made in them
 MEMORY_BYTES_MIN = 4 * 1024**3

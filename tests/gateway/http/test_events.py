@@ -654,10 +654,14 @@ async def test_a_page_of_a_long_log_is_read_by_index_and_within_bounds(sales: Ga
     assert len(first["events"]) == 2
     on = await query(sales.http, continuation_token=first["continuation-token"])
     assert told(on["events"]) == [("update-table", "sales.orders")]
+    # Plans depend on statistics, which the server would otherwise gather at a moment of its own.
+    with psycopg.connect(sales.services.installation.admin_dsn, autocommit=True) as owner:
+        owner.execute("ANALYZE ledger.entries")
+    scanned_max = 5_000
     some: dict[str, dict[str, Any]] = {
         "outcomes": {
             "from_index": 10,
-            "to_index": 10 + made.SCANNED_MAX,
+            "to_index": 10 + scanned_max,
             "limit": made.EXAMINED_MAX,
             "prefixes": ["table:lake/"],
         },
@@ -678,7 +682,7 @@ async def test_a_page_of_a_long_log_is_read_by_index_and_within_bounds(sales: Ga
             read = sum(
                 node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) for node in scans
             )
-            assert read <= made.SCANNED_MAX, name
+            assert read <= scanned_max, name
 
 
 def nodes(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
