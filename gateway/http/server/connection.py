@@ -144,6 +144,8 @@ class Connection(asyncio.Protocol):
         """The peer has finished sending. The answer to a complete request is still sent."""
         if self._stage is Stage.ANSWER:
             self._is_half_closed = True
+            if self._exchange is not None:
+                self._exchange.peer_finished()
             return True
         self._lose()
         return False
@@ -243,7 +245,8 @@ class Connection(asyncio.Protocol):
         """Wait for the next request, or end."""
         self._state.total_requests += 1
         body = self._body
-        if stays_open and body is not None and not body.has_more and not self._is_stopping:
+        ends = self._is_stopping or self._is_half_closed
+        if stays_open and body is not None and not body.has_more and not ends:
             self._exchange = self._body = None
             self._enter(Stage.IDLE)
             self._read_again()

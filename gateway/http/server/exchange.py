@@ -21,6 +21,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 BUFFER_SIZE_BYTES_MAX: Final = 256 * 1024
 """Buffer for a body that the application does not read yet; beyond it the connection is not read either."""
+EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
+"""The type of an answer that never ends by itself (WHATWG HTML, section 9.2)."""
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _STATUS_LINES: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
@@ -136,6 +138,8 @@ class Exchange:
         self._was_handed_out = False
         self._is_gone = False
         self._is_stopping = False
+        self._is_peer_finished = False
+        self._is_event_stream = False
         self._stays_open = False
         self._is_chunked = False
         self._left: int | None = None
@@ -165,9 +169,15 @@ class Exchange:
         self._tell()
 
     def stop(self) -> None:
-        """The process ends: an application that waits for the end of the connection is told that it has come."""
+        """Whoever waits for the end of the connection is told that it has come: the process ends, or nobody reads."""
         self._is_stopping = True
         self._tell()
+
+    def peer_finished(self) -> None:
+        """The peer sends no more. An answer that has an end it may still read; events without end, nobody reads."""
+        self._is_peer_finished = True
+        if self._is_event_stream:
+            self.stop()
 
     def _tell(self) -> None:
         if self._news is not None:
@@ -219,7 +229,7 @@ class Exchange:
 
     @property
     def _is_over(self) -> bool:
-        """Whether nothing more comes; while the process ends, not before the body was handed out."""
+        """Whether nothing more comes; where the answer is to end early, not before the body was handed out."""
         return self.is_complete or self._is_gone or (self._is_stopping and self._was_handed_out)
 
     async def send(self, message: Message) -> None:
@@ -250,6 +260,9 @@ class Exchange:
             self._left = length
         elif self._scope["http_version"] == "1.1":
             self._is_chunked = True
+            self._is_event_stream = (b"content-type", EVENT_STREAM) in kept
+            if self._is_event_stream and self._is_peer_finished:
+                self.stop()
             kept.append((b"transfer-encoding", b"chunked"))
         else:
             self._stays_open = False  # the end of the connection is the end of the answer

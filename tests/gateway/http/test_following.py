@@ -188,11 +188,33 @@ async def test_a_server_that_stops_ends_its_followers_and_does_not_wait_for_them
     assert sales.app.state.followers.count == 0
 
 
-async def test_a_reader_that_leaves_is_not_followed_for(sales: Gateway) -> None:
-    async with serve_gateway(sales.app) as url:
+async def test_a_reader_that_leaves_is_not_followed_for_and_keeps_no_connection(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "HEARTBEAT_S", 3_600.0)  # nothing is written that would find the connection closed
+    connections = Connections(bounds=patient())
+    async with asyncio.timeout(TIMEOUT_S), serve_gateway(sales.app, connections) as url:
         async with follow(url, sales.acme.key.secret):
             await following_began(sales.app)
         await until(lambda: not sales.app.state.followers.count)
+        await until(lambda: not connections.count)
+
+
+async def test_a_reader_that_left_before_its_answer_began_is_not_followed_for(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "HEARTBEAT_S", 3_600.0)
+    connections = Connections(bounds=patient())
+    async with asyncio.timeout(TIMEOUT_S), serve_gateway(sales.app, connections) as url:
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"GET {FOLLOW} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sales.acme.key.secret}\r\n\r\n"
+        writer.write(head.encode())
+        writer.write_eof()
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
+        await until(lambda: not connections.count)
+        assert not sales.app.state.followers.count
+        writer.close()
 
 
 async def test_a_reader_that_does_not_read_is_cut_off(sales: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
