@@ -4,7 +4,8 @@ The command `lakeproof` for tests that call it often: every call is a process of
 packages imported, so that it costs what the command does and not a second of imports.
 
 What is on the PATH is a small program that hands its arguments, variables, directory and file descriptors over a socket
-and ends with the command's exit code. What loads which package is not seen here; `tests/lakeproof/test_cli.py` sees it.
+and ends with the command's exit code. What loads which package is not seen here, but in
+`tests/installations/test_cli.py`.
 """
 
 from __future__ import annotations

@@ -116,17 +116,17 @@ def test_one_package_is_checked_and_tested_alone() -> None:
     assert "warm_up" in dry_run("test", "PACKAGE=spark_detect").stdout
 
 
-def test_without_a_package_everything_is_checked_and_tested_but_engines_and_upstreams() -> None:
+def test_without_a_package_everything_is_checked_and_tested_but_what_is_asked_for_by_name() -> None:
     told = dry_run("test").stdout
-    tests = "pytest --processes=[0-9]+ --ignore=tests/engines --ignore=tests/upstreams"
+    tests = "pytest --processes=[0-9]+ --ignore=tests/engines --ignore=tests/installations --ignore=tests/upstreams"
     for command in ("ruff check [.]", "ruff format --check [.]", "mypy ?", "lint-imports", tests):
         assert re.search(rf"^\S+{command}$", told, re.MULTILINE), command
     assert "warm_up" in told
 
 
-def test_what_decides_whether_a_change_lands_runs_engines_and_upstreams_too() -> None:
-    commands = text_of(".ci/run").splitlines()
-    assert {"make test", "make test PACKAGE=engines", "make test PACKAGE=upstreams"} <= set(commands)
+def test_what_decides_whether_a_change_lands_runs_what_is_asked_for_by_name_too() -> None:
+    apart = {f"make test PACKAGE={name}" for name in ("engines", "installations", "upstreams")}
+    assert {"make test"} | apart <= set(text_of(".ci/run").splitlines())
 
 
 def test_a_package_without_tests_is_refused_by_name() -> None:
