@@ -24,6 +24,7 @@ from ledger.files.atomic import sync_directory
 START_TIMEOUT_S = 300  # recovery after a crash replays the write-ahead log, and that may take minutes
 STOP_TIMEOUT_S = 30
 LINGER_TIMEOUT_S = 10  # after kill -9 the postmaster's children need about a second to notice
+COLLECTING_TIMEOUT_S = 2  # for what a server that has ended already may have said
 POLL_S = 0.02
 LOG_AGE_MAX_S = 6 * 24 * 3600
 LINGERING = "pre-existing shared memory block"
@@ -170,7 +171,7 @@ class ServerPrograms:
             done = self._run("pg_ctl", "start", "-D", data, "-o", options, "-l", str(said.start), "-t", timeout)
             if not done.returncode:
                 return
-            text = said.text() + done.stdout
+            text = _told(said, done.stdout)
             if LINGERING not in text or time.monotonic() > deadline:
                 raise ServerError(explain(text, where=files.directory))
             time.sleep(POLL_S)
@@ -233,6 +234,21 @@ _CAUSES = (
     ("FATAL|error|could not|not start", "PostgreSQL does not start ({found}): look into {where}/log"),
 )
 """What a failed program prints, and the sentence for it; the first that matches anywhere wins."""
+
+
+def _told(said: _Log, printed: str) -> str:
+    """
+    Return what a server that did not start has said, once it names a cause.
+
+    The log collector is a process of its own: it may write the cause down after the server has ended.
+    """
+    deadline = time.monotonic() + COLLECTING_TIMEOUT_S
+    while True:
+        text = said.text() + printed
+        names_cause = LINGERING in text or any(re.search(pattern, text) for pattern, _ in _CAUSES[:-1])
+        if names_cause or time.monotonic() > deadline:
+            return text
+        time.sleep(POLL_S)
 
 
 def explain(text: str, *, where: Path) -> str:
