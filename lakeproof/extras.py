@@ -34,6 +34,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "streams": ("aiokafka", "boto3", "faust"),
     "traces": ("opentelemetry",),
+    "cedar": ("cedarpy",),
     "kernel": ("numba",),
     "detect": ("pandas", "pyspark"),
     "demo": ("moto",),

@@ -38,8 +38,8 @@ from gateway.fresh import Question
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
-from gateway.policy.access import EACH_CHECK
-from gateway.policy.engine import ACCESS_RULE, PolicyEngine, Program
+from gateway.policy.access import EACH_CHECK, IN_CEDAR
+from gateway.policy.engine import ACCESS_RULE, PolicyEngine
 from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
 from gateway.policy.restrictions.written import ReadsConditions
@@ -68,7 +68,7 @@ T = TypeVar("T")
 COMPILE_TIMEOUT_S: Final = 5.0
 UNREVOKED: Final = "one that was not revoked"
 FIRST_RULE: Final = "first-key"
-VOCABULARIES: Final = frozenset({AccessRuleCreated.VERSION, EACH_CHECK})
+VOCABULARIES: Final = frozenset({AccessRuleCreated.VERSION, EACH_CHECK, IN_CEDAR})
 """In which new access rules may be written: that of requests, and that of each of their checks."""
 
 
@@ -349,8 +349,8 @@ class Admin:
         if vocabulary not in VOCABULARIES:
             raise BadRequestError(f"expected one of {sorted(VOCABULARIES)}, found {vocabulary}", field="vocabulary")
         limits.check_room((await self._control.current(log_id)).access_rules, "access rules")
-        await self._check_expression(log_id, expression, kind=ACCESS_RULE)
         rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression, vocabulary=vocabulary)
+        await self._check_expression(log_id, expression, kind=rule.program().judged_as)
         if by.as_of is not None:
             # The state may be newer than `as_of`: then the save is stale, and all of this is repeated.
             in_force = (await self._control.current(log_id)).access_rules.values()
@@ -395,13 +395,12 @@ class Admin:
         """
         return _one((await self._control.current(log_id)).access_rules, rule_id, what="access rule")
 
-    async def warnings(self, log_id: int, kind: str, expression: str, *, effect: str | None = None) -> tuple[str, ...]:
+    async def warnings(self, log_id: int, saved: Policy | AccessRule) -> tuple[str, ...]:
         """
         Return warnings for the author of a policy or an access rule: on which inputs it fails, and why.
         """
-        program = Program(kind=kind, id="", version=1, expression=expression)
-        judged = None if effect is None else Effect(effect)
-        return await warnings(self._judge(log_id), program, effect=judged)
+        effect = saved.effect if isinstance(saved, AccessRule) else None
+        return await warnings(self._judge(log_id), saved.program(), effect=effect)
 
     async def is_retirable_by_a_key(self, log_id: int, *, rule_id: str) -> bool:
         """

@@ -17,11 +17,11 @@ from gateway.admin.edits import EXISTS
 from gateway.admin.shown import access_rule_shown
 from gateway.control.aggregates import AccessRule
 from gateway.errors import BadRequestError, ConflictError
-from gateway.policy.access import EACH_CHECK
+from gateway.policy.access import EACH_CHECK, IN_CEDAR
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.mending import find_edits
 from gateway.policy.rule_files import RefusedRule, RuleFile, RuleFileRefusedError
-from ledger.format.events import AccessRuleCreated, AccessRuleCreatedV3, Effect
+from ledger.format.events import AccessRuleCreated, AccessRuleCreatedV3, AccessRuleCreatedV4, Effect
 
 MENDED_MAX: Final = 10
 """Rules of a file for which a mended text is looked for; who has more of them mends some first."""
@@ -72,9 +72,13 @@ async def check_rules(
     return ImportedRules(created=tuple(created), unchanged=tuple(unchanged))
 
 
-def created_event(rule: AccessRule) -> AccessRuleCreated | AccessRuleCreatedV3:
+def created_event(rule: AccessRule) -> AccessRuleCreated | AccessRuleCreatedV3 | AccessRuleCreatedV4:
     """Return the event that puts a new rule in force: its version says which vocabulary the rule has."""
-    cls = AccessRuleCreatedV3 if rule.vocabulary == EACH_CHECK else AccessRuleCreated
+    cls: type[AccessRuleCreated | AccessRuleCreatedV3 | AccessRuleCreatedV4] = AccessRuleCreated
+    if rule.vocabulary == EACH_CHECK:
+        cls = AccessRuleCreatedV3
+    elif rule.vocabulary == IN_CEDAR:
+        cls = AccessRuleCreatedV4
     return cls(id=rule.id, version=rule.version, effect=rule.effect, expression=rule.expression)
 
 

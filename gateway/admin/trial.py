@@ -181,7 +181,7 @@ async def warnings(
             f"it fails for {len(where)} of {len(inputs)} inputs that it was tried on, first for {where[0]}: {detail}; "
             f"{_consequence(effect)}"
         )
-    if program.kind == ACCESS_RULE and speaks_of_former_paths(program.expression):
+    if program.judged_as == ACCESS_RULE and speaks_of_former_paths(program.expression):
         said.append(
             f"it uses {' or '.join(ROOTS)} like namespaces: configuration, log and lineage have the paths "
             f"{', '.join(root for _, root in NO_CONTENT.values())}"

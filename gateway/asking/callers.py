@@ -20,10 +20,10 @@ from gateway.commit.gateway import Gateway
 from gateway.control.aggregates import ApiKey
 from gateway.control.plane import ControlState
 from gateway.identity import Principal, PrincipalSource
-from gateway.policy.access import JudgedRule
+from gateway.policy.access import IN_CEDAR, JudgedRule
 from gateway.policy.engine import ACCESS_RULE
 from gateway.policy.vocabulary import variables_of
-from gateway.policy.words import compared_with, texts_near
+from gateway.policy.words import compared_with, roles_in_cedar, texts_near
 
 NOBODY: Final = "0" * 32
 ROLE_SETS_MAX: Final = 500
@@ -90,7 +90,10 @@ def vouched_for(state: ControlState) -> list[Caller]:
 
 def _role_sets(rules: Iterable[JudgedRule]) -> Iterator[tuple[str, ...]]:
     yield ()
-    named = [roles_named(rule.expression) for rule in rules]
+    named = [
+        roles_in_cedar(rule.expression) if rule.vocabulary == IN_CEDAR else roles_named(rule.expression)
+        for rule in rules
+    ]
     for roles in named:
         yield from ((role,) for role in roles)
     yield from (tuple(sorted(roles)) for roles in named if len(roles) > 1)

@@ -36,6 +36,7 @@ from gateway.control.plane import ControlState
 from gateway.policy.access import (
     CONTENT_TYPES,
     EACH_CHECK,
+    IN_CEDAR,
     NO_CONTENT,
     AccessRequest,
     JudgedRule,
@@ -119,11 +120,13 @@ async def lint_rules(gateway: Gateway, tenant: UUID, log_id: int) -> Linted:
     """
     state = await gateway.control.current(log_id)
     every = [rule.judged() for rule in state.access_rules.values()]
-    rules = [rule for rule in every if not is_in_doubt(rule)]
+    rules = [rule for rule in every if not is_in_doubt(rule) and rule.vocabulary != IN_CEDAR]
     names = await read_names(gateway, tenant, state)
     left_out = list(names.left_out)
     if doubtful := [rule.id for rule in every if is_in_doubt(rule)]:
         left_out.append(f"rules of the first vocabulary that may mean something else now: {', '.join(doubtful)}")
+    if in_cedar := [rule.id for rule in every if rule.vocabulary == IN_CEDAR]:
+        left_out.append(f"rules in Cedar, and what they do to the others: {', '.join(in_cedar)}")
     if more := rules[RULES_MAX:]:
         left_out.append(f"rules after the first {RULES_MAX}: {len(more)}")
     keys = [key for key in state.keys.values() if not key.is_expired(gateway.clock())]

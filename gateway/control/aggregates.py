@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
 
 from gateway.errors import ConflictError
-from gateway.policy.access import EACH_CHECK, JudgedRule
+from gateway.policy.access import EACH_CHECK, IN_CEDAR, JudgedRule
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
 from gateway.policy.scopes import EVERYTHING, Scope
 from ledger.errors import FormatError
@@ -29,6 +29,7 @@ from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleCreatedV3,
+    AccessRuleCreatedV4,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -69,6 +70,7 @@ Created: TypeAlias = (
     | AccessRuleCreated
     | AccessRuleCreatedV1
     | AccessRuleCreatedV3
+    | AccessRuleCreatedV4
     | CatalogCreated
     | KeyCreatedV1
     | KeyCreated
@@ -286,7 +288,7 @@ class Restriction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
     """
-    A rule on access: `effect` applies where `expression` (CEL) holds.
+    A rule on access: `effect` applies where `expression` holds, which is CEL, or one policy in Cedar.
 
     `vocabulary` is the one it was written in: the version of its event (see `gateway.policy.former`).
     """
@@ -299,6 +301,10 @@ class AccessRule:
     expression: str
     vocabulary: int = AccessRuleCreated.VERSION
     retired: bool = False
+
+    def program(self) -> Program:
+        """Return the program for the policy engine."""
+        return self.judged().program()
 
     def judged(self) -> JudgedRule:
         """Return the rule as it is judged."""
@@ -444,6 +450,7 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleCreatedV3,
+    AccessRuleCreatedV4,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -472,6 +479,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             | AccessRuleCreated()
             | AccessRuleCreatedV1()
             | AccessRuleCreatedV3()
+            | AccessRuleCreatedV4()
             | CatalogCreated()
             | KeyCreatedV1()
             | KeyCreated()
@@ -555,6 +563,8 @@ def _create(event: Created) -> Aggregate:
             return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=1)
         case AccessRuleCreatedV3(id=id_, effect=effect, expression=expression):
             return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=EACH_CHECK)
+        case AccessRuleCreatedV4(id=id_, effect=effect, expression=expression):
+            return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=IN_CEDAR)
         case CatalogCreated(id=id_, kind=kind, options=options):
             return Catalog(id=id_, version=1, kind=kind, options=options)
         case KeyCreatedV1(id=id_, prefix=prefix, actor=actor, roles=roles):

@@ -42,9 +42,7 @@ from gateway.control.aggregates import (
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.fresh import Fresh, Question
-from gateway.policy.access import EACH_CHECK
 from gateway.policy.many import OWN
-from gateway.policy.words import mentions
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format import canonical
 from ledger.format.aggregates import key_of
@@ -60,8 +58,6 @@ PAGE: Final = 500
 """Control entries fetched at a time: at most 32 MiB in memory, usually a few hundred KiB."""
 STATES_MAX: Final = 1_000
 READ_TIMEOUT_S: Final = 10.0
-_UUID: Final = ("uuid",)
-_OPERATION: Final = ("op",)
 
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
@@ -322,6 +318,7 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
     newest, access_rules = _by_id(Policy, aggregates), _by_id(AccessRule, aggregates)
     times = tuple(sorted({moment for policy in newest.values() for moment in _times(policy)}))
     policies = _policies_at(newest, None) if times else newest
+    judged = [rule.judged() for rule in access_rules.values()]
     return ControlState(
         as_of=as_of,
         policies=policies,
@@ -335,10 +332,10 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         tenants=_by_id(Tenant, aggregates),
         policy_set=_digest(policies, access_rules),
         times=times,
-        asks_each_check=any(rule.vocabulary >= EACH_CHECK for rule in access_rules.values()),
-        reads_uuid=any(mentions(rule.expression, _UUID) for rule in access_rules.values()),
-        reads_names=any(mentions(rule.expression, OWN) for rule in access_rules.values()),
-        reads_operation=any(mentions(rule.expression, _OPERATION) for rule in access_rules.values()),
+        asks_each_check=any(rule.asks_each_check for rule in judged),
+        reads_uuid=any(rule.may_read("uuid") for rule in judged),
+        reads_names=any(rule.may_read(*OWN) for rule in judged),
+        reads_operation=any(rule.may_read("op") for rule in judged),
     )
 
 

@@ -105,7 +105,9 @@ class PolicyChangeBody(PolicyContentsBody):
 
 
 class AccessRuleBody(Body):
-    """An access rule to create; of `vocabulary` 3 it is asked about each check of a request."""
+    """
+    An access rule to create; of `vocabulary` 3 it is asked about each check of a request, of 4 it is a policy in Cedar.
+    """
 
     id: str
     effect: str
@@ -511,8 +513,7 @@ def _view(kind: str, thing: str, verb: str) -> CommitView:
 async def warnings_of(request: Request, saved: Policy | AccessRule) -> list[str]:
     """Return on which inputs what was saved fails."""
     gateway, caller = await authenticate(request)
-    effect = saved.effect if isinstance(saved, AccessRule) else None
-    return list(await gateway.admin.warnings(caller.log_id, saved.KIND, saved.expression, effect=effect))
+    return list(await gateway.admin.warnings(caller.log_id, saved))
 
 
 async def saved_policy(request: Request, policy: Policy) -> dict[str, Any]:

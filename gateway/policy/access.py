@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.errors import UnavailableError
 from gateway.metadata import commit_actions
-from gateway.policy.engine import ACCESS_RULE, Outcome, Program, Verdict
+from gateway.policy.engine import ACCESS_RULE, CEDAR_FORBID, CEDAR_PERMIT, Outcome, Program, Verdict
 from gateway.policy.variables import CommitView, PrincipalView
-from gateway.policy.words import fields_named
+from gateway.policy.words import grant_fields, may_read
 from ledger.format.events import Effect
 from projections.name_patterns import joined_path
 
@@ -46,6 +46,8 @@ VOCABULARY: Final = 2
 """The version of `access_rule.created` whose expressions are written in this vocabulary."""
 EACH_CHECK: Final = 3
 """The version whose rules are asked about each check of a request (`checks.py`), in the same variables."""
+IN_CEDAR: Final = 4
+"""The version whose expressions are policies in Cedar (`cedar/`); they are asked about a request as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,21 @@ class JudgedRule:
     expression: str
     vocabulary: int = VOCABULARY
 
+    @property
+    def asks_each_check(self) -> bool:
+        """Whether the rule is asked about each check of a request, and not about the request as a whole."""
+        return self.vocabulary == EACH_CHECK
+
     def program(self) -> Program:
         """Return the program for the policy engine."""
-        return Program(kind=ACCESS_RULE, id=self.id, version=self.version, expression=self.expression)
+        cedar = ""
+        if self.vocabulary == IN_CEDAR:
+            cedar = CEDAR_PERMIT if self.effect is Effect.PERMIT else CEDAR_FORBID
+        return Program(kind=ACCESS_RULE, id=self.id, version=self.version, expression=self.expression, cedar=cedar)
+
+    def may_read(self, *names: str) -> bool:
+        """Return whether the rule may read one of the variables `names`."""
+        return may_read(self.program(), names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +310,7 @@ def decide_access(
 
 def speaks(rule: JudgedRule, beyond: frozenset[str]) -> bool:
     """Return whether `rule` names all of the fields of `grant` in `beyond`."""
-    return not beyond or beyond <= fields_named(rule.expression, "grant")
+    return not beyond or beyond <= grant_fields(rule.program())
 
 
 def _beyond(rule: JudgedRule, beyond: frozenset[str]) -> str:

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.policy.access import (
-    EACH_CHECK,
     MAIN,
     NO_CONTENT,
     UNKNOWN,
@@ -148,13 +147,13 @@ def decide_unit(
     """
     verdicts = _merged(rules, whole, checked)
     beyond = request.grant.beyond(request.principal)
-    at_once = [rule for rule in rules if rule.vocabulary < EACH_CHECK or rule.effect is Effect.FORBID]
+    at_once = [rule for rule in rules if not rule.asks_each_check or rule.effect is Effect.FORBID]
     decision = decide_access(at_once, verdicts, beyond=beyond, retired=request.retired)
     forbidding = {(rule.id, rule.version) for rule in at_once if rule.effect is Effect.FORBID}
     if decision.outcome is Access.PERMITTED or decision.reason in forbidding:
         return decision, verdicts
     permitting = [rule for rule in rules if rule not in at_once and may_permit(rule, request, beyond)]
-    later = [rule for rule in rules if rule.vocabulary >= EACH_CHECK]
+    later = [rule for rule in rules if rule.asks_each_check]
     decisions = [
         (check, decide_access(permitting, found)) for check, found in checked.items() if not is_free(check, later)
     ]
@@ -216,9 +215,9 @@ def _merged(
 ) -> tuple[Verdict, ...]:
     of_whole, of_checks = iter(whole), zip(*checked.values(), strict=True)
     return tuple(
-        next(of_whole)
-        if rule.vocabulary < EACH_CHECK
-        else min(next(of_checks), key=lambda verdict: _STRONGEST.index(verdict.outcome))
+        min(next(of_checks), key=lambda verdict: _STRONGEST.index(verdict.outcome))
+        if rule.asks_each_check
+        else next(of_whole)
         for rule in rules
     )
 

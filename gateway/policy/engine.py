@@ -24,16 +24,30 @@ if TYPE_CHECKING:
 
 POLICY: Final = "policy"
 ACCESS_RULE: Final = "access_rule"
+CEDAR_PERMIT: Final = "cedar_permit"
+CEDAR_FORBID: Final = "cedar_forbid"
+CEDAR_KINDS: Final = frozenset({CEDAR_PERMIT, CEDAR_FORBID})
+"""Access rules in Cedar, by what they say themselves: they permit, or forbid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One expression in force: `kind` is `POLICY` or `ACCESS_RULE`, `id` and `version` those of its aggregate."""
+    """
+    One expression in force: `kind` is `POLICY` or `ACCESS_RULE`, `id` and `version` those of its aggregate.
+
+    It is in CEL, unless `cedar` is one of `CEDAR_KINDS`.
+    """
 
     kind: str
     id: str
     version: int
     expression: str
+    cedar: str = ""
+
+    @property
+    def judged_as(self) -> str:
+        """The kind of program that it is to those who judge it: which language it is in, too."""
+        return self.cedar or self.kind
 
 
 class Outcome(StrEnum):

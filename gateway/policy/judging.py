@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.policy.access import (
-    EACH_CHECK,
     VOCABULARY,
     Access,
     AccessDecision,
@@ -34,7 +33,6 @@ from gateway.policy.checks import Check, check_activation, decide_unit, is_elsew
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Program, Verdict
 from gateway.policy.former import ambiguous, compared, former_values
 from gateway.policy.variables import CommitView, PrincipalView
-from gateway.policy.words import mentions
 from ledger.format.events import CommitDecision, Effect
 
 if TYPE_CHECKING:
@@ -92,10 +90,10 @@ async def judge_rules(
         PolicyEngineError: if the engine gave no answer.
     """
     asking = _Asking(evaluate=evaluate, rules=rules, request=request, remaining_s=countdown(timeout_s))
-    if any(rule.vocabulary >= EACH_CHECK for rule in rules):
+    if any(rule.asks_each_check for rule in rules):
         return await _judge_each_check(asking, policies, variables)
     refs = refs_of(request.commit)
-    if len(refs) > 1 and not any(mentions(rule.expression, ("ref",)) for rule in rules):
+    if len(refs) > 1 and not any(rule.may_read("ref") for rule in rules):
         refs = refs[:1]
     if len(refs) > REFS_MAX:
         return _too_many(len(refs))
@@ -126,8 +124,8 @@ async def _judge_each_check(
     units = units_of(request)
     if len(units) > REFS_MAX:
         return _too_many(len(units))
-    older = [rule for rule in rules if rule.vocabulary < EACH_CHECK]
-    later = [rule for rule in rules if rule.vocabulary >= EACH_CHECK]
+    older = [rule for rule in rules if not rule.asks_each_check]
+    later = [rule for rule in rules if rule.asks_each_check]
     judged: list[Judged] = []
     of_policies: tuple[Verdict, ...] = ()
     for unit in units:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
+from gateway.policy.engine import ACCESS_RULE, CEDAR_KINDS, Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 
@@ -126,7 +126,7 @@ def _keys(programs: Sequence[Program], activation: Mapping[str, Json]) -> list[b
     digests: dict[tuple[str, str | None], bytes | None] = {}
     keys: list[bytes | None] = []
     for program in programs:
-        prefix, inputs = _inputs(program.kind, program.expression)
+        prefix, inputs = _inputs(program.judged_as, program.expression)
         pieces: list[bytes] = [prefix]
         for one in inputs:
             if one not in digests:
@@ -145,7 +145,8 @@ def _keys(programs: Sequence[Program], activation: Mapping[str, Json]) -> list[b
 def _inputs(kind: str, expression: str) -> tuple[bytes, tuple[tuple[str, str | None], ...]]:
     """Return the digest of a program, and what it reads, in a fixed order: variables with a field, or None for all."""
     digest = sha256(orjson.dumps([kind, expression])).digest()
-    found = reads(expression, variables_of(kind))
+    # What a policy in Cedar reads is known to those who judge it: to us it is all that there is.
+    found = dict.fromkeys(variables_of(ACCESS_RULE)) if kind in CEDAR_KINDS else reads(expression, variables_of(kind))
     return digest, tuple(
         (variable, field)
         for variable, fields in sorted(found.items())

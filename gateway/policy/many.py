@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.policy.access import EACH_CHECK, Access, AccessRequest, JudgedRule, path_of
+from gateway.policy.access import Access, AccessRequest, JudgedRule, path_of
 from gateway.policy.checks import is_elsewhere
 from gateway.policy.engine import Outcome, Program, Verdict
 from gateway.policy.judging import Evaluate, countdown, judge_rules
-from gateway.policy.words import mentions
+from gateway.policy.words import may_read
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -58,7 +58,7 @@ async def decide_each(
         UnknownOperationError: if their operation has no name in the vocabulary of rules.
         PolicyEngineError: if the engine gave no answer.
     """
-    if not any(rule.vocabulary >= EACH_CHECK for rule in rules):
+    if not any(rule.asks_each_check for rule in rules):
         return await _decide_usual(evaluate, evaluate_rows, rules, requests, timeout_s=timeout_s)
     # Rules that are asked about each check are not asked about a name that leads elsewhere.
     usual = [request for request in requests if not is_elsewhere(request)]
@@ -137,7 +137,7 @@ class _Call:
     ) -> None:
         """Evaluate for each request the programs that read its name or uuid, as far as these decide anything."""
         remaining_s = countdown(timeout_s)
-        reading = [place for place, program in enumerate(self.programs) if mentions(program.expression, OWN)]
+        reading = [place for place, program in enumerate(self.programs) if may_read(program, OWN)]
         if not reading:
             return
         shared = {name: value for name, value in self.activation.items() if name not in OWN}

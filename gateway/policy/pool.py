@@ -279,7 +279,7 @@ class WorkerEngine:
         """See `PolicyEngine.judge`."""
         if not programs:
             return ()
-        pairs = [(program.kind, program.expression) for program in programs]
+        pairs = [(program.judged_as, program.expression) for program in programs]
         call = self._call(log_id, timeout_s)
         try:
             await self._ask(
@@ -302,7 +302,7 @@ class WorkerEngine:
         """See `JudgesRows.judge_rows`."""
         if not programs:
             return [() for _ in rows]
-        pairs = [(program.kind, program.expression) for program in programs]
+        pairs = [(program.judged_as, program.expression) for program in programs]
         size, outcomes = max(1, QUICK_EVALUATIONS // len(programs)), list[tuple[Outcome, ...]]()
         clock = asyncio.get_running_loop().time
         ends_s = clock() + timeout_s
@@ -320,7 +320,7 @@ class WorkerEngine:
     async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
         """See `Tracer.trace`."""
         call = self._call(log_id, timeout_s)
-        request = {"kind": program.kind, "expression": program.expression, "activation": activation}
+        request = {"kind": program.judged_as, "expression": program.expression, "activation": activation}
         await self._ask(call, {"trace": request}, self._checks)
         (verdict,) = _verdicts([program], call, missing="the policy worker gave no verdict")
         steps = call.results[0].get("steps", ()) if call.results else ()

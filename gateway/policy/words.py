@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Final
 
-from gateway.policy.engine import POLICY
+from gateway.policy.engine import CEDAR_KINDS, POLICY, Program
 from gateway.policy.vocabulary import LOOKED_UP, ON_DEMAND, TIME_READ_BY, Fields, read_of_argument, variables_of
 
 REMEMBERED_MAX: Final = 4_096
@@ -37,6 +37,9 @@ before, it could stand in a comment.
 _ARGUMENT_CHARACTERS_MAX: Final = 256
 _WHOLE_ARGUMENT: Final = re.compile(r"\s*[,)]")
 _TIME_READ: Final = re.compile(rf"(?<![_a-zA-Z0-9]){TIME_READ_BY}\s*(?://[^\n]*\n\s*)*\(")
+_BY_NAME: Final = frozenset({"ref", "actions", "api", "grant", "uuid"})
+_WHOLE_CONTEXT: Final = re.compile(r"\bcontext\b(?!\s*\.)", re.ASCII)
+"""Where `context` stands in a policy in Cedar, and not one of its attributes."""
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -45,6 +48,25 @@ def mentions(expression: str, names: Iterable[str]) -> frozenset[str]:
     Return those of `names` that occur anywhere in `expression`, also in strings and comments.
     """
     return frozenset(name for name in names if _is_mentioned(expression, name))
+
+
+def may_read(program: Program, names: Iterable[str]) -> bool:
+    """
+    Return whether an access rule may read one of the variables `names`, in whichever language it is written.
+
+    A policy in Cedar reads who, what and to what by its scope, and the rest by name.
+    """
+    if program.judged_as not in CEDAR_KINDS:
+        return bool(mentions(program.expression, names))
+    by_name = _BY_NAME.intersection(names)
+    return by_name != frozenset(names) or _may_read_in_cedar(program.expression, by_name)
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _may_read_in_cedar(expression: str, names: frozenset[str]) -> bool:
+    # An escape may hide a name in a string, and the whole of the context has all of them.
+    is_open = "\\" in expression or _WHOLE_CONTEXT.search(expression) is not None
+    return bool(names) and (is_open or bool(mentions(expression, names)))
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)
@@ -123,6 +145,23 @@ def fields_named(expression: str, variable: str) -> frozenset[str]:
     )
 
 
+def grant_fields(program: Program) -> frozenset[str]:
+    """
+    Return the fields of `grant` that an access rule names: `grant.roles`, and in Cedar `context.grant.roles`.
+    """
+    if program.judged_as not in CEDAR_KINDS:
+        return fields_named(program.expression, "grant")
+    return _grant_fields_in_cedar(program.expression)
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _grant_fields_in_cedar(expression: str) -> frozenset[str]:
+    words = _words(expression)
+    fives = zip(words, words[1:], words[2:], words[3:], words[4:], strict=False)
+    named = [five[-1] for five in fives if five[:-1] == ("context", ".", "grant", ".")]
+    return frozenset(field for field in named if field.isidentifier())
+
+
 @lru_cache(maxsize=REMEMBERED_MAX)
 def names(expression: str, variable: str) -> bool:
     """
@@ -143,6 +182,24 @@ def texts_in(expression: str) -> tuple[str, ...]:
     tokens = _TOKEN.finditer(expression)
     texts = (_ESCAPED.sub(r"\1", token["text"]) for token in tokens if token["quote"])
     return tuple(dict.fromkeys(texts))
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def roles_in_cedar(expression: str) -> tuple[str, ...]:
+    """
+    Return the roles that a policy in Cedar names: `Role::"analyst"`, `principal.role == "analyst"`, and so on.
+    """
+    tokens = [token for token in _TOKEN.finditer(expression) if not token[0].startswith("//") and token[0].strip()]
+    words = ["" if token["quote"] else token[0] for token in tokens]
+    found: list[int] = []
+    for at in range(len(words)):
+        match words[at : at + 4]:
+            case ["Role", ":", ":", ""] | ["role", "=", "=", ""]:
+                found.append(at + 3)
+            case ["roles", ".", "contains" | "containsAny" | "containsAll", "("]:
+                listed = takewhile(lambda place: words[place] in {"", "[", ","}, range(at + 4, len(words)))
+                found += [place for place in listed if not words[place]]
+    return tuple(dict.fromkeys(_ESCAPED.sub(r"\1", tokens[place]["text"]) for place in found))
 
 
 def texts_near(expression: str, names: frozenset[str]) -> dict[str, tuple[str, ...]]:

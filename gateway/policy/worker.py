@@ -27,6 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from gateway.policy.access_checker import Checkers
 from gateway.policy.cel.interruption import Interruption, JudgingStopped
 from gateway.policy.cel.programs import Programs, Result
 from gateway.policy.engine import OUTCOME_LETTERS, POLICY, PolicyNotCompiledError
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str]) -> None:
     _limit_memory(int(arguments[0]))
     with contextlib.suppress(BrokenPipeError):  # the parent is gone: `_read` has noticed, or is about to
         _send(answers, {"ready": True})
-        while _serve(inbox.get(), programs, answers):
+        checkers = Checkers(programs)
+        while _serve(inbox.get(), programs, checkers, answers):
             pass
 
 
@@ -100,14 +102,14 @@ def _send(answers: BinaryIO, value: dict[str, Any]) -> None:
     answers.flush()
 
 
-def _serve(request: dict[str, Any], programs: Programs, answers: BinaryIO) -> bool:
+def _serve(request: dict[str, Any], programs: Programs, checkers: Checkers, answers: BinaryIO) -> bool:
     """Answer one request; return whether to serve another: not after memory was exhausted once."""
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + GRACE_S)
     began_s = time.process_time()
     programs.interruption.begin(request["call"])
     end = End.READY
     try:
-        for result in _results(request, programs):
+        for result in _results(request, programs, checkers):
             if result.pop("exhausted", False):
                 end = End.LEAVING
             _send(answers, result)
@@ -118,11 +120,11 @@ def _serve(request: dict[str, Any], programs: Programs, answers: BinaryIO) -> bo
     return end is not End.LEAVING
 
 
-def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, Any]]:
+def _results(request: dict[str, Any], programs: Programs, checkers: Checkers) -> Iterator[dict[str, Any]]:
     match request:
         case {"judge": {"programs": requested, "activation": activation, "log_id": log_id}}:
             pairs = [(kind, expression) for kind, expression in requested]
-            for result in programs.judge(pairs, activation, log_id=log_id):
+            for result in checkers.judge(pairs, activation, log_id=log_id):
                 yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
         case {"cases": {"programs": requested, "values": values, "cases": cases, "log_id": log_id}}:
             pairs = [(kind, expression) for kind, expression in requested]
@@ -131,25 +133,25 @@ def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, 
             pairs = [(kind, expression) for kind, expression in requested]
             outcomes: list[str] = []
             exhausted = False
-            for results in programs.judge_rows(pairs, shared, rows, log_id=log_id):
+            for results in checkers.judge_rows(pairs, shared, rows, log_id=log_id):
                 outcomes.append("".join(OUTCOME_LETTERS[result.outcome] for result in results))
                 exhausted = exhausted or any(result.exhausted for result in results)
             yield {"rows": outcomes, "exhausted": exhausted}
         case {"trace": {"kind": kind, "expression": expression, "activation": activation}}:
-            result, steps = programs.trace(kind, expression, activation)
+            result, steps = checkers.trace(kind, expression, activation)
             yield {"outcome": result.outcome, "detail": result.detail, "steps": steps, "exhausted": result.exhausted}
         case _:
             try:
-                yield _compiled(request, programs)
+                yield _compiled(request, programs, checkers)
             except PolicyNotCompiledError as error:
                 yield {"reason": error.reason, "line": error.line, "column": error.column}
 
 
-def _compiled(request: dict[str, Any], programs: Programs) -> dict[str, Any]:
+def _compiled(request: dict[str, Any], programs: Programs, checkers: Checkers) -> dict[str, Any]:
     """Return what there is to say of an expression that is not in force; raises `PolicyNotCompiledError`."""
     match request:
         case {"check": {"expression": expression, "kind": kind}}:
-            programs.check(expression, kind=kind)
+            checkers.check(expression, kind=kind)
             return {"compiled": True}
         case {"inspect": {"expression": expression, "kind": kind, "zero": zero}}:
             return {"inspection": format_inspection(programs.inspect(expression, kind=kind, zero=zero))}

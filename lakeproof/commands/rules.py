@@ -216,9 +216,14 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
         effect: Annotated[
             str, typer.Option(help="permit or forbid.", autocompletion=one_of(Effect), show_default=False)
         ],
-        expression: Annotated[str, typer.Option(help="CEL; the rule holds where it is true.", show_default=False)],
+        expression: Annotated[
+            str, typer.Option(help="CEL; the rule holds where it is true. Or a policy in Cedar.", show_default=False)
+        ],
         vocabulary: Annotated[
-            int, typer.Option(help="2: about a request as a whole; 3: about each check of it, as imported rules.")
+            int,
+            typer.Option(
+                help="2: about a request as a whole; 3: about each check of it, as imported rules; 4: in Cedar."
+            ),
         ] = AccessRuleCreated.VERSION,
         as_json: AsJson = False,
     ) -> None:
@@ -229,7 +234,7 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
             rule = await services.gateway.admin.create_access_rule(
                 log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression, vocabulary=vocabulary
             )
-            warnings = await services.gateway.admin.warnings(log_id, AccessRule.KIND, expression, effect=rule.effect)
+            warnings = await services.gateway.admin.warnings(log_id, rule)
             if not await services.gateway.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
                 command = f"lakeproof access-rules delete {rule_id} --tenant {tenant}"
                 warnings = (*warnings, f"no key in force can delete it over HTTP, only `{command}` can")
@@ -318,7 +323,7 @@ def _put_in_force(
             reason=written.reason,
             activate_at=read_time(activate_at),
         )
-        return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, text.expression)
+        return policy, await services.gateway.admin.warnings(log_id, policy)
 
     with placed(written.file):
         policy, warnings = _saved(open_services, work, expression=text.expression)

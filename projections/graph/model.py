@@ -25,6 +25,7 @@ from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleCreatedV3,
+    AccessRuleCreatedV4,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -124,7 +125,7 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
         case PolicyCreatedV2() | PolicyCreated() | PolicyChangedV2() | PolicyChanged() as policy:
             contents, author = policy.contents, policy.author or entry.actor
             _policy(changes, entry, policy.id, policy.version, contents.expression, scope=contents.scope, author=author)
-        case AccessRuleCreated() | AccessRuleCreatedV1() | AccessRuleCreatedV3() as rule:
+        case AccessRuleCreated() | AccessRuleCreatedV1() | AccessRuleCreatedV3() | AccessRuleCreatedV4() as rule:
             properties = {"expression": rule.expression, "effect": rule.effect.value}
             _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, author=entry.actor, **properties)
         case PolicyRetiredV1() | PolicyRetired() as retired:

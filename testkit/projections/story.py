@@ -23,6 +23,7 @@ from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleCreatedV3,
+    AccessRuleCreatedV4,
     AlertDelivered,
     AlertRaised,
     CatalogCreated,
@@ -410,7 +411,9 @@ class Story:
     def rule(
         self,
         rule_id: str,
-        kind: type[AccessRuleCreated | AccessRuleCreatedV1 | AccessRuleCreatedV3] = AccessRuleCreated,
+        kind: type[
+            AccessRuleCreated | AccessRuleCreatedV1 | AccessRuleCreatedV3 | AccessRuleCreatedV4
+        ] = AccessRuleCreated,
     ) -> None:
         """An access rule."""
         data = kind(id=rule_id, version=1, effect=Effect.PERMIT, expression="true")

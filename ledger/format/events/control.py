@@ -425,6 +425,23 @@ class AccessRuleCreatedV3:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRuleCreatedV4:
+    """
+    A rule whose `expression` is one policy in Cedar, of the effect that the rule has.
+
+    It has the members of version 2, and is asked about requests as a whole, too.
+    """
+
+    TYPE: ClassVar[str] = "access_rule.created"
+    VERSION: ClassVar[int] = 4
+
+    id: str
+    version: int
+    effect: Effect
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRuleRetired:
     """The access rule is no longer in force."""
 

@@ -951,4 +951,4 @@ def test_a_rule_of_each_check_may_forbid(command: Command) -> None:
     found = shown(command("access-rules", "show", "keep", *of, "--json"))
     assert (found["effect"], found["vocabulary"]) == ("forbid", 3)
     other = command("access-rules", "create", "--id", "no", *rule[2:], "--vocabulary", "1", *of)
-    assert "vocabulary: expected one of [2, 3], found 1" in str(other.exception)
+    assert "vocabulary: expected one of [2, 3, 4], found 1" in str(other.exception)

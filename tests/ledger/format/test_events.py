@@ -83,6 +83,7 @@ MEMBERS = {
     ("access_rule.created", 1): "effect expression id version",
     ("access_rule.created", 2): "effect expression id version",
     ("access_rule.created", 3): "effect expression id version",
+    ("access_rule.created", 4): "effect expression id version",
     ("access_rule.retired", 1): "id version",
     ("catalog.created", 1): "id kind options version",
     ("catalog.retired", 1): "id version",

@@ -22,6 +22,7 @@ from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleCreatedV3,
+    AccessRuleCreatedV4,
     CatalogCreated,
     CatalogRetired,
     CommitDecision,
@@ -148,9 +149,9 @@ def test_the_reason_is_the_version_that_was_in_force_and_no_other_kind_of_rule(s
     assert decided_by == {"policy:p1/2"}
 
 
-@pytest.mark.parametrize("kind", [AccessRuleCreated, AccessRuleCreatedV1, AccessRuleCreatedV3])
+@pytest.mark.parametrize("kind", [AccessRuleCreated, AccessRuleCreatedV1, AccessRuleCreatedV3, AccessRuleCreatedV4])
 def test_a_policy_and_a_rule_of_one_name_are_two_and_both_can_be_the_reason(
-    story: Story, kind: type[AccessRuleCreated | AccessRuleCreatedV1 | AccessRuleCreatedV3]
+    story: Story, kind: type[AccessRuleCreated | AccessRuleCreatedV1 | AccessRuleCreatedV3 | AccessRuleCreatedV4]
 ) -> None:
     story.policy("p1")
     story.rule("p1", kind)
