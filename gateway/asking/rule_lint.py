@@ -44,7 +44,7 @@ from gateway.policy.access import (
     speaks,
 )
 from gateway.policy.checks import OF_REFERENCES, may_permit
-from gateway.policy.engine import ACCESS_RULE, JudgesRows, Outcome
+from gateway.policy.engine import ACCESS_RULE, JudgesRows, Outcome, outcomes_of
 from gateway.policy.former import is_in_doubt
 from gateway.policy.variables import CommitView
 from gateway.policy.vocabulary import variables_of
@@ -194,7 +194,8 @@ class _Evaluation:
             if not number % AT_ONCE:
                 await asyncio.sleep(0)
         programs = [rule.program() for rule in rules]
-        return await self.judges.judge_rows(programs, {}, rows, log_id=self.log_id, timeout_s=self.timeout_s)
+        judged = await self.judges.judge_rows(programs, {}, rows, log_id=self.log_id, timeout_s=self.timeout_s)
+        return [outcomes_of(letters) for letters in judged]
 
     async def holding(self, rule: JudgedRule, points: Sequence[Point]) -> list[bool]:
         """Return for each point whether `rule` holds there, and counts."""

@@ -47,6 +47,7 @@ from gateway.policy.judging import (
     permits_anything,
     permits_every,
 )
+from gateway.policy.known_names import Asked, KnownNames
 from gateway.policy.known_verdicts import KnownVerdicts
 from gateway.policy.many import decide_each
 from gateway.policy.messages import fields_in, fill
@@ -296,7 +297,7 @@ class Judge:
 
     `failed_programs` and the caches are shared by all requests and belong to the event loop. What a rule or policy has
     judged on the same inputs is not evaluated again (`verdicts`), nor is access decided again for the same request by
-    the same rules (`known_access`).
+    the same rules (`known_access`), or for a name of a list (`known_names`).
     """
 
     engine: PolicyEngine
@@ -307,6 +308,7 @@ class Judge:
     failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements, init=False)
     known_access: KnownAccess = field(default_factory=KnownAccess, init=False)
+    known_names: KnownNames = field(default_factory=KnownNames, init=False)
     verdicts: KnownVerdicts = field(default_factory=KnownVerdicts, init=False)
     demands: Demands = field(default_factory=Demands, init=False)
 
@@ -526,27 +528,52 @@ class Judge:
             return AccessDecision(outcome=Access.UNDECIDABLE, message=str(error))
         return judged.decision
 
-    async def sees(
+    async def decide_reads(
         self, state: ControlState, principal: Principal, views: Sequence[CommitView], uuids: Sequence[str | None]
-    ) -> list[bool]:
+    ) -> list[Access]:
         """
-        Return for each of `views`, the same read of different targets, whether the access rules in force permit it.
-
-        What cannot be judged for one of them is not permitted. Nothing of it is recorded.
+        Return what the access rules in force decide about each of `views`, the same read of different targets of one
+        kind in one catalog. Nothing of it is recorded.
 
         Raises:
             UnavailableError: if the engine gave no answer.
         """
         if not views:
             return []
-        branch = await self._branch(state, principal, views[0].catalog) if state.asks_each_check else None
-        caller, rules = principal_view(principal), access_rules(state)
-        requests = (
-            AccessRequest(commit=view, principal=caller, branch=branch, uuid=uuid)
-            for view, uuid in zip(views, uuids, strict=True)
+        first = views[0]
+        branch = await self._branch(state, principal, first.catalog) if state.asks_each_check else None
+        asked = Asked(
+            log_id=principal.log_id,
+            policy_set=state.policy_set,
+            actor=principal.actor,
+            roles=principal.roles,
+            catalog=first.catalog,
+            kind=first.kind,
+            operation=first.operation,
+            branch=branch,
         )
-        evaluate, rows = self._evaluate(principal), partial(self.rows.judge_rows, log_id=principal.log_id)
-        decided = await decide_each(evaluate, rows, rules, list(requests), timeout_s=LIST_TIMEOUT_S)
+
+        async def decide(places: Sequence[int]) -> list[Access]:
+            caller, rules = principal_view(principal), access_rules(state)
+            requests = [
+                AccessRequest(commit=views[place], principal=caller, branch=branch, uuid=uuids[place])
+                for place in places
+            ]
+            evaluate, rows = self._evaluate(principal), partial(self.rows.judge_rows, log_id=principal.log_id)
+            return await decide_each(evaluate, rows, rules, requests, timeout_s=LIST_TIMEOUT_S)
+
+        names = [(tuple(view.namespace), view.name, uuid) for view, uuid in zip(views, uuids, strict=True)]
+        return await self.known_names.decide(asked, names, decide)
+
+    async def sees(
+        self, state: ControlState, principal: Principal, views: Sequence[CommitView], uuids: Sequence[str | None]
+    ) -> list[bool]:
+        """
+        Return for each of `views` whether the access rules in force permit it; what cannot be judged is not permitted.
+
+        Raises as `decide_reads`.
+        """
+        decided = await self.decide_reads(state, principal, views, uuids)
         return [outcome is Access.PERMITTED for outcome in decided]
 
     async def _with_branch(self, state: ControlState, request: JudgedRequest) -> JudgedRequest:

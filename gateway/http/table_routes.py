@@ -76,6 +76,7 @@ async def list_tables(request: Request) -> Response:
             kind=query.text("finding"),
             limit=EXAMINED_MAX,
         )
+        await looking.sight.prepare(each.key for each in rows)
         for each in rows:
             if len(found) == limit:
                 break

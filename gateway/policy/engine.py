@@ -59,7 +59,13 @@ class Outcome(StrEnum):
 
 
 OUTCOME_LETTERS: Final = {Outcome.ALLOW: "a", Outcome.DENY: "d", Outcome.ERROR: "e"}
-"""The outcomes of several programs are a text on the pipe to the processes that judge, with one letter for each."""
+"""The outcomes of several programs on one of many rows are a text, with one letter for each."""
+_OF_LETTERS: Final = {letter: outcome for outcome, letter in OUTCOME_LETTERS.items()}
+
+
+def outcomes_of(letters: str) -> tuple[Outcome, ...]:
+    """Return the outcomes of programs on one row; a letter that there is not is an error."""
+    return tuple(_OF_LETTERS.get(letter, Outcome.ERROR) for letter in letters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +186,10 @@ class JudgesRows(Protocol):
         *,
         log_id: int,
         timeout_s: float,
-    ) -> list[tuple[Outcome, ...]]:
+    ) -> list[str]:
         """
-        Judge `programs` on the `shared` variables and those of each of `rows`; return for each row an outcome for each
-        program.
+        Judge `programs` on the `shared` variables and those of each of `rows`; return for each row the letters of the
+        programs' outcomes (`outcomes_of`).
 
         It is asked in pieces that take about as long as a usual commit, so that commits are judged in between.
 

@@ -13,12 +13,12 @@ requests for which every rule has the same verdict. Rules are evaluated as seldo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.policy.access import Access, AccessRequest, JudgedRule, path_of
 from gateway.policy.checks import is_elsewhere
-from gateway.policy.engine import Outcome, Program, Verdict
+from gateway.policy.engine import Outcome, Program, Verdict, outcomes_of
 from gateway.policy.judging import Evaluate, countdown, judge_rules
 from gateway.policy.words import may_read
 
@@ -39,8 +39,8 @@ class EvaluateRows(Protocol):
         rows: Sequence[Mapping[str, Json]],
         *,
         timeout_s: float,
-    ) -> list[tuple[Outcome, ...]]:
-        """Return for each of `rows` an outcome of each of `programs`."""
+    ) -> list[str]:
+        """Return for each of `rows` the letter of an outcome of each of `programs`."""
 
 
 async def decide_each(
@@ -93,7 +93,7 @@ async def _decide_usual(
             await call.look_up(evaluate, evaluate_rows, requests, paths, remaining_s())
     if not any(call.places for call in calls):
         return [judged.decision.outcome] * len(requests)
-    known: dict[tuple[tuple[Outcome, ...], ...], Access] = {}
+    known: dict[tuple[str, ...], Access] = {}
     decisions: list[Access] = []
     for number, request in enumerate(requests):
         signature = tuple(call.outcomes[number] for call in calls if call.places)
@@ -118,14 +118,14 @@ async def _decide_usual(
 class _Call:
     """
     A call of the engine for the first request, with its verdicts. `places` are those of the programs whose verdicts
-    may differ, `outcomes` what they are for each request.
+    may differ, `outcomes` what they are for each request, as letters.
     """
 
     programs: Sequence[Program]
     activation: Mapping[str, Json]
     verdicts: Sequence[Verdict]
     places: Sequence[int] = ()
-    outcomes: Sequence[tuple[Outcome, ...]] = field(default=())
+    outcomes: Sequence[str] = ()
 
     async def look_up(
         self,
@@ -157,7 +157,7 @@ class _Call:
     def verdicts_of(self, number: int) -> tuple[Verdict, ...]:
         """Return the verdicts for one request, by its number."""
         verdicts = list(self.verdicts)
-        for place, outcome in zip(self.places, self.outcomes[number] if self.places else (), strict=True):
+        for place, outcome in zip(self.places, outcomes_of(self.outcomes[number]) if self.places else (), strict=True):
             program = self.programs[place]
             verdicts[place] = Verdict(kind=program.kind, id=program.id, version=program.version, outcome=outcome)
         return tuple(verdicts)

@@ -30,13 +30,14 @@ from typing import Any, BinaryIO, Final
 from gateway.policy.access_checker import Checkers
 from gateway.policy.cel.interruption import Interruption, JudgingStopped
 from gateway.policy.cel.programs import Programs, Result
-from gateway.policy.engine import OUTCOME_LETTERS, POLICY, PolicyNotCompiledError
+from gateway.policy.engine import OUTCOME_LETTERS, POLICY, Outcome, PolicyNotCompiledError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.inspected import format_inspection
 from gateway.policy.restrictions.written import format_written
 
 GRACE_S: Final = 2.0
 """How long after a deadline the process ends by itself; the parent waits less than that before it kills it."""
+_ERROR: Final = OUTCOME_LETTERS[Outcome.ERROR]
 BATCH: Final = 256
 """Results of cases that are sent together."""
 
@@ -134,8 +135,9 @@ def _results(request: dict[str, Any], programs: Programs, checkers: Checkers) ->
             outcomes: list[str] = []
             exhausted = False
             for results in checkers.judge_rows(pairs, shared, rows, log_id=log_id):
-                outcomes.append("".join(OUTCOME_LETTERS[result.outcome] for result in results))
-                exhausted = exhausted or any(result.exhausted for result in results)
+                outcomes.append("".join([result.letter for result in results]))
+                if _ERROR in outcomes[-1]:
+                    exhausted = exhausted or any(result.exhausted for result in results)
             yield {"rows": outcomes, "exhausted": exhausted}
         case {"trace": {"kind": kind, "expression": expression, "activation": activation}}:
             result, steps = checkers.trace(kind, expression, activation)

@@ -13,7 +13,7 @@ checked at most once per call, and only the fields that some program of the call
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +23,7 @@ from celpy.celparser import CELParseError
 from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 
 from gateway.policy.cel.check import Needs, check
+from gateway.policy.cel.columns import COLUMNS, ByColumns, by_columns
 from gateway.policy.cel.compile import UNKNOWN, Compiled, NoValueError, compile_tree
 from gateway.policy.cel.inspection import Taken, inspection_of
 from gateway.policy.cel.interruption import Interruption
@@ -33,7 +34,7 @@ from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.row_filters import written_in
 from gateway.policy.cel.trace import Trace
 from gateway.policy.cel.values import Value
-from gateway.policy.engine import Outcome, PolicyNotCompiledError
+from gateway.policy.engine import ACCESS_RULE, OUTCOME_LETTERS, Outcome, PolicyNotCompiledError
 from gateway.policy.inspected import Branch, Inspection
 from gateway.policy.restrictions.written import Written
 from gateway.policy.table import UnreadableMetadataError, plain_json
@@ -79,17 +80,29 @@ _WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one program; `exhausted` if it ran out of memory, after which the process should end."""
+    """
+    The result of one program; `exhausted` if it ran out of memory, after which the process should end. `letter` is that
+    of its outcome, so that nothing is looked up for each of many.
+    """
 
     outcome: Outcome
     detail: str = ""
     exhausted: bool = False
+    letter: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "letter", OUTCOME_LETTERS[self.outcome])
+
+
+HOLDS: Final = Result(Outcome.ALLOW)
+HOLDS_NOT: Final = Result(Outcome.DENY)
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     program: Compiled
     needs: Needs
+    by_columns: ByColumns | None = None
 
 
 @dataclass(slots=True)
@@ -219,9 +232,14 @@ class Programs:
         for one in needs:
             with suppress(*_FAILURES):  # each program that reads what has no value fails with that
                 variables.of(one)
-        for row in rows:
+        together = _judge_together(compiled, variables, rows)
+        by_column = list(zip(compiled, together, strict=True))
+        if compiled and all(known is not None for known in together):
+            yield from map(list, zip(*(known for known in together if known is not None), strict=True))
+            return
+        for number, row in enumerate(rows):
             own = variables.with_values(row)
-            yield [one if isinstance(one, Result) else _judge(one, own) for one in compiled]
+            yield [_judge_kept(one, own) if known is None else known[number] for one, known in by_column]
 
     def trace(self, kind: str, expression: str, activation: Mapping[str, Any]) -> tuple[Result, list[dict[str, Any]]]:
         """
@@ -281,7 +299,8 @@ def _compile(
 ) -> _Compiled:
     with _bounded_depth():
         tree, needs = _checked(expression, interruption, kind=kind, checks=checks)
-        return _Compiled(compile_tree(tree, list(needs), interruption), needs)
+        columns = by_columns(tree, list(needs), interruption) if kind == ACCESS_RULE else None
+        return _Compiled(compile_tree(tree, list(needs), interruption), needs, columns)
 
 
 def _checked(
@@ -344,7 +363,7 @@ class _Variables:
         other._checked = {name: value for name, value in self._checked.items() if name not in values}
         return other
 
-    def of(self, needs: Needs) -> dict[str, Value]:
+    def of(self, needs: Collection[str]) -> dict[str, Value]:
         """
         Return the variables that a program with these `needs` reads.
 
@@ -379,6 +398,44 @@ class _Variables:
         return plain
 
 
+def _judge_together(
+    compiled: Sequence[_Compiled | Result], variables: _Variables, rows: Sequence[Mapping[str, Any]]
+) -> list[list[Result] | None]:
+    """
+    Return for each program its results on all rows; None where it has to be judged row by row: unless all rows have
+    texts alone, of the same names, and the program only compares these.
+    """
+    columns = _columns(rows)
+    found: list[list[Result] | None] = []
+    for one in compiled:
+        if isinstance(one, Result):
+            found.append([one] * len(rows))
+            continue
+        held = None
+        if columns is not None and one.by_columns is not None and COLUMNS.intersection(one.needs) <= columns.keys():
+            with suppress(*_FAILURES):
+                held = one.by_columns.judge(variables.of(one.needs.keys() - COLUMNS), columns)
+        if isinstance(held, list):
+            found.append([HOLDS if holds else HOLDS_NOT for holds in held])
+        else:
+            found.append(None if held is None else [HOLDS if held else HOLDS_NOT] * len(rows))
+    return found
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]] | None:
+    """Return the values of rows by name, if all have the same names, of `COLUMNS` alone, and texts alone."""
+    if not rows or not rows[0].keys() <= COLUMNS:
+        return None
+    if not all(row.keys() == rows[0].keys() for row in rows):
+        return None
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return columns if all(type(value) is str for column in columns.values() for value in column) else None
+
+
+def _judge_kept(compiled: _Compiled | Result, variables: _Variables) -> Result:
+    return compiled if isinstance(compiled, Result) else _judge(compiled, variables)
+
+
 def _judge(compiled: _Compiled, variables: _Variables) -> Result:
     try:
         value = compiled.program.value(variables.of(compiled.needs))
@@ -387,9 +444,9 @@ def _judge(compiled: _Compiled, variables: _Variables) -> Result:
     except _FAILURES as error:
         return Result(Outcome.ERROR, _in_words(type(error), error), exhausted=isinstance(error, MemoryError))
     if value is True:
-        return Result(Outcome.ALLOW)
+        return HOLDS
     if value is False:
-        return Result(Outcome.DENY)
+        return HOLDS_NOT
     return Result(Outcome.ERROR, "gives something other than true or false")
 
 

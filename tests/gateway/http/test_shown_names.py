@@ -15,8 +15,11 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from gateway.admin.application import OPERATOR
-from gateway.policy.engine import EngineUnavailableError, JudgesRows, Outcome, Program
+from gateway.errors import UnavailableError
+from gateway.http.looking.sight import Sight
+from gateway.policy.engine import EngineUnavailableError, JudgesRows, Program
 from gateway.policy.rule_files import PREFIX
+from gateway.policy.variables import RequestView
 from lakeproof.services import Services
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import NAMESPACES, SCHEMA, TABLES, another_key, create_orders
@@ -185,7 +188,7 @@ class CountedRows:
         *,
         log_id: int,
         timeout_s: float,
-    ) -> list[tuple[Outcome, ...]]:
+    ) -> list[str]:
         self.rows.append(len(rows))
         if self._error is not None:
             raise self._error
@@ -232,3 +235,61 @@ async def test_pages_of_a_foreign_catalog_are_the_upstreams_without_what_is_hidd
     assert len(pages) == 3, "an empty page is followed by others"
     assert (await rita.get(FAR)).json() == {"namespaces": [["sales"]]}
     assert await listed(near.http, f"{FAR}/sales/tables") == ["a", "b", "c", "d", "orders"]
+
+
+async def test_many_objects_are_judged_together_as_each_alone(sales: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    rita = await reader(
+        sales,
+        "op == 'READ_ENTITY_VALUE' && path.startsWith('sales.p')",
+        "contentType == 'ICEBERG_VIEW' && path == 'sales.v1' && roles[3] == 'x'",
+    )
+    gateway = sales.services.gateway
+    caller = await gateway.authenticator.authenticate(rita.headers["Authorization"])
+    keys = [*(f"table:lake/sales/{letter}{number}" for number in range(40) for letter in "pq"), "view:lake/sales/v1"]
+
+    async def sight() -> Sight:
+        state = await gateway.rules_in_force(caller)
+        return Sight(gateway=gateway, state=state, caller=caller, request=RequestView(method="GET", path="/v1/tables"))
+
+    asked = 0
+    alone = type(gateway.judge).read
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await alone(*args, **kwargs)
+
+    monkeypatch.setattr(type(gateway.judge), "read", counted)
+    together, each = await sight(), await sight()
+    await together.prepare([*keys, "run:n", "table:lake"])
+    seen = [await together.sees(key) for key in keys[:-1]]
+    assert asked == 0
+    assert seen == [await each.sees(key) for key in keys[:-1]]
+    assert (asked, seen.count(True)) == (80, 40)
+    # What could not be judged is not hidden: whoever asks learns it.
+    for looking in (together, each):
+        with pytest.raises(UnavailableError):
+            await looking.sees(keys[-1])
+
+
+async def test_a_name_is_decided_once_as_long_as_rules_and_caller_are_the_same(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(sales.http, "customers", "invoices")
+    rita = await reader(sales, "path.endsWith('s')")
+    judged: list[int] = []
+    rows = type(sales.services.gateway.judge.rows).judge_rows
+
+    async def counted(self: Any, programs: Any, shared: Any, given: Sequence[Any], **more: Any) -> list[str]:
+        judged.append(len(given))
+        return await rows(self, programs, shared, given, **more)
+
+    monkeypatch.setattr(type(sales.services.gateway.judge.rows), "judge_rows", counted)
+    assert await listed(rita) == ["customers", "invoices", "orders"]
+    first = list(judged)
+    assert sum(first) >= 3
+    assert await listed(rita) == ["customers", "invoices", "orders"]
+    assert judged == first
+    await rule(sales, "no-invoices", "path == 'sales.invoices'", "forbid")
+    assert await listed(rita) == ["customers", "orders"]
+    assert len(judged) > len(first)

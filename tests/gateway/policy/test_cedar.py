@@ -43,6 +43,7 @@ from gateway.policy.engine import (
     PolicyNotCompiledError,
     Program,
     Verdict,
+    outcomes_of,
 )
 from gateway.policy.judging import judge_rules, permits_anything, permits_every
 from gateway.policy.many import decide_each
@@ -171,9 +172,9 @@ async def evaluate_rows(
     rows: Sequence[Mapping[str, Any]],
     *,
     timeout_s: float,
-) -> list[tuple[Outcome, ...]]:
+) -> list[str]:
     asked = [(program.judged_as, program.expression) for program in programs]
-    return [tuple(one.outcome for one in row) for row in MADE.judge_rows(asked, shared, rows, log_id=1)]
+    return ["".join(one.letter for one in row) for row in MADE.judge_rows(asked, shared, rows, log_id=1)]
 
 
 async def decide(rules: Sequence[JudgedRule], request: AccessRequest) -> AccessDecision:
@@ -500,7 +501,7 @@ async def test_the_worker_judges_saves_and_explains_policies(engine: WorkerEngin
             (ACCESS_RULE, "c", Outcome.ERROR),
         ]
         rows = await engine.judge_rows(programs, known, [{}, {"path": "hr.x"}], log_id=1, timeout_s=TIMEOUT_S)
-        assert rows == [(expected, expected, Outcome.ERROR)] * 2
+        assert [outcomes_of(row) for row in rows] == [(expected, expected, Outcome.ERROR)] * 2
         traced = await engine.trace(programs[0], known, log_id=1, timeout_s=TIMEOUT_S)
         assert (traced.verdict.outcome, traced.steps) == (expected, ())
     assert "value" in verdicts[2].detail

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.policy.access import Access, AccessRequest, JudgedRule
-from gateway.policy.engine import Outcome, Program, Verdict
+from gateway.policy.engine import Program, Verdict
 from gateway.policy.judging import judge_rules
 from gateway.policy.many import decide_each
 from gateway.policy.pool import WorkerEngine
@@ -63,7 +63,7 @@ class Counted:
         rows: Sequence[Mapping[str, Any]],
         *,
         timeout_s: float,
-    ) -> list[tuple[Outcome, ...]]:
+    ) -> list[str]:
         self.calls.append((len(programs), len(rows)))
         return await self._engine.judge_rows(programs, shared, rows, log_id=1, timeout_s=timeout_s)
 

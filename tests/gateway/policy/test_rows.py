@@ -11,11 +11,20 @@ from typing import Any
 
 import pytest
 
-from gateway.policy.engine import ACCESS_RULE, EngineUnavailableError, Outcome, PolicyEngineError, Program
-from gateway.policy.pool import QUICK_EVALUATIONS, WorkerEngine
+from gateway.policy.engine import (
+    ACCESS_RULE,
+    OUTCOME_LETTERS,
+    EngineUnavailableError,
+    Outcome,
+    PolicyEngineError,
+    Program,
+    outcomes_of,
+)
+from gateway.policy.pool import QUICK_EVALUATIONS, ROWS_MAX, WorkerEngine, next_size
 from testkit.servers.forked_workers import fork_worker
 
 TIMEOUT_S = 60.0
+ALLOW, ERROR = OUTCOME_LETTERS[Outcome.ALLOW], OUTCOME_LETTERS[Outcome.ERROR]
 SEED = 20_260_801
 SHARED: dict[str, Any] = {"op": "READ_ENTITY_VALUE", "roles": ["reader"], "catalog": "lake", "contentType": "x"}
 EXPRESSIONS = (
@@ -53,28 +62,28 @@ async def test_a_row_has_the_outcomes_of_its_own_call(engine: WorkerEngine) -> N
     ]
     asked = programs(*EXPRESSIONS)
     together = await engine.judge_rows(asked, SHARED, rows, log_id=1, timeout_s=TIMEOUT_S)
-    for row, outcomes in zip(rows, together, strict=True):
+    for row, letters in zip(rows, together, strict=True):
         alone = await engine.judge(asked, {**SHARED, **row}, log_id=1, timeout_s=TIMEOUT_S)
-        assert outcomes == tuple(verdict.outcome for verdict in alone), row
-    assert {outcome for outcomes in together for outcome in outcomes} == set(Outcome)
+        assert outcomes_of(letters) == tuple(verdict.outcome for verdict in alone), row
+    assert {outcome for letters in together for outcome in outcomes_of(letters)} == set(Outcome)
 
 
 async def test_more_rows_than_one_call_takes_come_in_their_order(engine: WorkerEngine) -> None:
     count = QUICK_EVALUATIONS + 10
     rows = [{"path": f"sales.t{number % 7}"} for number in range(count)]
     outcomes = await engine.judge_rows(programs("path == 'sales.t3'"), SHARED, rows, log_id=1, timeout_s=TIMEOUT_S)
-    assert [outcome is Outcome.ALLOW for (outcome,) in outcomes] == [number % 7 == 3 for number in range(count)]
+    assert [letter == ALLOW for letter in outcomes] == [number % 7 == 3 for number in range(count)]
 
 
 async def test_without_rows_or_programs_there_is_nothing_to_judge(engine: WorkerEngine) -> None:
-    assert await engine.judge_rows([], SHARED, [{}, {}], log_id=1, timeout_s=TIMEOUT_S) == [(), ()]
+    assert await engine.judge_rows([], SHARED, [{}, {}], log_id=1, timeout_s=TIMEOUT_S) == ["", ""]
     assert await engine.judge_rows(programs("true"), SHARED, [], log_id=1, timeout_s=TIMEOUT_S) == []
     assert not engine.pids
 
 
 async def test_a_program_that_does_not_compile_fails_in_each_row(engine: WorkerEngine) -> None:
     outcomes = await engine.judge_rows(programs("path ==", "true"), SHARED, [{}, {}], log_id=1, timeout_s=TIMEOUT_S)
-    assert outcomes == [(Outcome.ERROR, Outcome.ALLOW)] * 2
+    assert outcomes == [ERROR + ALLOW] * 2
 
 
 async def test_rows_that_take_too_long_have_no_outcome(engine: WorkerEngine) -> None:
@@ -82,7 +91,7 @@ async def test_rows_that_take_too_long_have_no_outcome(engine: WorkerEngine) -> 
     endless = "".join(f"{digits}.all(x{level}, " for level in range(12)) + "true" + ")" * 12
     with pytest.raises(PolicyEngineError):
         await engine.judge_rows(programs(endless), SHARED, [{"path": "a"}], log_id=1, timeout_s=0.4)
-    assert await engine.judge_rows(programs("true"), SHARED, [{}], log_id=1, timeout_s=TIMEOUT_S) == [(Outcome.ALLOW,)]
+    assert await engine.judge_rows(programs("true"), SHARED, [{}], log_id=1, timeout_s=TIMEOUT_S) == [ALLOW]
 
 
 async def test_a_closed_engine_judges_no_rows() -> None:
@@ -90,3 +99,11 @@ async def test_a_closed_engine_judges_no_rows() -> None:
     await engine.close()
     with pytest.raises(EngineUnavailableError):
         await engine.judge_rows(programs("true"), SHARED, [{}], log_id=1, timeout_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("size", "used_s", "expected"),
+    [(10, 0.001, 40), (10, 0.005, 10), (10, 0.02, 2), (1, 0.02, 1), (1_500, 0.0, ROWS_MAX)],
+)
+def test_the_next_piece_is_as_large_as_the_time_of_the_last_one_allows(size: int, used_s: float, expected: int) -> None:
+    assert next_size(size, used_s) == expected
