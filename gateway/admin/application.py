@@ -24,7 +24,7 @@ from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Ed
 from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.policy_diff import policy_diff, sides
-from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, one_draft
+from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, lasting, one_draft
 from gateway.admin.restriction_edits import RestrictionEdits
 from gateway.admin.rule_import import ImportedRules, check_rules, created_event
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
@@ -167,17 +167,22 @@ class Admin:
             log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at, version=version
         )
 
-    async def retire_policy(self, log_id: int, by: Editor, *, policy_id: str, reason: str = "") -> Policy:
-        """Retire a policy. Raises as `change_policy`."""
-        return await self._policies.retire(log_id, by, policy_id=policy_id, reason=reason)
+    async def retire_policy(
+        self, log_id: int, by: Editor, *, policy_id: str, reason: str = "", retire_at: datetime | None = None
+    ) -> Policy:
+        """
+        Retire a policy, at once or at a time to come, until which it is in force. One that is to end then can only be
+        made to end at once. Raises as `change_policy`.
+        """
+        return await self._policies.retire(log_id, by, policy_id=policy_id, reason=reason, retire_at=retire_at)
 
     async def list_policies(self, log_id: int) -> tuple[Policy, ...]:
         """
         Return the policies that are not retired, oldest first, each in its newest version.
 
-        That one may come into force later: `Policy.at` returns the one that is in force at a time.
+        That one may come into force later, or end the policy: `Policy.at` returns the one in force at a time.
         """
-        return tuple((await self._control.current(log_id)).newest_policies.values())
+        return tuple(lasting(await self._control.current(log_id), self._clock()).values())
 
     async def get_policy(self, log_id: int, *, policy_id: str) -> Policy:
         """
@@ -186,7 +191,7 @@ class Admin:
         Raises:
             NotFoundError: if there is none of that id.
         """
-        return _one((await self._control.current(log_id)).newest_policies, policy_id, what="policy")
+        return _one(lasting(await self._control.current(log_id), self._clock()), policy_id, what="policy")
 
     async def policy_versions(self, log_id: int, *, policy_id: str) -> tuple[PolicyStep, ...]:
         """

@@ -59,8 +59,8 @@ def plan(files: Iterable[PolicyFile], policies: Iterable[Policy], *, retire: boo
     """
     Return the steps from `policies`, the newest version of each, to `files`: in the order of the files, then the rest.
 
-    With `retire`, a policy that no file has is retired. The reason of a file belongs to the version that it is saved
-    with, so another reason alone changes nothing.
+    With `retire`, a policy that no file has is retired, unless it is to end at a time anyway. The reason of a file
+    belongs to the version that it is saved with, so another reason alone changes nothing.
     """
     newest = {policy.id: policy for policy in policies}
     planned: list[Planned] = []
@@ -71,8 +71,10 @@ def plan(files: Iterable[PolicyFile], policies: Iterable[Policy], *, retire: boo
             continue
         step = Step.UNCHANGED if _says_the_same(file, policy) else Step.CHANGE
         planned.append(Planned(step=step, id=file.id, version=policy.version, file=file))
-    left = Step.RETIRE if retire else Step.KEEP
-    planned += [Planned(step=left, id=policy.id, version=policy.version) for policy in newest.values()]
+    planned += [
+        Planned(step=Step.RETIRE if retire and not policy.retired else Step.KEEP, id=policy.id, version=policy.version)
+        for policy in newest.values()
+    ]
     return tuple(planned)
 
 

@@ -40,6 +40,7 @@ from ledger.format.events import (
     PolicyExample,
     PolicyExpectation,
     PolicyRetired,
+    PolicyRetiredV3,
     PolicyReview,
     ReviewVerdict,
 )
@@ -54,6 +55,7 @@ COMING_MAX: Final = 8
 TIMES_MAX: Final = 64
 """Versions with a time, come or not, behind the newest without one: which of them is in force depends on the time."""
 ACTIVATE_AT: Final = "activate_at"
+RETIRE_AT: Final = "retire_at"
 
 
 class ExamplesFailedError(UnprocessableError):
@@ -95,8 +97,8 @@ class PolicyStep:
     """
     One version of a policy as the log has it: `policy` is None where it was retired.
 
-    `entry` put it there. `author` and `reason` are of the draft, if there was one; then `reviewer` approved it, and
-    `review_reason` says why. Both persons are actors.
+    It counts from `active_from` on (None: from its entry on). `entry` put it there. `author` and `reason` are of the
+    draft, if there was one; then `reviewer` approved it, and `review_reason` says why. Both persons are actors.
     """
 
     version: int
@@ -106,6 +108,7 @@ class PolicyStep:
     reason: str
     reviewer: str | None = None
     review_reason: str = ""
+    active_from: datetime | None = None
 
 
 class PolicyEdits:
@@ -141,7 +144,7 @@ class PolicyEdits:
         limits.check_reason(reason)
         state = await self._control.current(log_id)
         _check_no_review(state, policy_id)
-        limits.check_room(state.newest_policies, "policies")
+        limits.check_room(lasting(state, self._clock()), "policies")
         contents = await self._checked(log_id, text)
         event = self._created(policy_id, contents, reason=reason, activate_at=activate_at)
         await self._edits.create(log_id, by, event)
@@ -172,12 +175,17 @@ class PolicyEdits:
 
         return await self._edits.change(Policy, log_id, by, policy_id, change)
 
-    async def retire(self, log_id: int, by: Editor, *, policy_id: str, reason: str = "") -> Policy:
+    async def retire(
+        self, log_id: int, by: Editor, *, policy_id: str, reason: str = "", retire_at: datetime | None = None
+    ) -> Policy:
         """See `Admin.retire_policy`."""
         limits.check_id(policy_id)
         limits.check_reason(reason)
         _check_no_review(await self._control.current(log_id), policy_id)
-        return await self._edits.change(Policy, log_id, by, policy_id, lambda policy: policy.retire(reason=reason))
+        end = limits.check_expiry(retire_at, now=self._clock(), field=RETIRE_AT)
+        return await self._edits.change(
+            Policy, log_id, by, policy_id, lambda policy: self._retired(policy, reason=reason, retire_at=end)
+        )
 
     async def draft(
         self, log_id: int, by: Editor, *, policy_id: str, text: PolicyText | None, reason: str = ""
@@ -186,7 +194,10 @@ class PolicyEdits:
         limits.check_id(policy_id)
         limits.check_reason(reason)
         state = await self._control.current(log_id)
-        if policy_id not in state.newest_policies:
+        policy = state.newest_policies.get(policy_id)
+        if policy is not None and policy.retired and (text is not None or policy.is_over(self._clock())):
+            raise RetiredError(f"policy:{policy_id}", policy.active_from)
+        if policy is None:
             if text is None:
                 raise NotFoundError(f"policy {policy_id!r:.80}: expected one to retire, found none", kind=NOT_FOUND)
             if await self._edits.entries(Policy, log_id, policy_id):
@@ -233,18 +244,16 @@ class PolicyEdits:
         issuers = {key.issuer for key in state.keys.values() if key.issuer is not None}
         await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=issuers)
         policy = state.newest_policies.get(policy_id)
-        brought: PolicyCreated | PolicyChanged | PolicyRetired
+        brought: PolicyCreated | PolicyChanged | PolicyRetired | PolicyRetiredV3
         if draft.contents is None:
             if policy is None:
                 raise RetiredError(f"policy:{policy_id}")
-            if activate_at is not None:
-                raise BadRequestError("expected none: a policy is retired at once", field=ACTIVATE_AT)
-            brought = policy.retire(reason=draft.reason)
+            brought = self._retired(policy, reason=draft.reason, retire_at=self._checked_time(activate_at))
         else:
             # Checked again: what functions and variables mean may have changed since it was written.
             await self._check(log_id, draft.contents)
             if policy is None:
-                limits.check_room(state.newest_policies, "policies")
+                limits.check_room(lasting(state, self._clock()), "policies")
                 brought = self._created(policy_id, draft.contents, reason=draft.reason, activate_at=activate_at)
             else:
                 _check_coming(policy, now=self._clock())
@@ -290,6 +299,11 @@ class PolicyEdits:
             author=None,
         )
 
+    def _retired(self, policy: Policy, *, reason: str, retire_at: datetime | None) -> PolicyRetired | PolicyRetiredV3:
+        if policy.is_over(self._clock()):
+            raise RetiredError(f"policy:{policy.id}", policy.active_from)
+        return policy.retire(reason=reason, retire_at=retire_at)
+
     def _checked_time(self, activate_at: datetime | None) -> datetime | None:
         return limits.check_expiry(activate_at, now=self._clock(), field=ACTIVATE_AT)
 
@@ -314,6 +328,13 @@ class PolicyEdits:
         examples = examples_of(contents.examples)
         if found := await failing(evaluate, contents.expression, examples, timeout_s=EXAMPLES_TIMEOUT_S):
             raise ExamplesFailedError(found)
+
+
+def lasting(state: ControlState, now: datetime) -> dict[str, Policy]:
+    """
+    Return the policies that are in force or will be, oldest first, each in its newest version.
+    """
+    return {id_: policy for id_, policy in state.newest_policies.items() if not policy.is_over(now)}
 
 
 def one_draft(state: ControlState, policy_id: str) -> PolicyDraft:
@@ -381,7 +402,14 @@ def _steps(entries: tuple[Entry, ...], of_drafts: tuple[Entry, ...]) -> Iterator
         event = parse_control_event(entry)
         policy = expect(Policy, evolve(policy, event))
         now = None if policy.retired else replace(policy, before=None)
-        step = PolicyStep(version=event.version, policy=now, entry=entry, author=entry.actor, reason=policy.reason)
+        step = PolicyStep(
+            version=event.version,
+            policy=now,
+            entry=entry,
+            author=entry.actor,
+            reason=policy.reason,
+            active_from=policy.active_from,
+        )
         review = reviewed.get(entry.group_id)
         if review is not None:
             said = parse_control_event(review)

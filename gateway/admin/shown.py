@@ -33,13 +33,15 @@ def policy_shown(policy: Policy, *, now: datetime) -> dict[str, Any]:
     """
     Return a policy, given its newest version: the version that is in force, or else the first that will be.
 
-    `coming` are the versions that come into force after that one, and when.
+    `coming` are the versions that come into force after that one, and when; `retired_from` is when the policy ends.
     """
     coming: list[Policy] = []
-    version: Policy | None = policy
-    while version is not None and not policy.retired and version.active_from is not None and version.active_from > now:
+    version: Policy | None = policy if not policy.retired or policy.is_over(now) else policy.before
+    while version is not None and version.active_from is not None and version.active_from > now:
         coming.insert(0, version)
         version = version.before
+    if version is None and not coming:
+        coming = [policy]  # it ends before it would begin
     shown = version if version is not None else coming.pop(0)
     return {
         "id": shown.id,
@@ -47,7 +49,8 @@ def policy_shown(policy: Policy, *, now: datetime) -> dict[str, Any]:
         "in_force": version is not None and not shown.retired,
         **contents_shown(shown.contents()),
         "reason": shown.reason,
-        "active_from": format_expiry(shown.active_from),
+        "active_from": None if shown.retired else format_expiry(shown.active_from),
+        "retired_from": format_expiry(policy.active_from) if policy.retired else None,
         "coming": [{"version": each.version, "active_from": format_expiry(each.active_from)} for each in coming],
     }
 
@@ -87,7 +90,7 @@ def policy_step_shown(step: PolicyStep) -> dict[str, Any]:
         "author": step.author,
         "reviewer": step.reviewer,
         "review_reason": step.review_reason,
-        "active_from": None if policy is None else format_expiry(policy.active_from),
+        "active_from": format_expiry(step.active_from),
         "recorded_at": canonical.format_time(step.entry.recorded_at),
         "index": step.entry.index,
     }

@@ -52,6 +52,7 @@ from ledger.format.events import (
     PolicyExample,
     PolicyRetired,
     PolicyRetiredV1,
+    PolicyRetiredV3,
     PolicyScope,
     RestrictionChanged,
     RestrictionContents,
@@ -81,17 +82,24 @@ PolicyVersion: TypeAlias = (
 )
 PolicyChange: TypeAlias = PolicyChangedV1 | PolicyChangedV2 | PolicyChanged
 Retired: TypeAlias = (
-    PolicyRetiredV1 | PolicyRetired | RestrictionRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
+    PolicyRetiredV1
+    | PolicyRetired
+    | PolicyRetiredV3
+    | RestrictionRetired
+    | AccessRuleRetired
+    | CatalogRetired
+    | KeyRevoked
 )
 OfDraft: TypeAlias = PolicyDraftWrittenV1 | PolicyDraftWritten | PolicyDraftReviewed
 ControlEvent: TypeAlias = Created | PolicyChange | RestrictionChanged | OfDraft | SettingChanged | KeyReplaced | Retired
 
 
 class RetiredError(ConflictError):
-    """The aggregate is retired and can no longer be changed."""
+    """The aggregate is retired, or will be (`from_`, a time), and can no longer be changed."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"{key} is retired and cannot be changed: create another one", kind="RetiredException")
+    def __init__(self, key: str, from_: datetime | None = None) -> None:
+        when = "is retired" if from_ is None else f"is retired from {canonical.format_time(from_)} on"
+        super().__init__(f"{key} {when} and cannot be changed: create another one", kind="RetiredException")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +110,9 @@ class Policy:
     It is evaluated for the commits in its `scope`. `is_template` says that fields in braces in the message stand for
     their values. It is in force from `active_from` on (None: from its entry on); until then `before` is, the version
     that it replaces (None: none is). `draft` is the version of the draft that was approved by it.
+
+    `retired` says that this version ends the policy: at once, or, with `active_from`, at that time. Until then those
+    `before` are in force as they would be without it.
     """
 
     KIND: ClassVar[str] = POLICY
@@ -130,11 +141,15 @@ class Policy:
         )
 
     def at(self, moment: datetime) -> Policy | None:
-        """Return the version that is in force at a time; None if none is yet."""
+        """Return the version that is in force at a time; None if none is yet, or any more."""
         policy: Policy | None = self
         while policy is not None and policy.active_from is not None and policy.active_from > moment:
             policy = policy.before
-        return policy
+        return None if policy is None or policy.retired else policy
+
+    def is_over(self, moment: datetime) -> bool:
+        """Return whether the policy has ended at a time, for ever."""
+        return self.retired and (self.active_from is None or self.active_from <= moment)
 
     def change(
         self, contents: PolicyContents, *, reason: str = "", active_from: datetime | None = None
@@ -155,14 +170,19 @@ class Policy:
             author=None,
         )
 
-    def retire(self, *, reason: str = "") -> PolicyRetired:
+    def retire(self, *, reason: str = "", retire_at: datetime | None = None) -> PolicyRetired | PolicyRetiredV3:
         """
-        Return the event that retires the policy.
+        Return the event that retires the policy, from `retire_at` on (None: at once).
 
         Raises:
-            RetiredError: if it is retired already.
+            RetiredError: if it is retired already; one that is to end at a time may end at once.
         """
-        return PolicyRetired(id=self.id, version=_next_version(self), reason=reason)
+        if retire_at is None:
+            version = self.version + 1 if _ends_later(self) else _next_version(self)
+            return PolicyRetired(id=self.id, version=version, reason=reason)
+        return PolicyRetiredV3(
+            id=self.id, version=_next_version(self), reason=reason, retired_from=canonical.format_time(retire_at)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,6 +461,7 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyChanged,
     PolicyRetiredV1,
     PolicyRetired,
+    PolicyRetiredV3,
     PolicyDraftWrittenV1,
     PolicyDraftWritten,
     PolicyDraftReviewed,
@@ -506,6 +527,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
         case (
             PolicyRetiredV1()
             | PolicyRetired()
+            | PolicyRetiredV3()
             | RestrictionRetired()
             | AccessRuleRetired()
             | CatalogRetired()
@@ -622,18 +644,35 @@ def _changed_policy(policy: Policy, event: PolicyChange) -> Policy:
     later = _policy(event)
     if later.active_from is None:
         return later
+    return replace(later, before=_earlier(policy, later.active_from))
+
+
+def _earlier(policy: Policy, moment: datetime) -> Policy | None:
+    """Return the newest version that comes into force before a time, if there is one."""
     before: Policy | None = policy
-    while before is not None and before.active_from is not None and before.active_from >= later.active_from:
+    while before is not None and before.active_from is not None and before.active_from >= moment:
         before = before.before
-    return replace(later, before=before)
+    return before
 
 
 def _ended(aggregate: Aggregate, event: Retired) -> Aggregate:
-    """Return an aggregate that is retired, a policy with the reason of that."""
+    """Return an aggregate that is retired, a policy with the reason of that, and perhaps with the time."""
     ended: Aggregate = replace(aggregate, version=event.version, retired=True)
-    if isinstance(ended, Policy):
-        return replace(ended, reason=event.reason if isinstance(event, PolicyRetired) else "")
-    return ended
+    if not isinstance(ended, Policy) or not isinstance(aggregate, Policy):
+        return ended
+    match event:
+        case PolicyRetiredV3(reason=reason):
+            end = canonical.parse_time(event.retired_from)
+            return replace(ended, reason=reason, active_from=end, before=_earlier(aggregate, end))
+        case PolicyRetired(reason=reason):
+            return replace(ended, reason=reason, active_from=None, before=None)
+        case _:
+            return replace(ended, reason="", active_from=None, before=None)
+
+
+def _ends_later(aggregate: Aggregate) -> bool:
+    """Return whether a policy is to end at a time, which may have come."""
+    return isinstance(aggregate, Policy) and aggregate.retired and aggregate.active_from is not None
 
 
 def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft:
@@ -653,15 +692,17 @@ def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft:
 def _next_version(aggregate: Aggregate) -> int:
     """Return the version that a command's event gives the aggregate."""
     if aggregate.retired:
-        raise RetiredError(aggregate_key(type(aggregate), aggregate.id))
+        from_ = aggregate.active_from if isinstance(aggregate, Policy) else None
+        raise RetiredError(aggregate_key(type(aggregate), aggregate.id), from_)
     return aggregate.version + 1
 
 
 def _before(event: ControlEvent, aggregate: Aggregate | None) -> Aggregate:
     """Return the aggregate that a later event changes, if the event follows its version."""
+    ends_earlier = isinstance(event, PolicyRetired) and aggregate is not None and _ends_later(aggregate)
     if (
         aggregate is None
-        or aggregate.retired
+        or (aggregate.retired and not ends_earlier)
         or key_of(event) != aggregate_key(type(aggregate), aggregate.id)
         or event.version != aggregate.version + 1
     ):

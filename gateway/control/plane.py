@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
@@ -57,6 +57,8 @@ from ledger.store.read import QUERIES
 PAGE: Final = 500
 """Control entries fetched at a time: at most 32 MiB in memory, usually a few hundred KiB."""
 STATES_MAX: Final = 1_000
+OVER_KEPT: Final = timedelta(days=1)
+"""How long a policy is kept after the time that ends it: whoever judged before that time had a clock of its own."""
 READ_TIMEOUT_S: Final = 10.0
 
 _QUERIES: Final = load_queries("gateway", "control.sql")
@@ -77,9 +79,10 @@ class ControlState:
     `policy_set` is the SHA-256 (hex) of the canonical list of [type, id, version] of the policies and access rules in
     force, sorted (docs/formats.md, "Hashes").
 
-    Policies may come into force at a time, without any entry then: whoever judges by `policies` and `policy_set` takes
-    the state `at` the time that is recorded with the judgement. `newest_policies` are the newest versions, in force or
-    not yet; `drafts` are in force never.
+    Policies may come into force, and end, at a time, without any entry then: whoever judges by `policies` and
+    `policy_set` takes the state `at` the time that is recorded with the judgement. `newest_policies` are the newest
+    versions, in force or not yet, and of those that end at a time the version that ends them, for a day after it;
+    `drafts` are in force never.
     """
 
     as_of: int
@@ -102,7 +105,7 @@ class ControlState:
     reads_operation: bool = False
     """Whether an access rule in force may tell reads of one kind of object from each other."""
     times: tuple[datetime, ...] = ()
-    """When policies come into force by time alone, in order."""
+    """When policies come into force, or end, by time alone, in order."""
     _at: dict[datetime, ControlState] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The states from each of `times` on, made when they are needed first."""
 
@@ -145,14 +148,20 @@ def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
         aggregate_key(type(aggregate), aggregate.id): aggregate for kind in kinds for aggregate in kind.values()
     }
     as_of = state.as_of
+    ending = {key: one.active_from for key, one in in_force.items() if isinstance(one, Policy) and one.retired}
     for entry in entries:
         if entry.index <= as_of:
             raise FormatError("control entries", expected=f"an index behind {as_of}", found=entry.index)
         aggregate = evolve(in_force.get(entry.key), parse_control_event(entry))
-        if aggregate.retired:
+        if aggregate.retired and not _ends_at_a_time(aggregate):
             del in_force[entry.key]
+            ending.pop(entry.key, None)
         else:
             in_force[entry.key] = aggregate
+            if isinstance(aggregate, Policy) and aggregate.retired:
+                ending[entry.key] = aggregate.active_from
+        for key in [key for key, end in ending.items() if end is not None and end + OVER_KEPT <= entry.recorded_at]:
+            del in_force[key], ending[key]
         as_of = entry.index
     return _state(as_of, in_force.values())
 
@@ -352,8 +361,13 @@ def _policies_at(newest: Mapping[str, Policy], moment: datetime | None) -> Mappi
     return MappingProxyType({id_: policy for id_, policy in found if policy is not None})
 
 
+def _ends_at_a_time(aggregate: Aggregate) -> bool:
+    """Return whether it is a policy that is in force until a time, which no entry will tell."""
+    return isinstance(aggregate, Policy) and aggregate.active_from is not None
+
+
 def _times(policy: Policy | None) -> Iterator[datetime]:
-    """Yield when the versions of a policy come into force by time alone."""
+    """Yield when the versions of a policy come into force, and it ends, by time alone."""
     while policy is not None and policy.active_from is not None:
         yield policy.active_from
         policy = policy.before

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.admin.limits import OVERLAP, OVERLAP_MAX, check_roles, parse_expiry
-from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText
+from gateway.admin.policy_edits import ACTIVATE_AT, RETIRE_AT, PolicyText
 from gateway.admin.rule_import import ImportedRules
 from gateway.admin.shown import (
     access_rule_shown,
@@ -230,12 +230,13 @@ async def delete_policy(request: Request, policy_id: str) -> Response:
     """
     Take a policy out of force, for ever; the log keeps it, and its id is not used again.
 
-    `?reason=` says why, for the record.
+    `?reason=` says why, for the record, and `?retire_at=` when it ends; until then it is in force.
     """
     reason = request.query_params.get("reason", "")
+    retire_at = time_of(request.query_params.get("retire_at"), field=RETIRE_AT)
 
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
-        return await admin.retire_policy(caller.log_id, by, policy_id=policy_id, reason=reason)
+        return await admin.retire_policy(caller.log_id, by, policy_id=policy_id, reason=reason, retire_at=retire_at)
 
     await edit(request, "policy", policy_id, retire)
     return Response(status_code=204)
@@ -522,9 +523,9 @@ async def saved_policy(request: Request, policy: Policy) -> dict[str, Any]:
     return {**policy_shown(policy, now=gateway.clock()), "warnings": await warnings_of(request, policy)}
 
 
-def time_of(text: str | None) -> datetime | None:
-    """Return the time that `activate_at` names, if any."""
-    return None if text is None else parse_expiry(text, field=ACTIVATE_AT)
+def time_of(text: str | None, *, field: str = ACTIVATE_AT) -> datetime | None:
+    """Return the time that a field names, if any."""
+    return None if text is None else parse_expiry(text, field=field)
 
 
 async def body_as(request: Request, model: type[B], *, size_bytes_max: int = BODY_SIZE_BYTES_MAX) -> B:

@@ -35,7 +35,7 @@ class PolicyShown(Answered):
     A policy in the version that is in force, or else in the first that will be; `coming` are those after it.
 
     A refused client receives `message`. `scope` has only what restricts; `active_from` is null for one that was put in
-    force at once.
+    force at once, and `retired_from` for one that no time ends.
     """
 
     id: str
@@ -47,6 +47,7 @@ class PolicyShown(Answered):
     examples: list[dict[str, Any]]
     reason: str
     active_from: str | None
+    retired_from: str | None
     coming: list[PolicyComing]
 
 
@@ -75,7 +76,8 @@ class PolicyVersionShown(_ContentsShown):
     """
     One version of a policy as the log has it, at `index`; the one that retired it has no contents.
 
-    `author` and `reviewer` are actors; `reviewer` is null without a draft.
+    `author` and `reviewer` are actors; `reviewer` is null without a draft. It counts from `active_from` on (null: at
+    once).
     """
 
     version: int

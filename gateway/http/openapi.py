@@ -218,7 +218,10 @@ _ENTRIES: Final[Mapping[str, str | Parameter]] = {
 }
 _TARGET: Final = {"type": "string", "minLength": 1, "maxLength": TARGET_LENGTH_MAX}
 QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
-    ("DELETE", "/v1/policies/{policy_id}"): {"reason": "Why, for the record."},
+    ("DELETE", "/v1/policies/{policy_id}"): {
+        "reason": "Why, for the record.",
+        "retire_at": "When it ends, a time to come (RFC 3339); at once without it.",
+    },
     ("GET", "/v1/policies/{policy_id}/diff"): {
         "from": "The older version; without it, the one before the newer.",
         "to": "The newer version, or draft; without it, the newest version.",

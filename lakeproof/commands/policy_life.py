@@ -18,7 +18,7 @@ import orjson
 import typer
 
 from gateway.admin.application import OPERATOR
-from gateway.admin.limits import parse_expiry
+from gateway.admin.limits import format_expiry, parse_expiry
 from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText
 from gateway.admin.shown import draft_shown, policy_shown
 from gateway.control.aggregates import Policy, PolicyDraft
@@ -167,14 +167,14 @@ def placed(file: PolicyFile | None) -> Iterator[None]:
         raise file.refused(error) from error
 
 
-def read_time(text: str | None) -> datetime | None:
+def read_time(text: str | None, *, field: str = ACTIVATE_AT) -> datetime | None:
     """
-    Return the time that `--activate-at` names, if any.
+    Return the time that an option names, `--activate-at` if not another one, if any.
 
     Raises:
         BadRequestError: if it is malformed.
     """
-    return None if text is None else parse_expiry(text, field=ACTIVATE_AT)
+    return None if text is None else parse_expiry(text, field=field)
 
 
 def force_words(shown: Mapping[str, Any], tenant: str) -> str:
@@ -187,6 +187,15 @@ def force_words(shown: Mapping[str, Any], tenant: str) -> str:
     if coming is None:
         return f"policy {shown['id']} v{shown['version']} is in force for tenant {tenant}"
     return f"policy {shown['id']} v{coming['version']} will be in force for tenant {tenant} at {coming['active_from']}"
+
+
+def end_words(policy: Policy, tenant: str) -> str:
+    """
+    Return a sentence that says from when a policy that was retired is out of force.
+    """
+    if policy.active_from is None:
+        return f"policy {policy.id} of tenant {tenant} is out of force"
+    return f"policy {policy.id} of tenant {tenant} is in force until {format_expiry(policy.active_from)}"
 
 
 def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
@@ -306,7 +315,7 @@ def _review_words(policy_id: str, policy: Policy | None, tenant: str) -> str:
     if policy is None:
         return f"the draft of policy {policy_id} is refused"
     if policy.retired:
-        return f"policy {policy_id} of tenant {tenant} is out of force"
+        return end_words(policy, tenant)
     return force_words(policy_shown(policy, now=now()), tenant)
 
 

@@ -15,7 +15,7 @@ import typer
 
 from gateway.admin.application import OPERATOR, Admin
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.policy_edits import one_step
+from gateway.admin.policy_edits import RETIRE_AT, one_step
 from gateway.admin.shown import access_rule_shown, draft_shown, policy_shown, policy_step_shown
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
@@ -38,6 +38,7 @@ from lakeproof.commands.policy_life import (
     Written,
     add_life_commands,
     check_named,
+    end_words,
     force_words,
     missing_option,
     placed,
@@ -162,16 +163,28 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         console.show_object(run_with_services(open_services, work), as_json=as_json)
 
     @app.command()
-    def delete(policy_id: PolicyId, *, tenant: OneTenant, reason: Why = "", as_json: AsJson = False) -> None:
+    def delete(
+        policy_id: PolicyId,
+        *,
+        tenant: OneTenant,
+        reason: Why = "",
+        retire_at: Annotated[
+            str | None,
+            typer.Option("--retire-at", metavar="TIME", help="In force until then (RFC 3339).", show_default=False),
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
         """Take a policy out of force, for ever. The log keeps it; its id is not used again."""
+        end = read_time(retire_at, field=RETIRE_AT)
 
         async def work(services: Services) -> Policy:
+            log_id = await find_tenant_log(services, tenant)
             return await services.gateway.admin.retire_policy(
-                await find_tenant_log(services, tenant), OPERATOR, policy_id=policy_id, reason=reason
+                log_id, OPERATOR, policy_id=policy_id, reason=reason, retire_at=end
             )
 
         policy = run_with_services(open_services, work)
-        sentence = f"policy {policy.id} of tenant {tenant} is out of force"
+        sentence = end_words(policy, tenant)
         console.show_done(sentence, policy_shown(policy, now=now()), as_json=as_json)
 
     add_life_commands(app, open_services)

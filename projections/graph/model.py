@@ -47,6 +47,7 @@ from ledger.format.events import (
     PolicyCreatedV2,
     PolicyRetired,
     PolicyRetiredV1,
+    PolicyRetiredV3,
     PolicyScope,
     PolicyScopeV1,
     ScanCompleted,
@@ -128,9 +129,8 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
         case AccessRuleCreated() | AccessRuleCreatedV1() | AccessRuleCreatedV3() | AccessRuleCreatedV4() as rule:
             properties = {"expression": rule.expression, "effect": rule.effect.value}
             _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, author=entry.actor, **properties)
-        case PolicyRetiredV1() | PolicyRetired() as retired:
-            _no_longer_in_force(changes, entry, VertexLabel.POLICY, retired.id, retired.version)
-            _no_longer_retaining(changes, entry, retired.id, retired.version)
+        case PolicyRetiredV1() | PolicyRetired() | PolicyRetiredV3() as retired:
+            _policy_retired(changes, entry, retired)
         case AccessRuleRetired() as retired:
             _no_longer_in_force(changes, entry, VertexLabel.ACCESS_RULE, retired.id, retired.version)
         case CatalogCreated() as catalog:
@@ -192,6 +192,22 @@ def _policy(
         label = VertexLabel.RETENTION_POLICY
         changes.vertex(label, policy_id, str(version), expression=expression, **retaining, **_since(entry))
     _no_longer_retaining(changes, entry, policy_id, version)
+
+
+def _policy_retired(
+    changes: GraphChanges, entry: Entry, retired: PolicyRetiredV1 | PolicyRetired | PolicyRetiredV3
+) -> None:
+    """
+    The version before the one that ends a policy is in force no more.
+
+    The graph knows entries, and no times to come: of one that ends at a time, `to_time` alone is that time. If it is
+    made to end at once after all, the version before is the one that ended it, which is no vertex.
+    """
+    ended: dict[str, Json] = _until(entry)
+    if isinstance(retired, PolicyRetiredV3):
+        ended["to_time"] = retired.retired_from
+    for label in (VertexLabel.POLICY, VertexLabel.RETENTION_POLICY):
+        changes.vertex_if_there(label, retired.id, str(retired.version - 1), **ended)
 
 
 def _no_longer_retaining(changes: GraphChanges, entry: Entry, policy_id: str, version: int) -> None:

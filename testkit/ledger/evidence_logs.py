@@ -78,10 +78,10 @@ def settled(group_id: UUID, *, key: str = TABLE) -> PreparedEvent:
     return _event(CommitSettled.TYPE, key, to_data(data), {})
 
 
-def rule(kind: str, identifier: str, version: int) -> PreparedEvent:
+def rule(kind: str, identifier: str, version: int, **data: Json) -> PreparedEvent:
     """Return a control entry's event about a rule."""
     family = kind.partition(".")[0]
-    return _event(kind, f"{family}:{identifier}", {"id": identifier, "version": version}, {})
+    return _event(kind, f"{family}:{identifier}", {"id": identifier, "version": version, **data}, {})
 
 
 def group_of(number: int, *events: PreparedEvent) -> Group:

@@ -52,6 +52,7 @@ from ledger.format.events import (
     PolicyCreated,
     PolicyCreatedV1,
     PolicyRetired,
+    PolicyRetiredV3,
     PolicyScope,
     ProjectionAttested,
     Reason,
@@ -230,6 +231,11 @@ class Story:
         self.add(
             self.event(PolicyRetired(id=policy_id, version=version, reason=""), key=format_key("policy", [policy_id]))
         )
+
+    def policy_ends(self, policy_id: str, version: int, *, retired_from: str) -> None:
+        """The end of a policy at a time to come."""
+        event = PolicyRetiredV3(id=policy_id, version=version, reason="", retired_from=retired_from)
+        self.add(self.event(event, key=format_key("policy", [policy_id])))
 
     def observed(
         self, snapshot: str, *, key: str | None = ORDERS, parent: str | None = None, table_uuid: str = ORDERS_UUID

@@ -17,7 +17,7 @@ from itertools import count
 from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
-from gateway.policy.engine import POLICY, Outcome, Program, Traced, Verdict
+from gateway.policy.engine import POLICY, Program, Traced, Verdict
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.restrictions.written import Written
 from gateway.policy.started_engine import StartedEngine
@@ -97,7 +97,7 @@ class SharedEngine(AbstractAsyncContextManager[StartedEngine]):
         *,
         log_id: int,
         timeout_s: float,
-    ) -> list[tuple[Outcome, ...]]:
+    ) -> list[str]:
         """See `JudgesRows.judge_rows`."""
         log_id += self.first_log
         return await self.shared.run(

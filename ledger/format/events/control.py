@@ -376,6 +376,23 @@ class PolicyRetired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRetiredV3:
+    """
+    The policy is no longer in force from `retired_from` on, a canonical time; until then it is.
+
+    Nothing changes it any more, except that it may end earlier. A policy that ends at once has the version before.
+    """
+
+    TYPE: ClassVar[str] = "policy.retired"
+    VERSION: ClassVar[int] = 3
+
+    id: str
+    version: int
+    reason: str
+    retired_from: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRuleCreatedV1:
     """An access rule whose `expression` was written when configuration shared the paths of namespaces."""
 

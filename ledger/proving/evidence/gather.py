@@ -195,13 +195,13 @@ async def _decision(source: EvidenceSource, scope: DecisionScope, rules: Rules) 
         if entry.type == "commit.settled" and entry.data.get("decision") == str(scope.group_id) and entry.key in keys:
             selected[entry.index] = (entry, raw)
     if rules is Rules.INCLUDED:
-        as_of = decided[0].data.get("as_of")
-        for entry, raw in await _rules(source, as_of if isinstance(as_of, int) else -1, at=decided[0].occurred_at):
+        as_of, at = decided[0].data.get("as_of"), decided[0].occurred_at
+        for entry, raw in await rules_in_force(source, as_of if isinstance(as_of, int) else -1, at=at):
             selected[entry.index] = (entry, raw)
     return [selected[index] for index in sorted(selected)]
 
 
-async def _rules(source: EvidenceSource, as_of: int, *, at: datetime) -> Selected:
+async def rules_in_force(source: EvidenceSource, as_of: int, *, at: datetime) -> Selected:
     """Return the entries that define the rules in force at a time as of a control entry."""
     in_force: dict[str, tuple[Entry, bytes]] = {}
     for raw in await source.control_entries(end=as_of + 1):
@@ -215,9 +215,9 @@ async def _rules(source: EvidenceSource, as_of: int, *, at: datetime) -> Selecte
 
 
 def _is_to_come(entry: Entry, at: datetime) -> bool:
-    """Return whether the policy of an entry comes into force only after a time."""
-    active_from = entry.data.get("active_from")
-    return isinstance(active_from, str) and parse_time(active_from) > at
+    """Return whether the policy of an entry comes into force, or ends, only after a time."""
+    since = entry.data.get("retired_from", entry.data.get("active_from"))
+    return isinstance(since, str) and parse_time(since) > at
 
 
 async def _table(source: EvidenceSource, scope: TableScope) -> Selected:

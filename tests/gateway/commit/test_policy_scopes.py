@@ -18,7 +18,7 @@ from gateway.admin.application import OPERATOR
 from gateway.policy.engine import Program, Verdict
 from ledger.format.canonical import Json, format_time
 from ledger.format.events import PolicyCreatedV1
-from ledger.proving.evidence.gather import _rules
+from ledger.proving.evidence.gather import rules_in_force
 from ledger.proving.evidence.scope import rules_digest
 from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, error_of, properties
@@ -140,7 +140,8 @@ async def check_digest(gateway: Gateway, decision: StoredEntry) -> None:
         async def control_entries(self, *, end: int) -> Sequence[bytes]:
             return [entry for index, entry in control if index < end]
 
-    rules: Any = await _rules(Source(), decision.decided.as_of, at=decision.entry.occurred_at)  # type: ignore[arg-type]
+    as_of, at = decision.decided.as_of, decision.entry.occurred_at
+    rules: Any = await rules_in_force(Source(), as_of, at=at)  # type: ignore[arg-type]
     assert rules_digest(entry for entry, _ in rules) == decision.decided.policy_set
 
 
@@ -175,6 +176,20 @@ async def test_a_policy_that_is_to_come_judges_nothing_before(sales: Gateway) ->
     after = sales.through(clock=clock_at(sales, hours=2))
     assert (await after.post(ORDERS, json=properties(a="b"))).status_code == 403
     await check_digest(sales, await last_decision(sales))
+
+
+async def test_a_policy_that_ends_at_a_time_judges_until_then(sales: Gateway) -> None:
+    at = format_time(sales.services.gateway.clock() + timedelta(hours=1))
+    await policy(sales, "p")
+    assert (await sales.http.delete("/v1/policies/p", params={"retire_at": at})).status_code == 204
+    before = sales.through(clock=clock_at(sales, minutes=59))
+    after = sales.through(clock=clock_at(sales, minutes=61))
+    for http, status, verdicts in ((before, 403, [("p", 1, "deny")]), (after, 200, [])):
+        answer = await http.post(ORDERS, json=properties(a="b"))
+        assert answer.status_code == status, answer.text
+        decision = await last_decision(sales)
+        assert judged_by(decision) == verdicts
+        await check_digest(sales, decision)
 
 
 # Properties

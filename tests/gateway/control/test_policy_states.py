@@ -25,7 +25,7 @@ from gateway.control.aggregates import (
     policy_contents,
     scope_of,
 )
-from gateway.control.plane import ControlState, fold
+from gateway.control.plane import OVER_KEPT, ControlState, fold
 from gateway.errors import ConflictError
 from gateway.policy.scopes import EVERYTHING, Scope
 from ledger.errors import FormatError
@@ -43,6 +43,7 @@ from ledger.format.events import (
     PolicyDraftWrittenV1,
     PolicyRetired,
     PolicyRetiredV1,
+    PolicyRetiredV3,
     PolicyScopeV1,
     ReviewVerdict,
 )
@@ -123,6 +124,54 @@ def test_what_is_approved_later_and_comes_earlier_ends_what_would_have_come() ->
 def test_a_retired_policy_never_comes_back() -> None:
     state = state_of(created(), changed(2, 6), PolicyRetired(id="p", version=3, reason=""))
     assert versions(state, 0) == versions(state, 9) == {}
+
+
+def retired_at(version: int, moment: int) -> PolicyRetiredV3:
+    return PolicyRetiredV3(id="p", version=version, reason="over", retired_from=canonical.format_time(hour(moment)))
+
+
+def test_a_policy_that_ends_at_a_time_is_in_force_until_then() -> None:
+    state = state_of(created(), retired_at(2, 6))
+    assert [versions(state, moment) for moment in (-9, 5, 6, 9)] == [{"p": 1}, {"p": 1}, {}, {}]
+    assert state.policies.keys() == {"p"}
+    assert state.at(hour(6)).policy_set == ControlState.empty().policy_set
+    assert state.at(hour(5)).policy_set == state_of(created()).policy_set
+    newest = state.newest_policies["p"]
+    assert [newest.is_over(hour(moment)) for moment in (5, 6)] == [False, True]
+    assert (newest.version, newest.reason) == (2, "over")
+
+
+def test_a_policy_is_dropped_a_day_after_its_end_however_its_entries_are_cut() -> None:
+    end, entries = NOON + timedelta(hours=6), [entry(0, created()), entry(1, retired_at(2, 6))]
+    for recorded_at, kept in ((end + OVER_KEPT - timedelta(seconds=1), {"p", "q"}), (end + OVER_KEPT, {"q"})):
+        later = [*entries, entry(2, created(policy_id="q"), recorded_at=recorded_at)]
+        whole = fold(ControlState.empty(), later)
+        assert whole.newest_policies.keys() == kept
+        assert whole.at(recorded_at).policies.keys() == {"q"}
+        for cut in (1, 2):
+            assert fold(fold(ControlState.empty(), later[:cut]), later[cut:]) == whole
+
+
+def test_versions_that_come_before_the_end_still_come_and_later_ones_never_do() -> None:
+    state = state_of(created(), changed(2, 3), changed(3, 9), retired_at(4, 6))
+    assert [versions(state, moment) for moment in (2, 3, 5, 6, 9)] == [{"p": 1}, {"p": 2}, {"p": 2}, {}, {}]
+    never = state_of(created(9), retired_at(2, 6))
+    assert [versions(never, moment) for moment in (0, 6, 9)] == [{}, {}, {}]
+
+
+def test_a_policy_that_ends_at_a_time_may_end_at_once_and_is_changed_no_more() -> None:
+    state = state_of(created(), retired_at(2, 6), PolicyRetired(id="p", version=3, reason="now"))
+    assert versions(state, 0) == {}
+    assert state.newest_policies == {}
+    ending = state_of(created(), retired_at(2, 6)).newest_policies["p"]
+    assert ending.retire(reason="now") == PolicyRetired(id="p", version=3, reason="now")
+    for command in (lambda: ending.change(contents()), lambda: ending.retire(retire_at=hour(3))):
+        with pytest.raises(RetiredError, match="is retired from 2026"):
+            command()
+    ended = evolve(ending, PolicyRetired(id="p", version=3, reason="now"))
+    assert isinstance(ended, Policy)
+    with pytest.raises(RetiredError):
+        ended.retire()
 
 
 def test_the_digest_is_that_of_what_is_in_force_at_the_time() -> None:
@@ -240,6 +289,11 @@ def test_a_draft_waits_until_it_is_reviewed_and_is_never_in_force() -> None:
         [changed(2)],
         [created(), changed(3)],
         [created(), PolicyRetired(id="p", version=2, reason=""), changed(3)],
+        [created(), retired_at(2, 6), changed(3)],
+        [created(), retired_at(2, 6), retired_at(3, 3)],
+        [created(), retired_at(3, 6)],
+        [retired_at(1, 6)],
+        [created(), retired_at(2, 6), PolicyRetired(id="p", version=2, reason="")],
     ],
 )
 def test_an_event_that_does_not_follow_is_corruption(events: list[ControlEvent]) -> None:

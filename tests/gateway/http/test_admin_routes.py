@@ -19,7 +19,15 @@ from testkit.servers.gateways import Gateway
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 POLICY = {"id": "p", "expression": "commit.kind == 'table'", "message": "only tables"}
-IN_FORCE = {"in_force": True, "scope": {}, "examples": [], "reason": "", "active_from": None, "coming": []}
+IN_FORCE = {
+    "in_force": True,
+    "scope": {},
+    "examples": [],
+    "reason": "",
+    "active_from": None,
+    "retired_from": None,
+    "coming": [],
+}
 RULE = {"id": "r", "effect": "permit", "expression": "'reader' in roles"}
 
 

@@ -25,7 +25,7 @@ from ledger.format.canonical import format_time
 from ledger.format.events import ErasureReason
 from ledger.store.read import find_log
 from testkit.gateway.log_contents import read_stored
-from testkit.gateway.sales import another_key, error_of
+from testkit.gateway.sales import ORDERS, another_key, error_of, properties
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -173,6 +173,53 @@ async def test_a_policy_may_come_into_force_at_a_time(shared_gateway: Gateway) -
     afterwards = shared_gateway.through(clock=lambda: shared_gateway.services.gateway.clock() + timedelta(hours=3))
     then = (await afterwards.get("/v1/policies/p")).json()
     assert (then["version"], then["in_force"], then["active_from"], then["coming"]) == (2, True, second, [])
+
+
+async def test_a_policy_may_end_at_a_time(shared_gateway: Gateway) -> None:
+    http, at = shared_gateway.http, await later(shared_gateway, hours=1)
+    await http.post("/v1/policies", json={"id": "p", **PLAIN})
+    for wrong in ("tomorrow", "2020-01-01T00:00:00Z"):
+        refused = await http.delete("/v1/policies/p", params={"retire_at": wrong})
+        assert (refused.status_code, "retire_at" in error_of(refused)["message"]) == (400, True)
+    ending = await http.delete("/v1/policies/p", params={"retire_at": at, "reason": "over"})
+    assert ending.status_code == 204
+    shown = (await http.get("/v1/policies/p")).json()
+    assert (shown["version"], shown["in_force"], shown["active_from"], shown["retired_from"]) == (1, True, None, at)
+    last = (await http.get("/v1/policies/p/versions")).json()["versions"][-1]
+    assert (last["retired"], last["active_from"], last["reason"]) == (True, at, "over")
+    for request in (
+        http.put("/v1/policies/p", json=PLAIN),
+        http.put("/v1/policy-drafts/p", json=PLAIN),
+        http.delete("/v1/policies/p", params={"retire_at": await later(shared_gateway, hours=2)}),
+    ):
+        refused = await request
+        assert (refused.status_code, f"from {at} on" in error_of(refused)["message"]) == (409, True), refused.text
+    afterwards = shared_gateway.through(clock=lambda: shared_gateway.services.gateway.clock() + timedelta(hours=3))
+    assert (await afterwards.get("/v1/tenant")).json()["policies"] == 0
+    assert (await http.get("/v1/tenant")).json()["policies"] == 1
+    assert (await http.delete("/v1/policies/p")).status_code == 204, "it may end at once"
+    assert (await http.get("/v1/policies/p")).status_code == 404
+    assert (await http.delete("/v1/policies/p")).status_code == 409
+    assert (await http.post("/v1/policies", json={"id": "p", **PLAIN})).status_code == 409
+
+
+async def test_a_policy_judges_until_it_ends_and_explanations_judge_as_then(sales: Gateway) -> None:
+    at = await later(sales, hours=1)
+    strict = {"id": "no", "expression": "false", "message": "closed until then"}
+    await sales.http.post("/v1/policies", json=strict)
+    assert (await sales.http.delete("/v1/policies/no", params={"retire_at": at})).status_code == 204
+    refused = await sales.http.post(ORDERS, json=properties(a="b"))
+    assert (refused.status_code, "closed until then" in error_of(refused)["message"]) == (403, True)
+    afterwards = sales.through(clock=lambda: sales.services.gateway.clock() + timedelta(hours=2))
+    assert (await afterwards.post(ORDERS, json=properties(a="b"))).status_code == 200
+    stored = await read_stored(sales.services, sales.acme.log_id)
+    first, second = [one.entry for one in stored if one.entry.type == "commit.decided"][-2:]
+    assert first.data["policy_set"] != second.data["policy_set"]
+    for decided, rules in ((first, ["no"]), (second, [])):
+        explained = (await sales.http.get(f"/v1/decisions/{decided.group_id}/explanation")).json()
+        policies = [one for one in explained["rules"] if one["kind"] == "policy"]
+        assert [one["id"] for one in policies] == rules
+        assert all(one["agrees"] for one in policies)
 
 
 async def test_only_so_many_versions_wait_for_their_time(shared_gateway: Gateway) -> None:
@@ -397,5 +444,8 @@ async def test_an_approved_draft_may_wait_for_its_time(shared_gateway: Gateway) 
     assert (shown["version"], shown["expression"], shown["in_force"]) == (1, "true", True)
     assert shown["coming"] == [{"version": 2, "active_from": at}]
     await http.put("/v1/policy-drafts/p", json={"retire": True})
-    refused = await grace.post("/v1/policy-drafts/p/review", json=approve(3, activate_at=at))
-    assert refused.status_code == 400
+    before = await later(shared_gateway, hours=3)
+    ending = await grace.post("/v1/policy-drafts/p/review", json=approve(3, activate_at=before))
+    policy = ending.json()["policy"]
+    assert (policy["version"], policy["in_force"], policy["retired_from"]) == (1, True, before)
+    assert policy["coming"] == [], "it would come after the end"

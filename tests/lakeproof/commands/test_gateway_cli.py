@@ -199,6 +199,7 @@ def test_a_policy_is_added_once_listed_as_it_was_written_changed_and_retired(com
             "examples": [],
             "reason": "",
             "active_from": None,
+            "retired_from": None,
             "coming": [],
         }
     ]
@@ -269,6 +270,12 @@ def test_a_policy_has_scope_examples_and_a_reason_and_comes_into_force_at_a_time
     examples.write_text('[{"expect": "allow"}]')
     change = ("policies", "change", "p", *of, *written[2:], "--examples", str(examples))
     assert "example 1: expected allow, found deny" in str(command(*change).exception)
+    until = f"{year + 1}-01-01T00:00:00.000000Z"
+    ended = command("policies", "delete", "p", *of, "--retire-at", f"{year + 1}-01-01T00:00:00Z")
+    assert ended.stdout == f"policy p of tenant hooli is in force until {until}\n"
+    policy = shown(command("policies", "show", "p", *of, "--json"))
+    assert (policy["version"], policy["retired_from"]) == (1, until)
+    assert "--retire-at" in command("policies", "delete", "--help").stdout
     examples.write_text("[")
     assert "expected JSON" in str(command(*change).exception)
     examples.write_bytes(b" " * 40_000)

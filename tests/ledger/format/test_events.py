@@ -74,6 +74,7 @@ MEMBERS = {
     ("policy.changed", 3): "active_from author contents draft id reason version",
     ("policy.retired", 1): "id version",
     ("policy.retired", 2): "id reason version",
+    ("policy.retired", 3): "id reason retired_from version",
     ("policy_draft.written", 1): "contents id reason version",
     ("policy_draft.written", 2): "contents id reason version",
     ("policy_draft.reviewed", 1): "draft id reason verdict version",

@@ -16,6 +16,7 @@ from ledger.format.entry import parse_entry
 from ledger.format.merkle import check_inclusion, root_of
 from ledger.format.note import Ed25519Signer
 from ledger.format.proof import inclusion_proof, prove_entries, root_from
+from ledger.format.sequence import Group
 from ledger.proving.evidence.bundle import ENTRIES_MAX, Bundle, format_bundle, parse_bundle
 from ledger.proving.evidence.check import CheckedEvidence, check_evidence
 from ledger.proving.evidence.gather import (
@@ -25,6 +26,7 @@ from ledger.proving.evidence.gather import (
     EvidenceRequest,
     PartNames,
     Rules,
+    rules_in_force,
 )
 from ledger.proving.evidence.scope import Period, PeriodScope, TableScope, parse_scope
 from testkit.ledger.evidence_logs import (
@@ -35,7 +37,9 @@ from testkit.ledger.evidence_logs import (
     anchor_of,
     evidence,
     group_id,
+    group_of,
     hour,
+    rule,
     section_of,
     story_directory,
     story_rows,
@@ -404,3 +408,21 @@ def test_a_file_that_is_no_bundle_is_no_broken_bundle() -> None:
         with pytest.raises(FormatError):
             check_evidence(data, KEYS)
         assert standalone(data, KEYS).code == 2
+
+
+class ControlEntries:
+    """A source of evidence that has control entries alone."""
+
+    def __init__(self, *groups: Group) -> None:
+        self._raw = [row.entry for row in story_rows(groups)]
+
+    async def control_entries(self, *, end: int) -> list[bytes]:
+        return self._raw[:end]
+
+
+async def test_a_policy_that_ends_at_a_time_is_among_the_rules_of_a_decision_before_it() -> None:
+    ends = rule("policy.retired", "keep", 2, retired_from=text_of(hour(5)))
+    source = ControlEntries(group_of(0, rule("policy.created", "keep", 1)), group_of(1, ends))
+    for moment, expected in ((4, [0]), (5, []), (6, [])):
+        found = await rules_in_force(source, 1, at=hour(moment))  # type: ignore[arg-type]
+        assert [one.index for one, _ in found] == expected

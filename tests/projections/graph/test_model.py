@@ -197,6 +197,19 @@ def test_versions_are_in_force_one_after_the_other(story: Story) -> None:
     assert Vertex(VertexLabel.POLICY, "policy:p1/3") not in changes.vertices
 
 
+def test_a_policy_that_ends_at_a_time_has_that_time_and_one_that_ends_at_once_after_all_none_more(
+    story: Story,
+) -> None:
+    until = "2027-01-01T00:00:00.000000Z"
+    story.policy("p1")  # entry 0
+    story.policy_ends("p1", 2, retired_from=until)  # 1
+    story.policy_retired("p1", 3)  # 2
+    changes = changes_of(story.entries())
+    policy = changes.vertices[Vertex(VertexLabel.POLICY, "policy:p1/1")]
+    assert (policy["from_index"], policy["to_index"], policy["to_time"]) == (0, 1, until)
+    assert [one.key for one in changes.vertices if one.label is VertexLabel.POLICY] == ["policy:p1/1"]
+
+
 @pytest.mark.parametrize(
     ("from_index", "to_index", "as_of", "expected"),
     [(2, None, 1, False), (2, None, 2, True), (2, 5, 4, True), (2, 5, 5, False), (None, None, 9, False)],
