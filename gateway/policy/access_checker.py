@@ -68,7 +68,10 @@ class Checkers:
     ) -> Iterator[Result]:
         """Yield a result for each of `programs`, in their order. Raises as `AccessChecker.judge_rows`."""
         mine, others = _split(programs)
-        of_others = iter(next(self._in_cedar().judge_rows(others, activation, [{}], log_id=log_id)) if others else ())
+        if not others:
+            yield from self._programs.judge(mine, activation, log_id=log_id)
+            return
+        of_others = iter(next(self._in_cedar().judge_rows(others, activation, [{}], log_id=log_id)))
         of_mine = self._programs.judge(mine, activation, log_id=log_id)
         for kind, _ in programs:
             yield next(of_others if kind in CEDAR_KINDS else of_mine)
@@ -137,4 +140,6 @@ def _cedar_checker(interruption: Interruption) -> AccessChecker:
 def _split(programs: Sequence[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the programs in CEL, and those in Cedar."""
     others = [one for one in programs if one[0] in CEDAR_KINDS]
+    if not others:
+        return list(programs), others
     return [one for one in programs if one[0] not in CEDAR_KINDS], others

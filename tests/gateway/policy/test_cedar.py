@@ -57,6 +57,7 @@ from testkit.servers.forked_workers import fork_worker
 TIMEOUT_S = 60.0
 ADA = PrincipalView(actor="a" * 32, source="api_key", roles=("analyst", "eu"))
 BOB = PrincipalView(actor="b" * 32, source="api_key", roles=())
+LARGEST = str(2**63 - 1)
 CELS = "cel"
 CEDARS = "cedar"
 
@@ -113,9 +114,7 @@ PAIRS = {
     "grant": Pair("grant.identity == 'eve'", {}, 'context.grant.identity == "eve"'),
     "log": Pair("contentType == 'LOG'", {"resource": 'resource == Log::".log"'}),
     "api": Pair("api.apiVersion >= 1", {}, "context.api.apiVersion >= 1"),
-    "overflows": Pair(
-        "api.apiVersion * 9223372036854775807 * 2 > 0", {}, "context.api.apiVersion * 9223372036854775807 * 2 > 0"
-    ),
+    "overflows": Pair(f"api.apiVersion * {LARGEST} * 2 > 0", {}, f"context.api.apiVersion * {LARGEST} * 2 > 0"),
 }
 
 VIEWS = [
@@ -149,6 +148,13 @@ def outcome_of(rule: JudgedRule, activation: Mapping[str, Any]) -> Outcome:
     program = rule.program()
     (result,) = MADE.judge([(program.judged_as, program.expression)], activation, log_id=1)
     return result.outcome
+
+
+def outcomes(rule: JudgedRule) -> list[Outcome]:
+    """Of all requests at once."""
+    program = rule.program()
+    rows = [variables(request) for request in REQUESTS]
+    return [row[0].outcome for row in MADE.judge_rows([(program.judged_as, program.expression)], {}, rows, log_id=1)]
 
 
 def variables(request: AccessRequest) -> dict[str, Any]:
@@ -187,18 +193,15 @@ async def decide(rules: Sequence[JudgedRule], request: AccessRequest) -> AccessD
 @pairs
 def test_a_rule_holds_for_the_same_requests_in_both_languages(pair: Pair) -> None:
     for effect in Effect:
-        cel, cedar = pair.rule(CELS, effect=effect), pair.rule(CEDARS, effect=effect)
-        for request in REQUESTS:
-            known = variables(request)
-            assert outcome_of(cedar, known) is outcome_of(cel, known), request
+        for request, cel, cedar in zip(
+            REQUESTS, outcomes(pair.rule(CELS, effect=effect)), outcomes(pair.rule(CEDARS, effect=effect)), strict=True
+        ):
+            assert cedar is cel, request
 
 
 def test_some_requests_are_told_apart_by_every_pair() -> None:
-    outcomes = {
-        name: {outcome_of(pair.rule(CEDARS), variables(request)) for request in REQUESTS}
-        for name, pair in PAIRS.items()
-    }
-    alike = {name: found for name, found in outcomes.items() if len(found) == 1}
+    every = {name: set(outcomes(pair.rule(CEDARS))) for name, pair in PAIRS.items()}
+    alike = {name: found for name, found in every.items() if len(found) == 1}
     assert alike == {
         "always": {Outcome.ALLOW},
         "never": {Outcome.DENY},
@@ -211,7 +214,7 @@ def test_some_requests_are_told_apart_by_every_pair() -> None:
 def test_many_requests_at_once_are_judged_as_each_alone(pair: Pair) -> None:
     program = pair.rule(CEDARS).program()
     asked = [(program.judged_as, program.expression), (ACCESS_RULE, pair.cel)]
-    rows = [variables(request) for request in REQUESTS]
+    rows = [variables(request) for request in REQUESTS[::3]]
     together = list(MADE.judge_rows(asked, {}, rows, log_id=1))
     assert together == [list(MADE.judge(asked, row, log_id=1)) for row in rows]
 
@@ -263,7 +266,7 @@ async def test_more_than_the_callers_own_rights_is_granted_only_by_a_rule_that_n
 @pairs
 def test_without_a_variable_no_rule_says_what_it_would_not_say_with_it(pair: Pair) -> None:
     rule = pair.rule(CEDARS)
-    for request in REQUESTS[::7]:
+    for request in REQUESTS[::25]:
         known = variables(request)
         outcome = outcome_of(rule, known)
         for name in VARIABLES:
@@ -304,7 +307,7 @@ async def test_cedar_itself_decides_alike_where_no_policy_fails(
     rules: Sequence[tuple[Pair, Effect]], request_: AccessRequest
 ) -> None:
     made = [pair.rule(CEDARS, id_=f"r{at}", effect=effect) for at, (pair, effect) in enumerate(rules)]
-    made = [rule for rule in made if str(2**62) not in rule.expression]
+    made = [rule for rule in made if LARGEST not in rule.expression]
     asked = cedar_request(variables(request_))
     found = cedarpy.is_authorized(
         asked.json(), "\n".join(rule.expression for rule in made), [dict(one) for one in asked.entities.values()]

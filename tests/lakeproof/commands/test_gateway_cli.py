@@ -950,6 +950,18 @@ def test_without_a_file_each_option_is_needed(command: Command, left_out: str) -
     assert f"Invalid value for {left_out}: expected a value, or --file, found neither" in done.stderr
 
 
+def test_a_rule_may_be_a_policy_in_cedar(command: Command) -> None:
+    add_tenant(command, "tyrell")
+    of = ("--tenant", "tyrell", "--vocabulary", "4")
+    rule = ("access-rules", "create", "--id", "admins", "--effect", "permit")
+    text = 'permit(principal in Role::"admin", action, resource);'
+    assert command(*rule, "--expression", text, *of).exit_code == 0
+    found = shown(command("access-rules", "show", "admins", *of[:2], "--json"))
+    assert (found["expression"], found["vocabulary"]) == (text, 4)
+    wrong = command(*rule, "--expression", text.replace("Role", "Team"), *of)
+    assert "unrecognized entity type `Team`" in str(wrong.exception)
+
+
 def test_a_rule_of_each_check_may_forbid(command: Command) -> None:
     add_tenant(command, "wonka")
     of = ("--tenant", "wonka")
