@@ -26,6 +26,7 @@ from gateway.http import (
     access_routes,
     admin_routes,
     decision_routes,
+    graphql_routes,
     iceberg_routes,
     lineage_reading_routes,
     lineage_routes,
@@ -71,6 +72,7 @@ OWN: Final = (
     decision_routes.router,
     table_routes.router,
     lineage_reading_routes.router,
+    graphql_routes.router,
     webhook_routes.router,
     status_routes.router,
 )

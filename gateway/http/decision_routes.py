@@ -51,7 +51,7 @@ async def show_decision(request: Request, decision: str) -> Response:
     Query(request)
     with_inputs = await looking.sight.reads_inputs()
     async with looking.reading() as connection:
-        commit = await _find(looking, connection, decision)
+        commit = await find_decision(looking, connection, decision)
         belonging = await read_belonging(connection, [commit])
         lineage = await read_lineage(connection, looking.caller.log_id, commit.key, hops=1)
         opener = looking.gateway.opener
@@ -109,31 +109,57 @@ async def list_findings(request: Request) -> Response:
     before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
     confidence = query.number("confidence", least=0, most=100) or 0
     kind = query.text("kind")
-    found: list[Finding] = []
-    examined = 0
-    following: int | None = before
     async with looking.reading() as connection:
-        while following is not None and len(found) < limit and examined < EXAMINED_MAX:
-            asked = limit - len(found)
-            rows, following = await read_findings_below(
-                connection,
-                looking.caller.log_id,
-                before=following,
-                key=table_key,
-                kind=kind,
-                confidence_percent_min=confidence,
-                limit=asked,
-            )
-            examined += len(rows)
-            found += [each for each in rows if await looking.sight.sees(each.key)]
-            if len(rows) < asked:
-                break  # as many were looked through as one request may
+        found, following = await page_of_findings(
+            looking, connection, before=before, key=table_key, kind=kind, confidence=confidence, limit=limit
+        )
     cursor = None if following is None else format_cursor(key, following, context=query.context)
     return JSONResponse({"findings": [row_shown(each) for each in found], "cursor": cursor})
 
 
-async def _find(looking: Looking, connection: Connection, decision: str) -> Commit:
-    """Return the decision that a path names, if the caller may see it."""
+async def page_of_findings(
+    looking: Looking,
+    connection: Connection,
+    *,
+    before: int,
+    key: str | None,
+    kind: str | None,
+    confidence: int,
+    limit: int,
+) -> tuple[list[Finding], int | None]:
+    """
+    Return findings that the caller may see, as `read_findings_below` does, and the index below which there may be more.
+    """
+    found: list[Finding] = []
+    examined = 0
+    following: int | None = before
+    while following is not None and len(found) < limit and examined < EXAMINED_MAX:
+        asked = limit - len(found)
+        rows, following = await read_findings_below(
+            connection,
+            looking.caller.log_id,
+            before=following,
+            key=key,
+            kind=kind,
+            confidence_percent_min=confidence,
+            limit=asked,
+        )
+        examined += len(rows)
+        found += [each for each in rows if await looking.sight.sees(each.key)]
+        if len(rows) < asked:
+            break  # as many were looked through as one request may
+    return found, following
+
+
+async def find_decision(looking: Looking, connection: Connection, decision: str) -> Commit:
+    """
+    Return the decision that an index or the id of a group names.
+
+    Raises:
+        NotFoundError: if there is none, or the caller may not see it.
+        BadRequestError: if it is neither.
+        UnavailableError: if the read model has not come to it yet.
+    """
     if NUMBER.fullmatch(decision):
         index = int(decision)
         commit = await read_commit_at(connection, index)

@@ -62,6 +62,7 @@ from gateway.http.answer_models import (
     WhatMayBeDone,
     WhoMay,
 )
+from gateway.http.graphql_routes import GraphQLAnswer, GraphQLBody
 from gateway.http.looking.answers import (
     AnchorsShown,
     DecisionShown,
@@ -112,6 +113,7 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/keys"): KeyBody,
     ("POST", "/v1/keys/{key_id}/rotate"): KeyRotationBody,
     ("PUT", "/v1/settings/{setting_id}"): SettingBody,
+    ("POST", "/v1/graphql"): GraphQLBody,
 }
 """Bodies of routes; those that are missing here take JSON of another specification (OpenLineage, Polaris)."""
 ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
@@ -171,6 +173,7 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/lineage/{dataset}"): LineageShown,
     ("GET", "/v1/runs"): RunsShown,
     ("GET", "/v1/status"): LogStatusShown,
+    ("POST", "/v1/graphql"): GraphQLAnswer,
     ("GET", "/health"): StatusShown,
     ("GET", "/health/live"): StatusShown,
     ("GET", "/health/ready"): StatusShown,
@@ -180,6 +183,7 @@ STATUSES: Final = {
     ("POST", "/v1/access-rules/import"): 200,
     ("POST", "/v1/catalogs/{alias}/check"): 200,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): 200,
+    ("POST", "/v1/graphql"): 200,
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
     ("POST", "/v1/webhooks/polaris"): 200,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final
 
 import orjson
@@ -30,9 +31,10 @@ from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import commit_shown, row_shown
-from gateway.http.looking.sight import target_of
+from gateway.http.looking.sight import Sight, target_of
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.policy.variables import CommitView
+from ledger.store.session import Connection
 from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
 from projections.relational.commits import INDEX_END, ROWS_MAX, read_history
@@ -66,36 +68,54 @@ async def list_tables(request: Request) -> Response:
     query = Query(request, "catalog", "name", "finding", LIMIT, CURSOR)
     alias, limit, key = query.text("catalog"), query.limit(), await looking.key()
     after = "" if query.cursor is None else parse_key_cursor(key, query.cursor, context=query.context)
-    found: list[ListedTable] = []
     async with looking.reading() as connection:
-        rows = await read_tables(
+        found, going_on = await page_of_tables(
+            looking.sight,
             connection,
             after=after,
             alias=None if alias is None else parse_alias(alias, field="catalog"),
             text=query.text("name", length_max=NAME_LENGTH_MAX),
             kind=query.text("finding"),
-            limit=EXAMINED_MAX,
+            limit=limit,
         )
-        await looking.sight.prepare(each.key for each in rows)
-        for each in rows:
-            if len(found) == limit:
-                break
-            after = each.key
-            if await looking.sight.sees(each.key):
-                found.append(each)
-        is_last = len(rows) < EXAMINED_MAX and (not rows or after == rows[-1].key)
         kinds = await read_found_in_tables(connection, [each.table_uuid for each in found])
     tables = [
         {
-            **_named(each.key),
+            **names_shown(each.key),
             "table_uuid": each.table_uuid,
             "named_index": each.index,
             "findings": [asdict(kind) for kind in kinds.get(each.table_uuid, ())],
         }
         for each in found
     ]
-    cursor = None if is_last else format_cursor(key, after, context=query.context)
+    cursor = None if going_on is None else format_cursor(key, going_on, context=query.context)
     return JSONResponse({"tables": tables, "cursor": cursor})
+
+
+async def page_of_tables(
+    sight: Sight,
+    connection: Connection,
+    *,
+    after: str,
+    alias: str | None,
+    text: str | None,
+    kind: str | None,
+    limit: int,
+) -> tuple[list[ListedTable], str | None]:
+    """
+    Return tables that the caller may see, as `read_tables` does, and the key behind which there may be more.
+    """
+    found: list[ListedTable] = []
+    rows = await read_tables(connection, after=after, alias=alias, text=text, kind=kind, limit=EXAMINED_MAX)
+    await sight.prepare(each.key for each in rows)
+    for each in rows:
+        if len(found) == limit:
+            break
+        after = each.key
+        if await sight.sees(each.key):
+            found.append(each)
+    is_last = len(rows) < EXAMINED_MAX and (not rows or after == rows[-1].key)
+    return found, None if is_last else after
 
 
 @router.get(f"/tables{TABLE}")
@@ -109,7 +129,7 @@ async def show_table(request: Request, alias: str, namespace: str, table: str) -
         state = await graph.table(target.key)
         answers = await graph.answers(target.key)
         shown = await answers_shown(answers, state, looking.sight)
-    return JSONResponse({**_named(target.key), **shown, "lag_entries": lag_entries})
+    return JSONResponse({**names_shown(target.key), **shown, "lag_entries": lag_entries})
 
 
 @router.get(f"/tables{TABLE}/history")
@@ -128,7 +148,7 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
         commits = await read_history(connection, looking.caller.log_id, target.key, before=before, limit=limit)
     cursor = None if len(commits) < limit else format_cursor(key, commits[-1].index, context=query.context)
     shown = [commit_shown(each, with_principal=with_principal, as_of=as_of) for each in commits]
-    return JSONResponse({**_named(target.key), "decisions": shown, "cursor": cursor})
+    return JSONResponse({**names_shown(target.key), "decisions": shown, "cursor": cursor})
 
 
 @router.get(f"/tables{TABLE}/findings")
@@ -150,7 +170,7 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
             scans += await read_scans_of_table(connection, table_uuid=name.table_uuid, limit=limit)
     return JSONResponse(
         {
-            **_named(target.key),
+            **names_shown(target.key),
             "findings": [row_shown(each) for each in found],
             "scans": [row_shown(each) for each in scans],
         }
@@ -173,7 +193,14 @@ async def list_table_policies(request: Request, alias: str, namespace: str, tabl
     looking, target = await _table(request, alias, namespace, table)
     Query(request)
     gateway, _ = await may_read(request, "policy")
-    now = gateway.clock()
+    policies = policies_of(looking.sight, target, now=gateway.clock())
+    return JSONResponse({**names_shown(target.key), "policies": policies})
+
+
+def policies_of(sight: Sight, target: Target, *, now: datetime) -> list[dict[str, Any]]:
+    """
+    Return the policies in force whose scope covers a table, as they are shown to whoever may read policies.
+    """
     view = CommitView(
         catalog=target.alias,
         namespace=target.namespace,
@@ -181,8 +208,7 @@ async def list_table_policies(request: Request, alias: str, namespace: str, tabl
         kind=target.kind,
         operation="table.commit",
     )
-    policies = policies_for(looking.sight.state.at(now), view)
-    return JSONResponse({**_named(target.key), "policies": [policy_shown(each, now=now) for each in policies]})
+    return [policy_shown(each, now=now) for each in policies_for(sight.state.at(now), view)]
 
 
 @router.get(f"/tables{TABLE}/schema-history")
@@ -206,7 +232,7 @@ async def show_schema_history(request: Request, alias: str, namespace: str, tabl
     is_last = len(commits) < ROWS_MAX
     return JSONResponse(
         {
-            **_named(target.key),
+            **names_shown(target.key),
             "current_schema_id": current,
             "schemas": schemas,
             "changes": [
@@ -264,7 +290,7 @@ def _hops(query: Query) -> int:
     return query.number("hops", least=1, most=HOPS_MAX) or HOPS
 
 
-def _named(key: str) -> dict[str, Any]:
+def names_shown(key: str) -> dict[str, Any]:
     """Return the names of a table, given its key."""
     target = target_of(key)
     names: dict[str, Any] = {"key": key, "catalog": None, "namespace": [], "name": None}

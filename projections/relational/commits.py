@@ -142,7 +142,7 @@ async def read_commits(
     """
     parameters = {"key": key, "decision": decision, "before": before, "limit": min(limit, ROWS_MAX)}
     query = QUERIES["commits" if key is None else "commits_of_key"]
-    return [_commit(row) for row in await (await connection.execute(query, parameters)).fetchall()]
+    return [commit_of(row) for row in await (await connection.execute(query, parameters)).fetchall()]
 
 
 async def read_commits_of_group(connection: Connection, group_id: UUID) -> list[Commit]:
@@ -150,7 +150,7 @@ async def read_commits_of_group(connection: Connection, group_id: UUID) -> list[
     Return the commits that one group decided, in order.
     """
     rows = await connection.execute(QUERIES["commits_of_group"], {"group_id": group_id})
-    return [_commit(row) for row in await rows.fetchall()]
+    return [commit_of(row) for row in await rows.fetchall()]
 
 
 async def read_history(
@@ -160,7 +160,7 @@ async def read_history(
     Return the last commits of one table, view or namespace of a log below index `before`, newest first.
     """
     parameters = {"log_id": log_id, "key": key, "before": before, "limit": min(limit, ROWS_MAX)}
-    return [_commit(row) for row in await (await connection.execute(QUERIES["history"], parameters)).fetchall()]
+    return [commit_of(row) for row in await (await connection.execute(QUERIES["history"], parameters)).fetchall()]
 
 
 async def read_commit_at(connection: Connection, index: int) -> Commit | None:
@@ -168,7 +168,7 @@ async def read_commit_at(connection: Connection, index: int) -> Commit | None:
     Return the commit that the entry at `index` decided; None if that is no decision, or not projected yet.
     """
     row = await (await connection.execute(QUERIES["commit_at"], {"index": index})).fetchone()
-    return None if row is None else _commit(row)
+    return None if row is None else commit_of(row)
 
 
 async def read_commits_of_snapshots(
@@ -187,7 +187,7 @@ async def read_commits_of_snapshots(
         "examined": EXAMINED_MAX,
     }
     rows = await connection.execute(QUERIES["commits_of_snapshots"], parameters)
-    return [_commit(row) for row in await rows.fetchall()]
+    return [commit_of(row) for row in await rows.fetchall()]
 
 
 def _settle(row: _Row, outcome: _Row) -> None:
@@ -248,7 +248,10 @@ def _where(transaction: Transaction) -> Mapping[str, object]:
     return {"log_id": transaction.log.log_id, "generation": transaction.generation}
 
 
-def _commit(row: tuple[Any, ...]) -> Commit:
+def commit_of(row: Sequence[Any]) -> Commit:
+    """
+    Return the commit of a row of this module's queries.
+    """
     values = dict(zip(Commit.__dataclass_fields__, row, strict=True))
     for name in ("actions", "namespace", "snapshots"):
         values[name] = tuple(values[name])

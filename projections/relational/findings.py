@@ -350,9 +350,16 @@ async def _read_of_snapshots(
 
 
 async def _read(connection: Connection, cls: type[R], query: str, **parameters: object) -> list[R]:
-    names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each of them is a dataclass
     rows = await (await connection.execute(QUERIES[query], parameters)).fetchall()
-    return [cls(**{name: _value(value) for name, value in zip(names, row, strict=True)}) for row in rows]
+    return [row_of(cls, row) for row in rows]
+
+
+def row_of(cls: type[R], row: Sequence[Any]) -> R:
+    """
+    Return a row of this module's queries as one of its dataclasses.
+    """
+    names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each of them is a dataclass
+    return cls(**{name: _value(value) for name, value in zip(names, row, strict=True)})
 
 
 def _value(value: Any) -> Any:

@@ -8,7 +8,7 @@ A parameter that is not known is refused: a filter that is not applied would sho
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -115,8 +115,14 @@ class Query:
     @property
     def context(self) -> str:
         """Return what a cursor is good for: the path and all parameters but those that may differ."""
-        given: Sequence[tuple[str, str]] = sorted(self._given.items())
-        return "\n".join([self._path, *(f"{name}={value}" for name, value in given if name not in _FREE)])
+        return context_of(self._path, self._given)
+
+
+def context_of(path: str, given: Mapping[str, str]) -> str:
+    """
+    Return what a cursor is good for: a request for `path` with these parameters, but for those that may differ.
+    """
+    return "\n".join([path, *(f"{name}={value}" for name, value in sorted(given.items()) if name not in _FREE)])
 
 
 def parse_index(text: str, *, field: str) -> int:

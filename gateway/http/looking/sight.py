@@ -142,6 +142,14 @@ class Sight:
         """Return whether the caller may read what payload parts of decisions hold."""
         return await self._may("inputs", _INPUTS)
 
+    async def reads_configuration(self, kind: str, thing: str = "") -> bool:
+        """Return whether the caller may read the configuration of a kind: of one thing, or all."""
+        return await self._may(kind, f"{kind}.inspect", thing)
+
+    async def sees_every(self, kind: str) -> bool:
+        """Return whether the rules permit the caller all objects of a kind (one of `SEEN_BY`)."""
+        return await self._sees_all(kind)
+
     async def check(self, target: Target) -> None:
         """
         Check that the caller may see an object that the request names; a refusal is counted.
@@ -182,13 +190,14 @@ class Sight:
             )
         return self._rights[operation]
 
-    async def _may(self, kind: str, operation: str) -> bool:
-        if operation not in self._rights:
-            view = CommitView(catalog="", namespace=(), name="", kind=kind, operation=operation)
+    async def _may(self, kind: str, operation: str, name: str = "") -> bool:
+        right = f"{operation} {name}" if name else operation
+        if right not in self._rights:
+            view = CommitView(catalog="", namespace=(), name=name, kind=kind, operation=operation)
             judged = JudgedRequest(commit=view, principal=self.caller, request=self.request)
             judgement = await self.gateway.judge.access(self.state, judged)
-            self._rights[operation] = await self._permitted(judgement, operation, None)
-        return self._rights[operation]
+            self._rights[right] = await self._permitted(judgement, operation, None)
+        return self._rights[right]
 
     async def _permitted(self, judgement: Judgement, operation: str, target: Target | None) -> bool:
         if judgement.decision is CommitDecision.UNDECIDABLE:

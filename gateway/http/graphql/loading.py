@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a query asks the database: one statement for all objects of one level that ask for the same, whatever their number.
+
+Everything is read in one transaction of the caller's tenant (`gateway/http/looking/reading.py`), and judged by one
+`Sight`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from strawberry.dataloader import DataLoader
+
+from gateway.errors import UnavailableError
+from gateway.http.graphql.vertices import seen_vertices
+from gateway.http.looking.reading import Looking
+from ledger.store.session import Connection
+from projections.errors import NotProjectedError
+from projections.graph.labels import EdgeLabel, VertexLabel
+from projections.graph.neighbours import (
+    FoundEdge,
+    FoundVertex,
+    read_edges,
+    read_vertices,
+    read_vertices_of_label,
+)
+from projections.graph.read import Direction, Graph, open_graph
+from projections.relational.batched import (
+    read_findings_of_each,
+    read_histories,
+    read_last_findings_of_tables,
+)
+from projections.relational.commits import Commit
+from projections.relational.findings import Finding, FoundKind, read_found_in_tables
+from projections.relational.table_names import TableName, read_live_names
+
+EXAMINED_MAX: Final = 500
+"""Edges and vertices that are judged for one page: it may be short, with more behind its cursor."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Edges of a vertex that the caller may see, and the place behind which there may be more."""
+
+    edges: Sequence[FoundEdge]
+    going_on: str | None
+
+
+@dataclass(slots=True)
+class Asking:
+    """One query: who asks, the connection that it reads with, and what loads many things at once."""
+
+    looking: Looking
+    cursor_key: bytes
+    _connection: Connection
+    _loaders: dict[object, DataLoader[Any, Any]] = field(default_factory=dict)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _is_closed: bool = False
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        """
+        Yield the connection, to one at a time.
+
+        Raises:
+            UnavailableError: if the query has ended; what it began may not go on after that.
+        """
+        async with self._turn:
+            if self._is_closed:
+                raise UnavailableError("the query has ended")
+            yield self._connection
+
+    async def close(self) -> None:
+        """Wait for the statement that runs, and let none follow."""
+        async with self._turn:
+            self._is_closed = True
+
+    async def reads_inputs(self) -> bool:
+        """Return whether the caller may read what payload parts of decisions hold."""
+        return await self._once("inputs.load", self.looking.sight.reads_inputs)
+
+    async def reads_policies(self) -> bool:
+        """Return whether the caller may read policies."""
+        return await self._once("policy.inspect", lambda: self.looking.sight.reads_configuration("policy"))
+
+    async def names(self, key: str) -> TableName | None:
+        """Return the name of the table that has this key now, None if none has."""
+
+        async def load(keys: Sequence[str]) -> list[TableName | None]:
+            async with self.reading() as connection:
+                found = await read_live_names(connection, self.looking.caller.log_id, keys=keys)
+            current = {each.key: each for each in found if each.is_current}
+            return [current.get(each) for each in keys]
+
+        return await self._load("names", load, key)
+
+    async def kinds_found(self, table_uuid: str) -> list[FoundKind]:
+        """Return which kinds of personal data were found in a table."""
+
+        async def load(uuids: Sequence[str]) -> list[list[FoundKind]]:
+            async with self.reading() as connection:
+                found = await read_found_in_tables(connection, uuids)
+            return [found.get(each, []) for each in uuids]
+
+        return await self._load("kinds", load, table_uuid)
+
+    async def history(self, key: str, *, before: int, limit: int) -> list[Commit]:
+        """Return the last decisions on a table below an index."""
+
+        async def load(targets: Sequence[tuple[str, int]]) -> list[list[Commit]]:
+            async with self.reading() as connection:
+                return await read_histories(connection, self.looking.caller.log_id, targets, limit=limit)
+
+        return await self._load(("history", limit), load, (key, before))
+
+    async def last_findings(self, table_uuid: str, *, confidence: int, limit: int) -> list[Finding]:
+        """Return what was found last in each column of a table."""
+
+        async def load(uuids: Sequence[str]) -> list[list[Finding]]:
+            log_id = self.looking.caller.log_id
+            async with self.reading() as connection:
+                return await read_last_findings_of_tables(
+                    connection, log_id, uuids, confidence_percent_min=confidence, limit=limit
+                )
+
+        return await self._load(("findings", confidence, limit), load, table_uuid)
+
+    async def findings_of(self, commit: Commit, *, limit: int) -> list[Finding]:
+        """Return what was found in the snapshots that a decision names."""
+        if commit.table_uuid is None or not commit.snapshots:
+            return []
+
+        async def load(scanned: Sequence[tuple[str, Sequence[str]]]) -> list[list[Finding]]:
+            async with self.reading() as connection:
+                return await read_findings_of_each(connection, self.looking.caller.log_id, scanned, limit=limit)
+
+        return await self._load(("found", limit), load, (commit.table_uuid, commit.snapshots))
+
+    async def vertex(self, key: str) -> FoundVertex | None:
+        """Return the vertex of a key; None if there is none, or the caller may not see it."""
+
+        async def load(keys: Sequence[str]) -> list[FoundVertex | None]:
+            graph = await self._graph()
+            if graph is None:
+                return [None] * len(keys)
+            async with self.reading() as connection:
+                found = await read_vertices(connection, graph.name, keys)
+                seen = {each.key for each in await self._seen(connection, [each for each in found if each is not None])}
+            return [None if each is None or each.key not in seen else each for each in found]
+
+        return await self._load("vertices", load, key)
+
+    async def vertices(self, label: VertexLabel, *, after: str, limit: int) -> tuple[list[FoundVertex], str | None]:
+        """Return vertices of one label behind a key, and the key behind which there may be more."""
+        graph = await self._graph()
+        if graph is None:
+            return [], None
+        examined = min(max(limit, 1) * 2, EXAMINED_MAX)
+        async with self.reading() as connection:
+            rows = await read_vertices_of_label(connection, graph.name, label, after=after, limit=examined)
+            seen = await self._seen(connection, rows)
+        if len(seen) > limit:
+            return seen[:limit], seen[limit - 1].key
+        return seen, rows[-1].key if len(rows) == examined else None
+
+    async def edges(
+        self,
+        vertex: FoundVertex,
+        *,
+        labels: tuple[EdgeLabel, ...],
+        directions: tuple[Direction, ...],
+        after: str,
+        limit: int,
+    ) -> Edges:
+        """Return edges of a vertex whose other end the caller may see."""
+        examined = min(limit * 2, EXAMINED_MAX)
+
+        async def load(starts: Sequence[tuple[str, str]]) -> list[Edges]:
+            graph = await self._graph()
+            if graph is None:
+                return [Edges((), None)] * len(starts)
+            async with self.reading() as connection:
+                found = await read_edges(
+                    connection, graph.name, starts, labels=labels, directions=directions, limit=examined
+                )
+                ends = {each.vertex.id: each.vertex for edges in found for each in edges}
+                seen = {each.id for each in await self._seen(connection, list(ends.values()))}
+            return [_page(edges, seen, examined=examined, limit=limit) for edges in found]
+
+        return await self._load(("edges", labels, directions, limit), load, (vertex.id, after))
+
+    async def _seen(self, connection: Connection, vertices: Sequence[FoundVertex]) -> list[FoundVertex]:
+        looking = self.looking
+        seen = await seen_vertices(connection, looking.caller.log_id, looking.sight, vertices)
+        return [each for each, is_seen in zip(vertices, seen, strict=True) if is_seen]
+
+    async def _graph(self) -> Graph | None:
+        """Return the tenant's graph, None if there is none yet."""
+
+        async def load() -> Graph | None:
+            async with self.reading() as connection:
+                try:
+                    return await open_graph(connection)
+                except NotProjectedError:
+                    return None
+
+        return await self._once("graph", load)
+
+    async def _once(self, what: str, load: Callable[[], Awaitable[V]]) -> V:
+        """Return what `load` returns; it is asked once, however many ask for it meanwhile."""
+
+        async def load_for(asked: Sequence[None]) -> list[V]:
+            return [await load()] * len(asked)
+
+        return await self._load(what, load_for, None)
+
+    async def _load(self, what: object, load: Callable[[Sequence[K]], Awaitable[Sequence[V]]], key: K) -> V:
+        """Return what `load` returns for `key`, asked with all keys that ask for the same at the same time."""
+        if what not in self._loaders:
+
+            async def load_list(keys: list[K]) -> Sequence[V]:
+                return await load(keys)
+
+            self._loaders[what] = DataLoader(load_fn=load_list)
+        found: V = await self._loaders[what].load(key)
+        return found
+
+
+def _page(edges: Sequence[FoundEdge], seen: set[str], *, examined: int, limit: int) -> Edges:
+    visible = [each for each in edges if each.vertex.id in seen]
+    if len(visible) > limit:
+        return Edges(visible[:limit], visible[limit - 1].place)
+    return Edges(visible, edges[-1].place if len(edges) == examined else None)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the read models have of many things, in one statement for all of them: for answers that nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from ledger.store.queries import load_queries
+from ledger.store.session import Connection
+from projections.keys import bounded_name
+from projections.relational.commits import ROWS_MAX, Commit, commit_of
+from projections.relational.findings import Finding, row_of
+
+QUERIES: Final = load_queries("projections", "batched.sql")
+SNAPSHOTS_MAX: Final = 100
+"""Snapshots of one thing that are looked at."""
+
+R = TypeVar("R")
+
+
+async def read_histories(
+    connection: Connection, log_id: int, targets: Sequence[tuple[str, int]], *, limit: int
+) -> list[list[Commit]]:
+    """
+    Return the last commits of some tables, views or namespaces, newest first, as `read_history` does of one.
+
+    `targets` are their event keys, each with the index that the commits are below. The result has their order.
+    """
+    where = {
+        "log_id": log_id,
+        "keys": [key for key, _ in targets],
+        "befores": [before for _, before in targets],
+        "limit": min(limit, ROWS_MAX),
+    }
+    rows = await (await connection.execute(QUERIES["histories"], where)).fetchall()
+    return _by_place(len(targets), [(place, commit_of(row)) for place, *row in rows])
+
+
+async def read_last_findings_of_tables(
+    connection: Connection, log_id: int, uuids: Sequence[str], *, confidence_percent_min: int = 0, limit: int
+) -> list[list[Finding]]:
+    """
+    Return the last finding of each column and kind in some tables of a log, newest first.
+    """
+    where = {
+        "log_id": log_id,
+        "uuids": [bounded_name(each) for each in uuids],
+        "confidence_percent_min": confidence_percent_min,
+        "limit": min(limit, ROWS_MAX),
+    }
+    rows = await (await connection.execute(QUERIES["last_findings_of_tables"], where)).fetchall()
+    return _by_place(len(uuids), [(place, row_of(Finding, row)) for place, *row in rows])
+
+
+async def read_findings_of_each(
+    connection: Connection, log_id: int, scanned: Sequence[tuple[str, Sequence[str]]], *, limit: int
+) -> list[list[Finding]]:
+    """
+    Return what was found in snapshots: `scanned` are uuids of tables, each with at most `SNAPSHOTS_MAX` snapshots.
+
+    Of each, at most `limit` findings are returned.
+    """
+    limit = min(limit, ROWS_MAX)
+    asked = [
+        (place, bounded_name(uuid), bounded_name(snapshot))
+        for place, (uuid, snapshots) in enumerate(scanned, start=1)
+        for snapshot in snapshots[:SNAPSHOTS_MAX]
+    ]
+    where = {
+        "log_id": log_id,
+        "places": [place for place, _, _ in asked],
+        "uuids": [uuid for _, uuid, _ in asked],
+        "snapshots": [snapshot for _, _, snapshot in asked],
+        "limit": limit,
+    }
+    rows = await (await connection.execute(QUERIES["findings_of_each"], where)).fetchall()
+    found = _by_place(len(scanned), [(place, row_of(Finding, row)) for place, *row in rows])
+    return [each[:limit] for each in found]
+
+
+def _by_place(count: int, rows: Sequence[tuple[Any, R]]) -> list[list[R]]:
+    """Return rows by their place, which is counted from 1."""
+    found: list[list[R]] = [[] for _ in range(count)]
+    for place, row in rows:
+        found[place - 1].append(row)
+    return found
