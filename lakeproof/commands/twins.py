@@ -165,6 +165,7 @@ ROUTES_ALONE: Final[Mapping[Route, str]] = {
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/policies"): _OF_READ_MODELS,
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/schema-history"): _OF_READ_MODELS,
     ("GET", "/v1/runs"): _OF_READ_MODELS,
+    ("POST", "/v1/graphql"): _OF_READ_MODELS,
     ("GET", "/openapi.json"): "describes routes, as `--help` does commands",
     ("GET", "/v1/openapi.json"): "describes routes, as `--help` does commands",
     ("GET", "/docs"): "describes routes, as `--help` does commands",

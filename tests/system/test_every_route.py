@@ -44,7 +44,9 @@ BEYOND: Final = "999999999"
 """No log here has so many entries: an index names an entry of the caller's own log."""
 ENDLESS: Final = "/v1/log/follow"
 """Its answer has no end: `tests/gateway/http/test_following.py`."""
-READ_MODELS: Final = ("/v1/tables", "/v1/impact/", "/v1/traverse/", "/v1/lineage/", "/v1/runs", "/v1/findings")
+READ_MODELS: Final = (
+    *("/v1/tables", "/v1/impact/", "/v1/traverse/", "/v1/lineage/", "/v1/runs", "/v1/findings", "/v1/graphql"),
+)
 """
 What is told from read models, which have nothing here: of no thing, and of another's, that nothing is known. With read
 models, `tests/gateway/http/test_looking.py` asks who sees what.
@@ -209,6 +211,14 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("PUT", "/v1/settings/{setting_id}"): lambda _: [{"value": "keep"}],
     ("POST", "/v1/keys"): lambda named: [{"identity": f"eve@{named.name}.example", "roles": []}],
     ("POST", "/v1/keys/{key_id}/rotate"): lambda _: [{}, {"overlap_s": 0}],
+    ("POST", "/v1/graphql"): lambda named: [
+        {"query": query, "variables": {"name": name}}
+        for name in [f"{named.name}-vault.{named.name}-sales.{named.name}-orders"]
+        for query in (
+            "query ($name: String!) { table(name: $name) { key } findings(table: $name) { items { key } } }",
+            "query ($name: String!) { tables(name: $name) { items { key vertex { properties } } } }",
+        )
+    ],
     ("POST", "/v1/lineage"): lambda named: [run_event(named.name, named.name)],
     ("POST", "/v1/lineage/batch"): lambda named: [[run_event(named.name, named.name)]],
     ("POST", "/v1/oauth/tokens"): lambda named: [

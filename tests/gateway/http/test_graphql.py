@@ -1,0 +1,475 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+GraphQL: every field says what the routes say to the same caller, with one statement for all objects of a level.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+from graphql import GraphQLObjectType, build_schema, get_named_type
+from psycopg import AsyncConnection, sql
+
+from gateway.http.graphql import answering
+from gateway.http.graphql.schema import SCHEMA
+from lakeproof.services import Services
+from projections.graph.labels import EdgeLabel, VertexLabel
+from testkit.environment import PROJECT
+from testkit.gateway.sales import TABLES, error_of, properties
+from testkit.gateway.two_views import SECRET, TwoViews, open_two_views, pages, project, shown
+from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GRAPHQL = "/v1/graphql"
+ORDERS = "table:lake/sales/orders"
+HIDDEN = f"table:lake/hr/{SECRET}"
+NAMES = (SECRET, "bonus", "clicks", "ada@acme.example")
+"""What no answer to the second caller may hold: tables of `hr`, a topic, and who somebody is."""
+HOSTILE = "</script><img src=x onerror=alert(1)> ' OR 1=1 -- $$ {{7*7}}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def views(module_services: Services, module_app: FastAPI) -> AsyncIterator[TwoViews]:
+    """Two callers of one tenant, and another tenant, with a policy; the tests of this module change nothing else."""
+    async with open_two_views(module_services, module_app) as views:
+        body = {"id": "of-sales", "expression": "true", "message": "no", "scope": {"names": ["sales.*"]}}
+        (await views.whole.post("/v1/policies", json=body)).raise_for_status()
+        yield views
+
+
+async def ask(http: httpx.AsyncClient, query: str, **variables: Any) -> Any:
+    """Return the data of an answer without errors."""
+    answer = await asked(http, query, **variables)
+    assert "errors" not in answer, answer["errors"]
+    return answer["data"]
+
+
+async def asked(http: httpx.AsyncClient, query: str, **variables: Any) -> Any:
+    """Return an answer that must be 200."""
+    answer = await http.post(GRAPHQL, json={"query": query, "variables": variables})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def leaves(of: str, *, but: tuple[str, ...] = ()) -> str:
+    """Return a selection of all fields of a type that hold no objects with arguments; of objects, their leaves."""
+    made = build_schema(SCHEMA.as_str()).get_type(of)
+    assert isinstance(made, GraphQLObjectType)
+    selected = []
+    for name, field in made.fields.items():
+        inner = get_named_type(field.type)
+        if not isinstance(inner, GraphQLObjectType):
+            selected.append(name)
+        elif inner.name in {"Reason", "Outcome", "PolicyComing", "KindFound"} and name not in but:
+            selected.append(f"{name} {{ {leaves(inner.name)} }}")
+    return " ".join(selected)
+
+
+async def test_the_schema_is_the_documented_one() -> None:
+    assert (PROJECT / "docs" / "schema.graphql").read_text(encoding="utf-8") == SCHEMA.as_str() + "\n"
+
+
+async def test_every_field_of_a_decision_is_what_its_route_says(views: TwoViews) -> None:
+    for http in (views.whole, views.part):
+        routes = (await pages(http, "/v1/tables/lake/sales/orders/history", "decisions"))[::-1]
+        for route in routes:
+            for name in (str(route["index"]), route["group"]):
+                query = f"query ($id: String!) {{ decision(id: $id) {{ {leaves('Decision')} }} }}"
+                assert (await ask(http, query, id=name))["decision"] == route
+
+
+async def test_every_field_of_findings_and_tables_is_what_their_routes_say(views: TwoViews) -> None:
+    for http in (views.whole, views.part, views.other.http):
+        data = await ask(
+            http, f"{{ findings {{ items {{ {leaves('Finding')} }} }} tables {{ items {{ {leaves('Table')} }} }} }}"
+        )
+        assert data["findings"]["items"] == await pages(http, "/v1/findings", "findings")
+        routes = await pages(http, "/v1/tables", "tables")
+        assert [{**each, "found": each["findings"]} for each in routes] == [
+            {**each, "findings": each["found"]} for each in data["tables"]["items"]
+        ]
+        of_table = f'{{ table(name: "lake.sales.orders") {{ findings {{ {leaves("Finding")} }} }} }}'
+        expected = (await shown(http, "/v1/tables/lake/sales/orders/findings"))["findings"]
+        assert (await ask(http, of_table))["table"]["findings"] == expected
+
+
+async def test_every_field_of_policies_is_what_their_routes_say_and_null_without_the_right(views: TwoViews) -> None:
+    query = f"""{{ policies {{ items {{ {leaves("Policy")} }} cursor }} policy(id: "of-sales") {{ id }}
+        table(name: "{ORDERS}") {{ policies {{ {leaves("Policy")} }} }} none: policy(id: "none") {{ id }} }}"""
+    routes = (await shown(views.whole, "/v1/policies"))["policies"]
+    assert await ask(views.whole, query) == {
+        "policies": {"items": routes, "cursor": None},
+        "policy": {"id": "of-sales"},
+        "table": {"policies": routes},
+        "none": None,
+    }
+    assert await ask(views.part, query) == {
+        "policies": None,
+        "policy": None,
+        "table": {"policies": None},
+        "none": None,
+    }
+
+
+async def test_what_belongs_together_is_had_in_one_request(views: TwoViews) -> None:
+    query = f"""{{ table(name: "{ORDERS}") {{ decisions(limit: 1) {{ items {{
+        snapshots findings {{ kind table {{ key }} }} table {{ key }}
+        vertex {{ label properties table {{ key }} edges(labels: ["ACTUAL_WRITE"], direction: "out") {{
+            items {{ label direction vertex {{ key table {{ key }} }} }}
+        }} }}
+    }} }} }} }}"""
+    (decision,) = (await ask(views.whole, query))["table"]["decisions"]["items"]
+    assert decision["findings"] == [{"kind": "email", "table": {"key": ORDERS}}]
+    assert (decision["snapshots"], decision["table"]) == (["7"], {"key": ORDERS})
+    vertex = decision["vertex"]
+    assert (vertex["label"], vertex["table"]) == ("WriteEvent", None)
+    assert vertex["properties"]["principal"] == "ada@acme.example"
+    ends = {each["vertex"]["key"]: each["vertex"]["table"] for each in vertex["edges"]["items"]}
+    assert ends == {f"snapshot:{views.uuids['orders']}/7": None, ORDERS: {"key": ORDERS}}
+    assert {(each["label"], each["direction"]) for each in vertex["edges"]["items"]} == {("ACTUAL_WRITE", "out")}
+
+
+async def test_lists_go_on_behind_their_cursors_which_are_those_of_the_routes(views: TwoViews) -> None:
+    for name, path, member in (
+        ("tables", "/v1/tables", "tables"),
+        ("findings", "/v1/findings", "findings"),
+    ):
+        page = (await ask(views.whole, f"{{ {name}(limit: 1) {{ items {{ key }} cursor }} }}"))[name]
+        behind = await shown(views.whole, path, cursor=page["cursor"])
+        rest = await ask(
+            views.whole, f"query ($at: String) {{ {name}(cursor: $at) {{ items {{ key }} }} }}", at=page["cursor"]
+        )
+        assert rest[name]["items"] == [{"key": each["key"]} for each in behind[member]] != []
+    history = "/v1/tables/lake/sales/orders/history"
+    first = await shown(views.whole, history, limit=1)
+    query = (
+        f'query ($at: String) {{ table(name: "{ORDERS}") {{ decisions(cursor: $at) {{ items {{ index }} cursor }} }} }}'
+    )
+    decisions = (await ask(views.whole, query, at=first["cursor"]))["table"]["decisions"]
+    assert decisions["items"] == [{"index": (await pages(views.whole, history, "decisions"))[1]["index"]}]
+
+
+async def everything(http: httpx.AsyncClient, query: str, *path: str) -> list[Any]:
+    """Return all items of a list, one by one; `query` takes the cursor as `$at`."""
+    found: list[Any] = []
+    at: str | None = None
+    while True:
+        page = await ask(http, query, at=at)
+        for name in path:
+            page = page[name]
+        found += page["items"]
+        if (at := page["cursor"]) is None:
+            return found
+
+
+@pytest.mark.parametrize("label", VertexLabel)
+async def test_vertices_of_a_label_are_listed_as_far_as_they_may_be_seen(views: TwoViews, label: VertexLabel) -> None:
+    query = f"""query ($at: String) {{
+        vertices(label: "{label}", limit: 1, cursor: $at) {{ items {{ key label }} cursor }}
+    }}"""
+    whole = await everything(views.whole, query, "vertices")
+    part = await everything(views.part, query, "vertices")
+    assert {each["label"] for each in whole} <= {label.value}
+    assert len({each["key"] for each in whole}) == len(whole)
+    assert all(each in whole for each in part)
+    for each in whole:
+        one = "query ($key: String!) { vertex(key: $key) { key label } }"
+        assert (await ask(views.whole, one, key=each["key"]))["vertex"] == each
+        assert (await ask(views.part, one, key=each["key"]))["vertex"] == (each if each in part else None)
+        assert all(name not in each["key"] for name in NAMES) or each not in part
+    if label in {VertexLabel.TABLE, VertexLabel.SNAPSHOT, VertexLabel.CLASSIFICATION, VertexLabel.WRITE_EVENT}:
+        assert 0 < len(part) < len(whole)
+    if label in {VertexLabel.PERSON, VertexLabel.RUN, VertexLabel.API_KEY, VertexLabel.DATASET, VertexLabel.TAG}:
+        assert part == [] != whole
+
+
+async def test_edges_are_those_of_which_both_ends_may_be_seen_and_go_on_behind_a_cursor(views: TwoViews) -> None:
+    query = f"""query ($at: String) {{ vertex(key: "{ORDERS}") {{ edges(limit: 1, cursor: $at) {{
+        items {{ label direction vertex {{ key }} }} cursor }} }} }}"""
+    whole = await everything(views.whole, query, "vertex", "edges")
+    part = await everything(views.part, query, "vertex", "edges")
+    assert [each for each in whole if each in part] == part
+    assert not any(name in json.dumps(part) for name in NAMES)
+    of = {(each["label"], each["direction"], each["vertex"]["key"]) for each in whole}
+    assert ("LINEAGE_OF", "in", HIDDEN) in of
+    assert ("LINEAGE_OF", "out", "table:lake/hr/bonus") in of
+    assert {each["vertex"]["key"] for each in part if each["label"] == "LINEAGE_OF"} == {"table:lake/sales/report"}
+    assert len(of) == len(whole) == len({*of})
+    chosen = f"""{{ vertex(key: "{ORDERS}") {{
+        edges(labels: ["LINEAGE_OF"], direction: "in") {{ items {{ vertex {{ key }} }} }}
+    }} }}"""
+    ends = (await ask(views.whole, chosen))["vertex"]["edges"]["items"]
+    assert [each["vertex"]["key"] for each in ends] == ["dataset:kafka%3A%2F%2Fprod/clicks", HIDDEN]
+
+
+async def test_what_may_not_be_seen_is_not_there_and_not_told_apart_from_what_is_not(views: TwoViews) -> None:
+    query = """query ($table: String!, $key: String!) { table(name: $table) { key } vertex(key: $key) { key }
+        findings(table: $table) { items { index } cursor } tables(name: $table) { items { key } cursor } }"""
+    told = []
+    for name in (SECRET, "nothing"):
+        data = await ask(views.part, query, table=f"lake.hr.{name}", key=f"table:lake/hr/{name}")
+        told.append(data)
+    assert told[0] == told[1]
+    assert told[0]["table"] is told[0]["vertex"] is None
+    index = (await pages(views.whole, f"/v1/tables/lake/hr/{SECRET}/history", "decisions"))[0]["index"]
+    for http in (views.part, views.other.http):
+        assert (await ask(http, f'{{ decision(id: "{index}") {{ key }} }}'))["decision"] is None
+
+
+async def test_another_tenant_sees_its_own_things_alone(views: TwoViews) -> None:
+    query = """{ tables { items { key table_uuid } } findings { items { index } }
+        vertices(label: "Snapshot", limit: 50) { items { key } } }"""
+    text = json.dumps(await ask(views.other.http, query))
+    assert SECRET not in text
+    assert not any(uuid in text for uuid in views.uuids.values())
+    assert ORDERS in text
+    page = (await ask(views.whole, "{ tables(limit: 1) { cursor } }"))["tables"]
+    answer = await asked(views.other.http, "query ($at: String) { tables(cursor: $at) { cursor } }", at=page["cursor"])
+    assert answer["errors"][0]["message"].startswith("cursor: expected the cursor of an earlier answer")
+
+
+async def test_names_that_others_chose_are_values_in_json(sales: Gateway) -> None:
+    body = {"name": HOSTILE, "schema": {"type": "struct", "fields": []}}
+    assert (await sales.http.post(TABLES, json=body)).status_code == 200
+    await project(sales)
+    answer = await sales.http.post(GRAPHQL, json={"query": "{ tables { items { name key vertex { properties } } } }"})
+    assert answer.headers["content-type"] == "application/json"
+    items = answer.json()["data"]["tables"]["items"]
+    assert {each["name"] for each in items} == {HOSTILE, "orders"}
+    query = (
+        "query ($key: String!) { table(name: $key) { name vertex { table { name } } decisions { items { name } } } }"
+    )
+    (key,) = [each["key"] for each in items if each["name"] == HOSTILE]
+    table = (await ask(sales.http, query, key=key))["table"]
+    assert (table["name"], table["vertex"]["table"]["name"]) == (HOSTILE, HOSTILE)
+    assert table["decisions"]["items"] == [{"name": HOSTILE}]
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement about read models that the gateway sends from here on."""
+    sent: list[str] = []
+    execute = AsyncConnection.execute
+
+    async def counting(connection: AsyncConnection[Any], query: Any, *rest: Any, **options: Any) -> Any:
+        text = query.as_string(connection) if isinstance(query, sql.Composable) else str(query)
+        if "projections." in text or "ag_catalog" in text:
+            sent.append(text)
+        return await execute(connection, query, *rest, **options)
+
+    monkeypatch.setattr(AsyncConnection, "execute", counting)
+    return sent
+
+
+NESTED = """query ($most: Int!) { tables(limit: $most) { items {
+    key found { kind } findings(limit: 1) { kind table { key } } policies(limit: 1) { id }
+    decisions(limit: 1) {
+        items { index principal findings(limit: 1) { kind } vertex { key properties } table { key } }
+    }
+    vertex { key edges(limit: 2) { items { label vertex { key table { key } } } } }
+} } }"""
+
+
+async def test_a_nested_query_takes_as_many_statements_for_fifty_tables_as_for_one(
+    sales: Gateway, statements: list[str]
+) -> None:
+    for number in range(49):
+        body = {"name": f"t{number:02}", "schema": {"type": "struct", "fields": []}}
+        (await sales.http.post(TABLES, json=body)).raise_for_status()
+    (await sales.http.post(f"{TABLES}/t07", json=properties(a="b"))).raise_for_status()
+    await project(sales)
+    counts, found = [], []
+    for most in (1, 50):
+        statements.clear()
+        data = await ask(sales.http, NESTED, most=most)
+        counts.append(len(statements))
+        found.append(data["tables"]["items"])
+    assert [len(each) for each in found] == [1, 50]
+    assert all(len(each["vertex"]["edges"]["items"]) == 2 and each["decisions"]["items"] for each in found[1])
+    assert counts[0] == counts[1] <= 16, counts
+
+
+async def test_a_query_that_takes_too_long_is_503_and_leaves_the_connection_to_others(
+    views: TwoViews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "TIMEOUT_S", 0.0)
+    answer = await views.whole.post(GRAPHQL, json={"query": "{ tables { items { found { kind } } } }"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "took longer" in error_of(answer)["message"]
+    monkeypatch.undo()
+    assert (await ask(views.whole, "{ tables { items { key } } }"))["tables"]["items"]
+
+
+async def test_a_body_is_json_and_says_so_and_no_page_of_another_site_sends_it(views: TwoViews) -> None:
+    body = json.dumps({"query": "{ tables { cursor } }"})
+    for content_type in ("application/json", "application/json; charset=utf-8"):
+        answer = await views.whole.post(GRAPHQL, content=body, headers={"Content-Type": content_type})
+        assert answer.status_code == 200
+    for content_type in (
+        "text/plain",
+        "application/graphql",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+    ):
+        answer = await views.whole.post(GRAPHQL, content=body, headers={"Content-Type": content_type})
+        assert answer.status_code == 400
+        assert "Content-Type: expected application/json" in error_of(answer)["message"]
+    assert (await views.whole.post(GRAPHQL, content=body)).status_code == 400
+    headers = {"Content-Type": "application/json"}
+    for origin, status in (("https://evil.example", 403), ("null", 403), ("http://gateway", 200)):
+        answer = await views.whole.post(GRAPHQL, content=body, headers={**headers, "Origin": origin})
+        assert answer.status_code == status
+    for method in ("GET", "PUT", "DELETE"):
+        assert (
+            await views.whole.request(method, GRAPHQL, params={"query": "{ tables { cursor } }"})
+        ).status_code == 405
+    async with views.gateway.client(None) as nobody:
+        assert (await nobody.post(GRAPHQL, content=body, headers=headers)).status_code == 401
+
+
+BODIES: list[tuple[str, Any]] = [
+    ("a list of queries", [{"query": "{ tables { cursor } }"}]),
+    ("no query", {}),
+    ("an empty query", {"query": ""}),
+    ("a query that is no text", {"query": 1}),
+    ("another member", {"query": "{ tables { cursor } }", "sql": "DROP TABLE x"}),
+    ("variables that are none", {"query": "{ tables { cursor } }", "variables": []}),
+    ("nothing", None),
+]
+
+
+@pytest.mark.parametrize(("what", "body"), BODIES, ids=[what for what, _ in BODIES])
+async def test_a_body_that_is_no_request_is_400(views: TwoViews, what: str, body: Any) -> None:
+    assert (await views.whole.post(GRAPHQL, json=body)).status_code == 400
+
+
+async def test_the_schema_is_told_to_who_may_read_settings_and_no_name_is_suggested_to_anybody(views: TwoViews) -> None:
+    for query in ("{ __schema { queryType { name } } }", '{ __type(name: "Table") { name } }'):
+        assert await ask(views.whole, query)
+        (error,) = (await asked(views.part, query))["errors"]
+        assert "takes the right to read settings" in error["message"]
+        assert error["locations"] == [{"line": 1, "column": 3}]
+    hidden = 'query { ...F } fragment F on Query { a: __type(name: "Table") { name } }'
+    assert "takes the right" in (await asked(views.part, hidden))["errors"][0]["message"]
+    assert (await ask(views.part, "{ __typename }")) == {"__typename": "Query"}
+    guesses = (
+        "{ tabels { items { key } } }",
+        "{ tables(nam: 1) { cursor } }",
+        "{ tables { items { ke } } }",
+        "{ tables @inclde(if: true) { cursor } }",
+        "query ($a: Strin) { tables(name: $a) { cursor } }",
+        "query ($a: Tabl) { tables { cursor } }",
+        "{ tables { ... on Tablee { cursor } } }",
+    )
+    for http in (views.whole, views.part):
+        for guess in guesses:
+            answer = await asked(http, guess)
+            assert "data" not in answer
+            assert not any(said in json.dumps(answer) for said in ("id you mean", "suggest"))
+
+
+async def test_errors_have_line_and_column_and_nothing_of_what_is_within(
+    views: TwoViews, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (error,) = (await asked(views.whole, "{\n  tables {\n    items { key \n"))["errors"]
+    assert error["message"].startswith("Syntax Error")
+    assert error["locations"] == [{"line": 4, "column": 1}]
+    (error,) = (await asked(views.whole, "{\n  tables(limit: 0) { cursor }\n}"))["errors"]
+    assert error["message"] == "limit: expected a whole number from 1 to 500, found 0"
+    assert (error["locations"], error["path"]) == ([{"line": 2, "column": 3}], ["tables"])
+    assert error["extensions"] == {"type": "BadRequestException"}
+
+    async def fail(*args: object, **named: object) -> None:
+        raise RuntimeError("the secret of the house")
+
+    monkeypatch.setattr("gateway.http.graphql.schema.page_of_tables", fail)
+    answer = await asked(views.whole, "{ tables { cursor } }")
+    (error,) = answer["errors"]
+    assert (answer["data"], error["message"]) == (None, "the gateway failed; its log says why")
+    assert error["extensions"] == {"type": "InternalServerError"}
+    assert "the secret of the house" in caplog.text
+
+
+REFUSED: list[tuple[str, str]] = [
+    ('{ table(name: "orders") { key } }', "name: "),
+    ('{ table(name: "") { key } }', "name: "),
+    ('{ table(name: "lake.sales.o\\u0000") { key } }', "name: "),
+    ('{ tables(catalog: "a b") { cursor } }', "catalog: "),
+    ('{ tables(cursor: "AAAA") { cursor } }', "cursor: "),
+    ("{ tables(limit: 501) { cursor } }", "limit: "),
+    ("{ tables(limit: -1) { cursor } }", "limit: "),
+    ("{ findings(confidence: 101) { cursor } }", "confidence: "),
+    ('{ findings(table: "x") { cursor } }', "table: "),
+    ('{ decision(id: "x") { key } }', "decision: "),
+    ('{ vertices(label: "Tables") { cursor } }', "label: expected one of Catalog, "),
+    (
+        '{ vertex(key: "table:lake/sales/orders") { edges(labels: ["X"]) { cursor } } }',
+        "labels: expected one of IN_",
+    ),
+    ('{ vertex(key: "table:lake/sales/orders") { edges(labels: []) { cursor } } }', "labels: "),
+    ('{ vertex(key: "table:lake/sales/orders") { edges(direction: "both") { cursor } } }', "direction: "),
+    ('{ table(name: "table:lake/sales/orders") { findings(confidence: -1) { kind } } }', "confidence: "),
+]
+
+
+@pytest.mark.parametrize(("query", "words"), REFUSED, ids=[query for query, _ in REFUSED])
+async def test_what_is_no_question_is_refused_in_words(views: TwoViews, query: str, words: str) -> None:
+    (error,) = (await asked(views.whole, query))["errors"]
+    assert error["message"].startswith(words), error
+    assert error["locations"][0]["line"] == 1
+
+
+async def test_all_labels_of_edges_and_both_directions_may_be_asked_for(views: TwoViews) -> None:
+    query = (
+        'query ($labels: [String!]) { vertex(key: "%s") { edges(labels: $labels, limit: 100) { items { label } } } }'
+    )
+    data = await ask(views.whole, query, labels=[each.value for each in EdgeLabel])
+    assert data == await ask(views.whole, query, labels=None)
+
+
+def mutations(text: str, change: Callable[[str, int], str]) -> list[str]:
+    return [change(text, place) for place in range(1, len(text), 4)]
+
+
+async def test_no_broken_query_is_a_fault_of_the_gateway(views: TwoViews) -> None:
+    text = """query Q($n: Int = 2, $c: String) {
+        t: tables(limit: $n, cursor: $c) { ...F } ... @include(if: true) { __typename }
+    }
+    fragment F on Tables { items { key decisions(limit: 1) { items { vertex { edges { items { label } } } } } } }"""
+    assert "data" in await asked(views.part, text)
+    broken = [
+        *mutations(text, lambda text, at: text[:at] + text[at + 1 :]),
+        *mutations(text, lambda text, at: text[:at] + text[at] + text[at:]),
+        *mutations(text, lambda text, at: text[:at] + "\u0000" + text[at:]),
+        *mutations(text, lambda text, at: text[:at]),
+        *(text.replace("Tables", name) for name in ("Table", "Query", "Long", "String", "__Schema")),
+        *(
+            text.replace("$n: Int = 2", f"$n: {type_}")
+            for type_ in ("Int!", "[Int]", "Long", "JSON", "Tables", "Int = null")
+        ),
+        "{ ...A } fragment A on Query { ...B } fragment B on Query { ...A }",
+        "{ " * 400 + "} " * 400,
+        "{ a(b: " + "[" * 900 + "]" * 900 + ") }",
+        "{ " + "... { " * 300 + "__typename " + "} " * 300 + "}",
+        "subscription { tables { cursor } }",
+        "mutation { tables { cursor } }",
+        "type Query { a: Int }",
+        "\ufeff{ tables { cursor } }",
+    ]
+    for query in broken:
+        answer = await asked(views.part, query)
+        assert "InternalServerError" not in json.dumps(answer), query
+    for variables in (
+        *({"n": value} for value in (2**31, "2", None, [1], {}, 1e300)),
+        *({"c": value} for value in (1, "\u0000", "")),
+        {"x": 1},
+    ):
+        answer = await asked(views.part, text, **variables)
+        assert "InternalServerError" not in json.dumps(answer), variables
