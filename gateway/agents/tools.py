@@ -18,6 +18,8 @@ from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.agents.cypher import TEXT_LENGTH_MAX
+from gateway.agents.graph_query import PARAMETERS_MAX, query_graph
 from gateway.errors import BadRequestError
 from gateway.http import decision_routes, log_entry_routes, table_routes, tenant_routes
 from gateway.http.inner import Headers, ask, names_in_path
@@ -73,6 +75,17 @@ class Traverse(Arguments):
     preset: Preset
     table: Table
     hops: Annotated[int, Field(ge=1, le=HOPS_MAX)] = 3
+
+
+class QueryGraph(Arguments):
+    """
+    Ask the graph in openCypher: MATCH, WHERE, WITH, RETURN, ORDER BY, SKIP and LIMIT, at most 5 relationships, values
+    as $parameters, and the functions label, count and max. It returns properties, such as t.key of (t:Table), in at
+    most 100 rows. It takes a key that may see everything.
+    """
+
+    query: Annotated[str, Field(min_length=1, max_length=TEXT_LENGTH_MAX)]
+    parameters: dict[str, str | int | bool | None] = Field(default_factory=dict, max_length=PARAMETERS_MAX)
 
 
 class ExplainDecision(Arguments):
@@ -152,6 +165,11 @@ async def traverse(asking: Asking, given: Traverse) -> dict[str, Any]:
     return {"preset": given.preset.value, **found}
 
 
+async def ask_graph(asking: Asking, given: QueryGraph) -> dict[str, Any]:
+    """Return the rows of a query."""
+    return await query_graph(asking.request, given.query, given.parameters)
+
+
 async def explain_decision(asking: Asking, given: ExplainDecision) -> dict[str, Any]:
     """Return a decision with its explanation."""
     decided = await asking.read(decision_routes.show_decision, given.decision)
@@ -186,6 +204,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
     for tool in (
         Tool("find_tables", FindTables, find_tables),
         Tool("graph.traverse", Traverse, traverse),
+        Tool("graph.query", QueryGraph, ask_graph),
         Tool("explain_decision", ExplainDecision, explain_decision),
         Tool("find_entries", FindEntries, find_entries),
         Tool("verify_entry", VerifyEntry, verify_entry),

@@ -19,11 +19,15 @@ from typing import Final
 READER_FUNCTIONS: Final = (
     "agtype_access_operator(agtype[])",  # v.key, in openCypher and in the traversals' SQL
     "agtype_eq(agtype,agtype)",  # WHERE v.key = $key
+    "agtype_ge(agtype,agtype)",  # >= in openCypher of agents, and NOT <, which PostgreSQL plans as that
     "agtype_gt(agtype,agtype)",  # v.to_index > w.as_of
     "agtype_le(agtype,agtype)",  # v.from_index <= w.as_of
     "agtype_lt(agtype,agtype)",  # w.index < $before
+    "agtype_ne(agtype,agtype)",  # <> in openCypher of agents, and NOT =
     "graphid_eq(graphid,graphid)",  # joins of vertices with the ends of edges
     "_ag_enforce_edge_uniqueness2(graphid,graphid)",  # a pattern of two edges, such as (t)-->(c)-->(f)
+    "_ag_enforce_edge_uniqueness3(graphid,graphid,graphid)",  # of three, in openCypher of agents
+    "_ag_enforce_edge_uniqueness4(graphid,graphid,graphid,graphid)",  # of four
     "_label_name(oid,graphid)",  # label(v)
     'agtype_build_list("any")',  # [label(d), d.id, d.version]
     'age_collect("any")',  # collect(…)
@@ -33,7 +37,8 @@ READER_FUNCTIONS: Final = (
     "agtype_to_text(agtype)",  # keys as text, in the traversals' SQL
 )
 """
-What a tenant's reader calls: `sql/graph.cypher`, and `walk` of `sql/graph.sql`.
+What a tenant's reader calls: `sql/graph.cypher`, `walk` of `sql/graph.sql`, `sql/neighbours.sql`, and what agents write
+(`gateway/agents/cypher.py`).
 
 Only `_label_name` takes a graph, by its oid, and it tells a label's name: those are the same for every tenant.
 """

@@ -138,6 +138,10 @@ class Graph:
         cursor = await self._connection.execute(query, {"parameters": agtype(dict(parameters or {}))})
         return [tuple(parse_agtype(value) for value in row) for row in await cursor.fetchall()]
 
+    async def bound_time(self, timeout_s: int) -> None:
+        """Let each statement from here to the end of the transaction take so many seconds."""
+        await self._connection.execute(QUERIES["bound_time"], {"timeout": f"{timeout_s}s"})
+
     async def writes(self, *, target: str | None = None, before: int = INDEX_END, limit: int = 100) -> list[Write]:
         """
         Return the last writes with an index below `before`, newest first: of the event key `target`, or of all keys.

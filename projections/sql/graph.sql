@@ -4,6 +4,10 @@
 -- last as long as the transaction.
 SELECT set_config('search_path', 'pg_catalog, ag_catalog', true), set_config('jit', 'off', true)
 
+-- name: bound_time
+-- How long a statement of this transaction may take.
+SELECT set_config('statement_timeout', %(timeout)s, true)
+
 -- name: create_graph
 -- A schema of its own, with AGE's tables in it.
 SELECT ag_catalog.create_graph(%(graph)s)

@@ -26,6 +26,7 @@ from testkit.system.documents import CONTINUED, DOCUMENTS, blocks_of
 
 RUN_BY = {
     "README.md": "test_readme.py and, the two commands, .ci/run",
+    "docs/api.md": "test_api_page.py",
     "docs/contributing.md": "test_contributing.py",
     "docs/ledger.md": "test_ledger_page.py",
     **dict.fromkeys(CONTINUED, "test_readme.py"),

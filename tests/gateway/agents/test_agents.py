@@ -67,6 +67,23 @@ async def test_an_agent_finds_a_table_and_walks_from_it_in_both_eras_of_the_prot
             assert walked["table"] == ORDERS_KEY, walked
 
 
+async def test_an_agent_asks_the_graph_in_opencypher_with_a_key_that_may_see_all_of_it(sales: Gateway) -> None:
+    await project(sales)
+    query = "MATCH (t:Table) WHERE t.key = $key RETURN t.key AS key, t.name"
+    async with agent_of(sales) as client:
+        found = await call(client, "graph.query", query=query, parameters={"key": ORDERS_KEY})
+        assert (found["columns"], found["rows"], found["is_cut"]) == (
+            ["key", "t.name"],
+            [[ORDERS_KEY, "orders"]],
+            False,
+        )
+        refused = await call(client, "graph.query", query="MATCH (t) DETACH DELETE t")
+        assert refused.startswith("query: line 1, column 11: expected MATCH, WITH or RETURN")
+    async with agent_of(sales, await another_key(sales, "eve@acme.example", "analyst")) as client:
+        refused = await call(client, "graph.query", query=query, parameters={"key": ORDERS_KEY})
+        assert refused.startswith("expected a key that may see all that the graph has")
+
+
 async def test_an_agent_learns_why_a_commit_was_refused(sales: Gateway) -> None:
     policy = {"id": "owned", "expression": "'owner' in result.properties", "message": "Name an owner"}
     assert (await sales.http.post("/v1/policies", json=policy)).status_code == 201
@@ -114,6 +131,8 @@ async def test_resources_are_tables_and_policies(sales: Gateway) -> None:
         ("find_tables", {"limit": 101}, "limit: "),
         ("find_tables", {"sql": "DROP TABLE x"}, "sql: "),
         ("find_tables", {"cursor": "AAAA"}, "cursor"),
+        ("graph.query", {"query": ""}, "query: "),
+        ("graph.query", {"query": "MATCH (t) RETURN t.key", "parameters": {"a": [1]}}, "parameters"),
         ("verify_entry", {"index": "0"}, "index: "),
         ("verify_entry", {"index": -1}, "index: "),
         ("explain_decision", {"decision": "x"}, "decision"),

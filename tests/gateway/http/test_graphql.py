@@ -466,10 +466,11 @@ async def test_no_broken_query_is_a_fault_of_the_gateway(views: TwoViews) -> Non
     for query in broken:
         answer = await asked(views.part, query)
         assert "InternalServerError" not in json.dumps(answer), query
-    for variables in (
-        *({"n": value} for value in (2**31, "2", None, [1], {}, 1e300)),
-        *({"c": value} for value in (1, "\u0000", "")),
+    values: list[dict[str, Any]] = [
+        *({"n": value} for value in (2**31, 2**40, -1, "2", None, [1], {}, 1e300, True)),
+        *({"c": value} for value in (1, "\u0000", "", [], "x" * 9_000)),
         {"x": 1},
-    ):
+    ]
+    for variables in values:
         answer = await asked(views.part, text, **variables)
         assert "InternalServerError" not in json.dumps(answer), variables

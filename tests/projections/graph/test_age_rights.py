@@ -19,8 +19,10 @@ from lakeproof.errors import ProvisionError
 from lakeproof.provision import provision
 from ledger.store.session import Connection
 from projections.graph.age_functions import PROJECTOR_FUNCTIONS, READER_FUNCTIONS
+from projections.graph.labels import EdgeLabel
+from projections.graph.neighbours import read_edges, read_vertices, read_vertices_of_label
 from projections.graph.projection import GraphProjection
-from projections.graph.read import open_graph
+from projections.graph.read import Direction, open_graph
 from projections.graph.traversals import impact_analysis, pii_propagation
 from projections.graph.write import graph_name
 from projections.processing.projection import Transaction
@@ -166,6 +168,19 @@ async def read_everything(connection: Connection) -> None:
     assert (await graph.answers(ORDERS)).writes
     assert (await impact_analysis(graph, ORDERS)).tables
     assert (await pii_propagation(graph, ORDERS)).columns
+    (vertex,) = await read_vertices(connection, graph.name, [ORDERS])
+    assert vertex is not None
+    assert await read_vertices_of_label(connection, graph.name, vertex.label, after="", limit=1)
+    starts = [(vertex.id, "")]
+    assert await read_edges(
+        connection, graph.name, starts, labels=tuple(EdgeLabel), directions=tuple(Direction), limit=1
+    )
+    for of_an_agent in (
+        "MATCH (t:Table) WHERE t.key <> 1 OR t.key >= 1 RETURN t.key",
+        "MATCH (a)-[]->(b)-[]->(c)-[]->(d) RETURN a.key LIMIT 1",
+        "MATCH (a)-[]->(b)-[]->(c)-[]->(d)-[]-(e) RETURN a.key LIMIT 1",
+    ):
+        await graph.query(of_an_agent, ["key"])
 
 
 async def test_without_any_one_function_of_its_list_some_query_of_a_reader_fails(world: World, story: Story) -> None:
