@@ -54,12 +54,20 @@ async def read_vertices(connection: Connection, graph: str, keys: Sequence[str])
     """
     Return the vertices of some keys, in their order; None for each that the graph does not have.
     """
-    query = _compose("vertices_of_keys", vertices=sql.Identifier(graph, ALL_VERTICES))
-    rows = await connection.execute(query, {"keys": agtype([bounded_key(key) for key in keys])})
-    found: list[FoundVertex | None] = [None] * len(keys)
-    for place, id_, properties in await rows.fetchall():
-        found[place - 1] = _vertex(id_, properties)
-    return found
+    by_label: dict[VertexLabel, list[Json]] = {}
+    for key in dict.fromkeys(map(bounded_key, keys)):
+        if (label := _LABEL_OF_KIND.get(key.partition(":")[0])) is not None:
+            by_label.setdefault(label, []).append(key)
+    if not by_label:
+        return [None] * len(keys)
+    parts = [
+        _compose("vertices_of_keys", label=sql.Identifier(graph, label.value), keys=sql.Placeholder(label.value))
+        for label in by_label
+    ]
+    given = {label.value: agtype(of_label) for label, of_label in by_label.items()}
+    rows = await (await connection.execute(sql.SQL(" UNION ALL ").join(parts), given)).fetchall()
+    found = {key: _vertex(id_, properties) for key, id_, properties in rows}
+    return [found.get(bounded_key(key)) for key in keys]
 
 
 async def read_vertices_of_label(

@@ -1,11 +1,16 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- name: vertices_of_keys
--- Vertices of some keys, by their place, as the index of each label finds them.
-SELECT k.place, v.id::text, v.properties::text
-FROM json_array_elements(%(keys)s::json) WITH ORDINALITY AS k (key, place)
-JOIN {vertices} AS v
-    ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
-       OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
+-- Vertices of one label by their keys, each found by the index (OFFSET 0): in a join the planner would rather read all.
+SELECT v.key, v.id, v.properties
+FROM json_array_elements({keys}::json) AS k
+CROSS JOIN LATERAL (
+    SELECT (ag_catalog.agtype_access_operator(f.properties, '"key"'::ag_catalog.agtype))::text AS key,
+           f.id::text AS id, f.properties::text AS properties
+    FROM {label} AS f
+    WHERE ag_catalog.agtype_access_operator(f.properties, '"key"'::ag_catalog.agtype)
+          OPERATOR(ag_catalog.=) k::text::ag_catalog.agtype
+    OFFSET 0
+) AS v
 
 -- name: vertices_of_label
 -- Vertices of one label behind a key, in the order of the index of keys.

@@ -28,6 +28,8 @@ from ledger.errors import LedgerError
 TIMEOUT_S: Final = 10.0
 """For one query; each statement of it has its own (`gateway/http/looking/reading.py`)."""
 ERRORS_MAX: Final = 10
+FATAL: Final = frozenset({401, 429, 503})
+"""Statuses of errors that are not about one field."""
 _GRAPHQL: Final = SCHEMA._schema  # noqa: SLF001 - as graphql-core takes it; strawberry's own `execute` makes suggestions
 _FAILED: Final = "the gateway failed; its log says why"
 
@@ -85,18 +87,18 @@ async def _run(looking: Looking, document: DocumentNode, variables: dict[str, An
             result = started if isinstance(started, ExecutionResult) else await started
         finally:
             await asking.close()
-        for error in result.errors or ():
-            _raise_if_fatal(error)
+        _raise_if_fatal([each.original_error for each in result.errors or ()])
         return result
 
 
-def _raise_if_fatal(error: GraphQLError) -> None:
+def _raise_if_fatal(causes: Sequence[Exception | None]) -> None:
     """Raise an error that is not about one field: after it, other fields may lack what is there."""
-    cause = error.original_error
-    if isinstance(cause, psycopg.Error) or (isinstance(cause, GatewayError) and cause.status in {401, 429, 503}):
-        raise cause
-    if isinstance(cause, LedgerError) and (told := answer_to(cause)) is not None:
-        raise told from cause
+    # Behind a statement that failed, all others of the transaction fail, too, and their errors may stand first.
+    for cause in sorted(causes, key=lambda each: isinstance(each, psycopg.errors.InFailedSqlTransaction)):
+        if isinstance(cause, psycopg.Error) or (isinstance(cause, GatewayError) and cause.status in FATAL):
+            raise cause
+        if isinstance(cause, LedgerError) and (told := answer_to(cause)) is not None:
+            raise told from cause
 
 
 def _shown(error: GraphQLError) -> dict[str, Any]:

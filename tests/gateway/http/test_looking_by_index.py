@@ -15,6 +15,7 @@ from psycopg import sql
 from ledger.proving import search
 from ledger.store.read import read_head
 from projections.lineage.edges import QUERIES as LINEAGE
+from projections.relational.batched import QUERIES as BATCHED
 from projections.relational.commits import QUERIES as COMMITS
 from projections.relational.findings import EXAMINED_MAX, INDEX_END
 from projections.relational.findings import QUERIES as FINDINGS
@@ -121,6 +122,32 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
         "decisions of a table": (
             COMMITS["history"],
             {"log_id": log_id, "key": "table:far/a/t7", "before": INDEX_END, "limit": 100},
+            READ_MAX,
+        ),
+        "decisions of tables": (
+            BATCHED["histories"],
+            {
+                "log_id": log_id,
+                "keys": ["table:far/a/t7", "table:far/a/t8"],
+                "befores": [INDEX_END, end],
+                "limit": 100,
+            },
+            READ_MAX,
+        ),
+        "last findings of tables": (
+            BATCHED["last_findings_of_tables"],
+            {"log_id": log_id, "uuids": ["uuid-7", "uuid-8"], "confidence_percent_min": 0, "limit": 100},
+            READ_MAX,
+        ),
+        "findings of snapshots of tables": (
+            BATCHED["findings_of_each"],
+            {
+                "log_id": log_id,
+                "places": [1, 2],
+                "uuids": ["uuid-7", "uuid-8"],
+                "snapshots": ["7", "8"],
+                "limit": 100,
+            },
             READ_MAX,
         ),
         "runs": (LINEAGE["runs"], {"log_id": log_id, "before": "8", "limit": 100}, READ_MAX),
