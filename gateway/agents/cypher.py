@@ -34,26 +34,10 @@ ITEMS_MAX: Final = 20
 ROWS_MAX: Final = 100
 SKIP_MAX: Final = 10_000
 FUNCTIONS: Final = ("count", "label", "max")
-CLAUSES: Final = ("MATCH", "WHERE", "WITH", "RETURN", "ORDER BY", "SKIP", "LIMIT")
 _WORDS: Final = frozenset(
     {
-        *(
-            "MATCH",
-            "WHERE",
-            "WITH",
-            "RETURN",
-            "ORDER",
-            "BY",
-            "SKIP",
-            "LIMIT",
-            "AS",
-            "DISTINCT",
-            "AND",
-            "OR",
-            "NOT",
-            "IS",
-        ),
-        *("NULL", "TRUE", "FALSE", "ASC", "DESC"),
+        *("MATCH", "WHERE", "WITH", "RETURN", "ORDER", "BY", "SKIP", "LIMIT"),
+        *("AS", "DISTINCT", "ASC", "DESC", "AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE"),
     }
 )
 """Words of the language: nothing is called so, in whatever case."""

@@ -9,6 +9,7 @@ see everything does not ask at all, and is told which right is missing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ TIMEOUT_S: Final = 2
 PARAMETERS_MAX: Final = 20
 VALUE_LENGTH_MAX: Final = 2_000
 NUMBER_MAX: Final = 2**53 - 1
+_NOT_STORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _COLUMN: Final = "column_{}"
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 
@@ -111,7 +113,7 @@ def _value(name: str, value: object, *, most: int | None) -> Json:
             return value
         case int() if -NUMBER_MAX <= value <= NUMBER_MAX:
             return value
-        case str() if len(value) <= VALUE_LENGTH_MAX and "\x00" not in value:
+        case str() if len(value) <= VALUE_LENGTH_MAX and not _NOT_STORABLE.search(value):
             return value
         case _:
             raise BadRequestError(

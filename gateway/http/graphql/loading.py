@@ -42,6 +42,8 @@ from projections.relational.table_names import TableName, read_live_names
 EXAMINED_MAX: Final = 500
 """Edges and vertices that are judged for one page: it may be short, with more behind its cursor."""
 
+EXAMINED_MIN: Final = 50
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -163,13 +165,15 @@ class Asking:
         graph = await self._graph()
         if graph is None:
             return [], None
-        examined = min(max(limit, 1) * 2, EXAMINED_MAX)
+        seen: list[FoundVertex] = []
         async with self.reading() as connection:
-            rows = await read_vertices_of_label(connection, graph.name, label, after=after, limit=examined)
-            seen = await self._seen(connection, rows)
-        if len(seen) > limit:
-            return seen[:limit], seen[limit - 1].key
-        return seen, rows[-1].key if len(rows) == examined else None
+            rows = await read_vertices_of_label(connection, graph.name, label, after=after, limit=EXAMINED_MAX)
+            step = _examined(limit)
+            for start in range(0, len(rows), step):
+                seen += await self._seen(connection, rows[start : start + step])
+                if len(seen) > limit:
+                    return seen[:limit], seen[limit - 1].key
+        return seen, rows[-1].key if len(rows) == EXAMINED_MAX else None
 
     async def edges(
         self,
@@ -181,7 +185,7 @@ class Asking:
         limit: int,
     ) -> Edges:
         """Return edges of a vertex whose other end the caller may see."""
-        examined = min(limit * 2, EXAMINED_MAX)
+        examined = _examined(limit)
 
         async def load(starts: Sequence[tuple[str, str]]) -> list[Edges]:
             graph = await self._graph()
@@ -232,6 +236,11 @@ class Asking:
             self._loaders[what] = DataLoader(load_fn=load_list)
         found: V = await self._loaders[what].load(key)
         return found
+
+
+def _examined(limit: int) -> int:
+    """Return how many are judged at once for so many that are asked for."""
+    return min(max(2 * limit, EXAMINED_MIN), EXAMINED_MAX)
 
 
 def _page(edges: Sequence[FoundEdge], seen: set[str], *, examined: int, limit: int) -> Edges:

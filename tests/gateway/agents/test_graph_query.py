@@ -169,7 +169,7 @@ async def test_parameters_are_those_of_the_query_and_bounded(views: TwoViews) ->
     longest = "x" * VALUE_LENGTH_MAX
     for taken in (longest, NUMBER_MAX, -NUMBER_MAX, True, None, ""):
         assert await whole(views, query, key=taken) == []
-    refused: list[Any] = [longest + "x", NUMBER_MAX + 1, -NUMBER_MAX - 1, 1.5, [ORDERS], {}, "\x00"]
+    refused: list[Any] = [longest + "x", NUMBER_MAX + 1, -NUMBER_MAX - 1, 1.5, [ORDERS], {}, "\x00", "\ud800"]
     for value in refused:
         with pytest.raises(BadRequestError, match=r"parameters\.key: expected a text of at most"):
             await whole(views, query, key=value)

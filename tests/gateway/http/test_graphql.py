@@ -490,6 +490,10 @@ async def test_no_broken_query_is_a_fault_of_the_gateway(views: TwoViews) -> Non
         "mutation { tables { cursor } }",
         "type Query { a: Int }",
         "\ufeff{ tables { cursor } }",
+        '{ table(name: "\\uD800") { key } }',
+        '{ tables(finding: "\\u{DC00}") { cursor } }',
+        '{ vertex(key: "\\u0000") { key } }',
+        '{ vertex(key: "nothing:x") { key } none: vertex(key: "x") { key } }',
     ]
     for query in broken:
         answer = await asked(views.part, query)
