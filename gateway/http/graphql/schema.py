@@ -10,7 +10,7 @@ and `cursor`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from enum import StrEnum
 from typing import Any, Final, NewType, TypeVar, cast
 
@@ -43,8 +43,8 @@ TABLE: Final = "table:"
 """How the key of a table begins."""
 LIMIT_DEFAULT: Final = 10
 
+T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -151,7 +151,10 @@ class Decision:
 
     @field(description="What was found in the snapshots that the decision names.")
     async def findings(self, info: Info, limit: int = LIMIT_DEFAULT) -> list[Finding]:
-        return findings_shown(await info.context.findings_of(self.row, limit=checked_limit(limit)))
+        sight = info.context.looking.sight
+        found = await info.context.findings_of(self.row, limit=checked_limit(limit))
+        # They bear the name that their table has now, which may be another one.
+        return findings_shown([each for each in found if await sight.sees(each.key)])
 
     @field(description="Its vertex in the graph.")
     async def vertex(self, info: Info) -> Vertex | None:
@@ -175,7 +178,7 @@ class Table:
 
     @field(description="Which kinds of personal data were found in it.")
     async def found(self, info: Info) -> list[KindFound]:
-        return [KindFound(**asdict(each)) for each in await info.context.kinds_found(self.table_uuid)]
+        return [made_of(KindFound, asdict(each)) for each in await info.context.kinds_found(self.table_uuid)]
 
     @field(description="Decisions on it, the newest first.")
     async def decisions(self, info: Info, limit: int = LIMIT_DEFAULT, cursor: str | None = None) -> Decisions:
@@ -451,23 +454,32 @@ def vertex_shown(found: FoundVertex) -> Vertex:
 async def decision_shown(asking: Asking, commit: Commit) -> Decision:
     """Return a decision that the caller may see."""
     shown = commit_shown(commit, with_principal=await asking.reads_inputs())
-    reason, outcome = shown.pop("reason"), shown.pop("outcome")
-    return Decision(
-        **shown,
-        reason=None if reason is None else Reason(**reason),
-        outcome=None if outcome is None else Outcome(**outcome),
-        row=commit,
+    reason, outcome = shown["reason"], shown["outcome"]
+    return made_of(
+        Decision,
+        shown
+        | {
+            "reason": None if reason is None else made_of(Reason, reason),
+            "outcome": None if outcome is None else made_of(Outcome, outcome),
+            "row": commit,
+        },
     )
 
 
 def findings_shown(rows: Sequence[FoundRow]) -> list[Finding]:
     """Return findings that the caller may see."""
-    return [Finding(**row_shown(each)) for each in rows]
+    return [made_of(Finding, row_shown(each)) for each in rows]
 
 
 def policy_of(shown: Mapping[str, Any]) -> Policy:
     """Return a policy that the caller may read."""
-    return Policy(**{**shown, "coming": [PolicyComing(**each) for each in shown["coming"]]})
+    return made_of(Policy, {**shown, "coming": [made_of(PolicyComing, each) for each in shown["coming"]]})
+
+
+def made_of(kind: type[T], shown: Mapping[str, Any]) -> T:
+    """Return a type of this schema with the members of what a route shows that it has, too."""
+    names = [each.name for each in fields(kind) if each.init]  # type: ignore[arg-type]  # strawberry makes dataclasses
+    return kind(**{name: shown[name] for name in names})
 
 
 def checked_limit(limit: int) -> int:

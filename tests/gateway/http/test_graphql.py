@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from graphql import GraphQLObjectType, build_schema, get_named_type
 from psycopg import AsyncConnection, sql
 
+from gateway.admin.application import OPERATOR
 from gateway.errors import UnavailableError
 from gateway.http.graphql import answering, loading
 from gateway.http.graphql.schema import SCHEMA
@@ -24,8 +25,18 @@ from gateway.http.looking.sight import Sight
 from lakeproof.services import Services
 from projections.graph.labels import EdgeLabel, VertexLabel
 from testkit.environment import PROJECT
-from testkit.gateway.sales import TABLES, error_of, properties
-from testkit.gateway.two_views import SECRET, TwoViews, open_two_views, pages, project, shown
+from testkit.gateway.sales import NAMESPACES, TABLES, another_key, error_of, properties
+from testkit.gateway.two_views import (
+    RULE,
+    SECRET,
+    TwoViews,
+    found_in,
+    make_table,
+    open_two_views,
+    pages,
+    project,
+    shown,
+)
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -253,6 +264,33 @@ async def test_names_that_others_chose_are_values_in_json(sales: Gateway) -> Non
     table = (await ask(sales.http, query, key=key))["table"]
     assert (table["name"], table["vertex"]["table"]["name"]) == (HOSTILE, HOSTILE)
     assert table["decisions"]["items"] == [{"name": HOSTILE}]
+
+
+async def test_what_was_found_in_a_table_that_moved_is_seen_by_who_sees_it_there(
+    shared_gateway: Gateway,
+) -> None:
+    await shared_gateway.services.gateway.admin.create_access_rule(
+        shared_gateway.acme.log_id, OPERATOR, rule_id="sellers", effect="permit", expression=RULE
+    )
+    uuid = await make_table(shared_gateway, "sales", "moving")
+    await found_in(shared_gateway, "sales", "moving", uuid)
+    (await shared_gateway.http.post(NAMESPACES, json={"namespace": ["hr"]})).raise_for_status()
+    moved = {
+        "source": {"namespace": ["sales"], "name": "moving"},
+        "destination": {"namespace": ["hr"], "name": SECRET},
+    }
+    (await shared_gateway.http.post("/v1/iceberg/lake/tables/rename", json=moved)).raise_for_status()
+    await project(shared_gateway)
+    history = "/v1/tables/lake/sales/moving/history"
+    (commit,) = [each for each in await pages(shared_gateway.http, history, "decisions") if each["snapshots"]]
+    query = f"""{{ decision(id: "{commit["index"]}") {{ key table {{ key }} findings {{ key }}
+        vertex {{ edges {{ items {{ vertex {{ key edges {{ items {{ vertex {{ key }} }} }} }} }} }} }} }} }}"""
+    whole = (await ask(shared_gateway.http, query))["decision"]
+    assert (whole["key"], whole["findings"]) == ("table:lake/sales/moving", [{"key": HIDDEN}])
+    async with shared_gateway.client(await another_key(shared_gateway, "sam@acme.example", "seller")) as part:
+        decision = (await ask(part, query))["decision"]
+        assert (decision["key"], decision["table"], decision["findings"]) == (whole["key"], None, [])
+        assert not any(text in json.dumps(decision) for text in (SECRET, uuid))
 
 
 @pytest.fixture
