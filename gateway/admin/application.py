@@ -203,17 +203,49 @@ class Admin:
         """
         return await self._policies.steps(log_id, policy_id=policy_id)
 
+    async def check_policy(self, log_id: int, text: PolicyText) -> None:
+        """
+        Check contents of a policy as they are when they are saved; nothing is saved.
+
+        Raises:
+            BadRequestError: if a text is malformed.
+            PolicyNotCompiledError: if the expression does not compile; says line and column.
+            ExamplesFailedError: if an example does not hold; says which.
+            PolicyEngineError: if the engine gave no answer.
+        """
+        await self._policies.check(log_id, text)
+
     async def draft_policy(
-        self, log_id: int, by: Editor, *, policy_id: str, text: PolicyText | None, reason: str = ""
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        text: PolicyText | None,
+        reason: str = "",
+        version: int | None = None,
+        policy_version: int | None = None,
     ) -> PolicyDraft:
         """
         Propose contents for a policy, which may not exist yet, or (None) to retire it; nothing is in force by that.
 
-        It takes the place of an earlier draft. Raises as `create_policy`, and:
+        It takes the place of an earlier draft; with `version`, only of that one (0: only if none waits). With
+        `policy_version`, only if that is the newest version of the policy (0: only if there is none).
+
+        Raises as `create_policy`, and:
             NotFoundError: if it is to retire a policy that does not exist.
             RetiredError: if the policy is retired.
+            ConflictError: if draft or policy was changed meanwhile.
         """
-        return await self._policies.draft(log_id, by, policy_id=policy_id, text=text, reason=reason)
+        return await self._policies.draft(
+            log_id,
+            by,
+            policy_id=policy_id,
+            text=text,
+            reason=reason,
+            version=version,
+            policy_version=policy_version,
+        )
 
     async def review_policy(
         self,

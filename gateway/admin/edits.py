@@ -22,6 +22,7 @@ from gateway.control.aggregates import (
     ControlEvent,
     Created,
     Policy,
+    PolicyDraft,
     Restriction,
     aggregate_key,
     evolve,
@@ -267,7 +268,17 @@ def check_version(found: Policy | Restriction, version: int | None) -> None:
     Raises:
         ConflictError: if it is not.
     """
-    if version is not None and found.version != version:
-        raise ConflictError(
-            f"{found.KIND} {found.id}: expected version {version}, found version {found.version}", kind=CHANGED
-        )
+    check_newest(f"{found.KIND} {found.id}", found, version)
+
+
+def check_newest(what: str, found: Policy | PolicyDraft | Restriction | None, version: int | None) -> None:
+    """
+    Check that `version` is the newest one of what may not exist yet, 0 if it does not; None asks for no check.
+
+    Raises:
+        ConflictError: if it is not.
+    """
+    newest = 0 if found is None else found.version
+    if version is not None and newest != version:
+        expected, has = (f"version {number}" if number else "none" for number in (version, newest))
+        raise ConflictError(f"{what}: expected {expected}, found {has}", kind=CHANGED)

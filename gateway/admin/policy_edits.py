@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from gateway.admin import limits
-from gateway.admin.edits import NOT_FOUND, Editor, Edits, check_version
+from gateway.admin.edits import NOT_FOUND, Editor, Edits, check_newest, check_version
 from gateway.admin.two_persons import check_two_persons
 from gateway.control.aggregates import Policy, PolicyDraft, RetiredError, evolve, expect, policy_contents
 from gateway.control.plane import ControlPlane, ControlState, parse_control_event
@@ -187,14 +187,30 @@ class PolicyEdits:
             Policy, log_id, by, policy_id, lambda policy: self._retired(policy, reason=reason, retire_at=end)
         )
 
+    async def check(self, log_id: int, text: PolicyText) -> None:
+        """See `Admin.check_policy`."""
+        await self._checked(log_id, text)
+
     async def draft(
-        self, log_id: int, by: Editor, *, policy_id: str, text: PolicyText | None, reason: str = ""
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        policy_id: str,
+        text: PolicyText | None,
+        reason: str = "",
+        version: int | None = None,
+        policy_version: int | None = None,
     ) -> PolicyDraft:
         """See `Admin.draft_policy`."""
         limits.check_id(policy_id)
         limits.check_reason(reason)
         state = await self._control.current(log_id)
+        # What was edited after this state was read makes the edit stale, so that it is checked again.
         policy = state.newest_policies.get(policy_id)
+        check_newest(f"policy {policy_id}", policy, policy_version)
+        waiting = state.drafts.get(policy_id)
+        check_newest(f"the draft of policy {policy_id}", waiting if waiting and waiting.pending else None, version)
         if policy is not None and policy.retired and (text is not None or policy.is_over(self._clock())):
             raise RetiredError(f"policy:{policy_id}", policy.active_from)
         if policy is None:

@@ -34,6 +34,9 @@ class PolicyDraftBody(Body):
     What is proposed for a policy: contents as for one that is created, or with `retire` its end.
 
     `reason` is for the reviewer, and for the record.
+
+    With `version`, only if that is the draft that waits for a review (0: if none does); with `policy_version`, only if
+    that is the newest version of the policy (0: if there is none).
     """
 
     expression: str | None = None
@@ -42,11 +45,13 @@ class PolicyDraftBody(Body):
     examples: list[Any] | None = None
     reason: str = ""
     retire: bool = False
+    version: int | None = None
+    policy_version: int | None = None
 
     def text(self) -> PolicyText | None:
         """Return the contents parsed, None for a retirement."""
         if self.retire:
-            if self.model_fields_set - {"retire", "reason"}:
+            if self.model_fields_set - {"retire", "reason", "version", "policy_version"}:
                 raise BadRequestError("expected no contents for the end of a policy, found some", field="retire")
             return None
         if self.expression is None or self.message is None:
@@ -123,7 +128,15 @@ async def draft_policy(request: Request, policy_id: str) -> Response:
     text = body.text()
 
     async def draft(admin: Admin, caller: Principal, by: Editor) -> PolicyDraft:
-        return await admin.draft_policy(caller.log_id, by, policy_id=policy_id, text=text, reason=body.reason)
+        return await admin.draft_policy(
+            caller.log_id,
+            by,
+            policy_id=policy_id,
+            text=text,
+            reason=body.reason,
+            version=body.version,
+            policy_version=body.policy_version,
+        )
 
     written = await edit(request, "policy_draft", policy_id, draft)
     return JSONResponse(draft_shown(written, author=request.state.caller.actor))

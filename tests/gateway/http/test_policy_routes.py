@@ -449,3 +449,41 @@ async def test_an_approved_draft_may_wait_for_its_time(shared_gateway: Gateway) 
     policy = ending.json()["policy"]
     assert (policy["version"], policy["in_force"], policy["retired_from"]) == (1, True, before)
     assert policy["coming"] == [], "it would come after the end"
+
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        ({"version": 1}, "the draft of policy p: expected version 1, found none"),
+        ({"policy_version": 0}, "policy p: expected none, found version 1"),
+        ({"policy_version": 2}, "policy p: expected version 2, found version 1"),
+        ({"version": 0, "policy_version": 1}, ""),
+        ({}, ""),
+    ],
+)
+async def test_a_draft_is_written_only_over_what_its_author_has_seen(
+    shared_gateway: Gateway, seen: dict[str, int], found: str
+) -> None:
+    http = shared_gateway.http
+    assert (await http.post("/v1/policies", json={"id": "p", **PLAIN})).status_code == 201
+    answer = await http.put("/v1/policy-drafts/p", json={**PLAIN, **seen})
+    if found:
+        assert (answer.status_code, error_of(answer)["type"]) == (409, "ConcurrentChangeException")
+        assert found in error_of(answer)["message"]
+        assert (await http.get("/v1/policy-drafts/p")).status_code == 404
+    else:
+        assert answer.status_code == 200
+
+
+async def test_a_draft_that_another_has_replaced_is_not_written_over(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    for text in ("mine", "theirs"):
+        assert (await http.put("/v1/policy-drafts/p", json={**PLAIN, "message": text})).status_code == 200
+    assert (await http.put("/v1/policy-drafts/p", json={**PLAIN, "version": 1})).status_code == 409
+    assert (await http.get("/v1/policy-drafts/p")).json()["message"] == "theirs"
+    assert (await http.put("/v1/policy-drafts/p", json={**PLAIN, "version": 2})).status_code == 200
+    assert (await http.post("/v1/policies", json={"id": "q", **PLAIN})).status_code == 201
+    end = {"retire": True, "version": 1}
+    assert (await http.put("/v1/policy-drafts/q", json=end)).status_code == 409
+    assert (await http.put("/v1/policy-drafts/q", json={**end, "version": 0})).status_code == 200
