@@ -47,6 +47,8 @@ DEPTH_MAX: Final = 40
 SUFFIXES: Final = frozenset({".yaml", ".yml"})
 MEMBERS: Final = ("id", "expression", "message", "reason", "scope", "examples")
 REQUIRED: Final = ("id", "expression", "message")
+TEXT_WIDTH: Final = 100
+"""Columns of a file that is written here, where its texts have blanks to break at."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The parser of libyaml, where PyYAML was built with it: ten times as fast, and the same events."""
@@ -54,6 +56,7 @@ _WORDS: Final[Mapping[str, Json]] = {"true": True, "false": False, "null": None,
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _QUOTES: Final = frozenset({"'", '"'})
+_EXAMPLES: Final = "examples"
 _LAST: Final = re.compile(r"(\.[^.\[]*|\[[0-9]+\])$")
 
 
@@ -177,6 +180,58 @@ def parse_policy(content: bytes, *, name: str) -> PolicyFile:
     except BadRequestError as error:
         raise policy.refused(error) from error
     return replace(policy, scope=scope, examples=examples)
+
+
+def parse_examples_text(text: str) -> tuple[Example, ...]:
+    """
+    Return the examples that a text says, in the form that the member `examples` of a policy's file has.
+
+    Raises:
+        PolicyFileError: if it is none; its place is one of `text`.
+    """
+    # Indented, whatever the text says is within that member.
+    within = "".join(f"\n {line}" for line in text.split("\n"))
+    document = open_document(f"{_EXAMPLES}:{within}".encode(), name=_EXAMPLES, what="list of examples", required=())
+    try:
+        return parse_examples(document.read().get(_EXAMPLES))
+    except PolicyFileError as error:
+        reason, place = error.reason, error.place or (1, 1)
+    except BadRequestError as error:
+        reason, place = str(error), nearest_place(document.places, error.field or "")
+    line = min(max(place[0] - 1, 1), text.count("\n") + 1)
+    raise PolicyFileError(_EXAMPLES, reason, place=(line, max(place[1] - 1, 1)))
+
+
+def format_members(value: Json) -> str:
+    """
+    Return members of a policy, or one of them, as its file says them: what is read from that is `value`.
+    """
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=TEXT_WIDTH
+    )
+    return text
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
+    """Writes texts so that this module reads them as texts, those of several lines as literal blocks."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        """Write what stands there twice twice: aliases are refused."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = None
+    if not text.replace("\n", "").isprintable():
+        style = '"'  # a line separator would be read as the end of a line
+    elif "\n" in text:
+        style = "|"
+    elif text in _WORDS or _NUMBER.fullmatch(text):
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def nearest_place(places: Mapping[str, Place], member: str) -> Place:

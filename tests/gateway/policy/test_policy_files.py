@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +19,9 @@ from gateway.policy.policy_files import (
     DEPTH_MAX,
     FILE_SIZE_BYTES_MAX,
     PolicyFileError,
+    format_members,
+    open_document,
+    parse_examples_text,
     parse_policy,
     read_policies,
 )
@@ -201,3 +204,46 @@ def test_what_cannot_be_read_is_refused_and_not_left_out(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "a.yaml")
     with pytest.raises(PolicyFileError, match=r"a\.yaml: expected a file, found something else"):
         read_policies(tmp_path)
+
+
+# What is written here
+
+
+@given(
+    st.recursive(
+        st.booleans() | st.integers(-(10**17), 10**17) | st.text(max_size=20),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+        max_leaves=12,
+    )
+)
+def test_properties_that_are_written_are_read_as_they_were(value: Any) -> None:
+    document = open_document(format_members({"given": value}).encode(), name="f.yaml", required=())
+    assert document.read() == {"given": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("- expect: maybe", (1, 3), "expected allow or deny"),
+        ("- expect: allow\n- expect: deny\n  given:\n    resul: {}", (3, 3), "the nearest is result"),
+        ("x: 1", (1, 1), "expected a list of examples"),
+        ("- expect: allow\nmessage: none", (2, 1), "no YAML"),
+        ("- expect: allow\n---\n- expect: deny", (3, 1), "no YAML"),
+        ("- a: [", (1, 1), "no YAML"),
+        ("- &a {expect: allow}", (1, 3), "no anchors"),
+    ],
+)
+def test_what_is_wrong_with_examples_alone_has_its_place_in_their_text(
+    text: str, place: tuple[int, int], reason: str
+) -> None:
+    with pytest.raises(PolicyFileError) as refused:
+        parse_examples_text(text)
+    assert refused.value.place == place
+    assert reason in refused.value.reason
+
+
+def test_examples_alone_may_be_indented_in_one_line_or_none() -> None:
+    (one,) = parse_examples_text("- {expect: deny, given: {}}")
+    assert parse_examples_text("   - expect: deny\n     given: {}\n") == (one,)
+    assert parse_examples_text("[{expect: deny, given: {}}]") == (one,)
+    assert parse_examples_text("") == parse_examples_text("  \n") == ()
