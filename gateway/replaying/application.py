@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Replays a proposal over a tenant's log, and records what it found: what the command `lakeproof policies replay` does.
+Replays a proposal over a tenant's log, and records what it found: for `lakeproof policies replay` in a process of its
+own, and beside commits in a gateway's process (`jobs.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -21,14 +23,19 @@ from gateway.policy.process import Spawn, spawn_worker
 from gateway.replaying.comparing import Change
 from gateway.replaying.evaluating import CaseWorkers
 from gateway.replaying.past_metadata import past_metadata
-from gateway.replaying.recorded import Lend
+from gateway.replaying.recorded import PAGE_ENTRIES, Lend
 from gateway.replaying.replay import Proposed, Replayed, proposal_bytes, replay
 from ledger.format.event import Event, Part, PreparedEvent, derived_group_id, format_key, prepare
 from ledger.format.events import ProposalReplayed, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.format.verification import ProgressCallback
 from ledger.store.read import first_index_since, read_head
+from ledger.store.session import Connection
 
+SMALL_PAGE_ENTRIES: Final = 100
+"""They take the event loop some 4 ms."""
+PAUSE_S: Final = 0.02
+"""Before each page: a replay leaves commits most of the process's time."""
 COLLECT_AFTER: Final = 200_000
 """New objects between two collections, while a replay runs."""
 PART: Final = "proposal"
@@ -62,29 +69,94 @@ async def replay_since(
         BrokenError: if the log is corrupt there.
         UnavailableError: if the log, a metadata file or the engine cannot be reached.
     """
-    lend: Lend = partial(gateway.database.as_role, gateway.roles.tenant(tenant))
+    programs = [(POLICY, policy.expression) for policy in proposal]
+    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, spawn=spawn) as workers:
+        with _few_collections():
+            return await _replayed(
+                gateway,
+                tenant,
+                log_id,
+                proposal,
+                lend=partial(gateway.database.as_role, gateway.roles.tenant(tenant)),
+                since=since,
+                until_index=until_index,
+                workers=workers,
+                progress=progress,
+                page_entries=PAGE_ENTRIES,
+            )
+
+
+async def replay_beside_commits(
+    gateway: Gateway,
+    tenant: UUID,
+    log_id: int,
+    proposal: Sequence[Proposed],
+    *,
+    since: datetime,
+    progress: ProgressCallback,
+    spawn: Spawn = spawn_worker,
+) -> Replayed:
+    """
+    Return what `replay_since` does, in a process that commits need: with one worker, one of the connections of those
+    who look, small pages, and a pause before each.
+
+    Raises as `replay_since`.
+    """
+
+    @asynccontextmanager
+    async def lend() -> AsyncIterator[Connection]:
+        await asyncio.sleep(PAUSE_S)
+        async with gateway.looks, gateway.database.as_role(gateway.roles.tenant(tenant)) as connection:
+            yield connection
+
+    programs = [(POLICY, policy.expression) for policy in proposal]
+    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, workers=1, spawn=spawn) as workers:
+        return await _replayed(
+            gateway,
+            tenant,
+            log_id,
+            proposal,
+            lend=lend,
+            since=since,
+            until_index=None,
+            workers=workers,
+            progress=progress,
+            page_entries=SMALL_PAGE_ENTRIES,
+        )
+
+
+async def _replayed(
+    gateway: Gateway,
+    tenant: UUID,
+    log_id: int,
+    proposal: Sequence[Proposed],
+    *,
+    lend: Lend,
+    since: datetime,
+    until_index: int | None,
+    workers: CaseWorkers,
+    progress: ProgressCallback,
+    page_entries: int,
+) -> Replayed:
     async with lend() as connection:
         size = (await read_head(connection, log_id)).size
         end = size if until_index is None else min(until_index, size)
         first = await first_index_since(connection, log_id, since, size=end)
-    programs = [(POLICY, policy.expression) for policy in proposal]
-    past = await past_metadata(gateway, tenant, log_id)
-    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, spawn=spawn) as workers:
-        with _few_collections():
-            found = await replay(
-                lend,
-                log_id,
-                proposal,
-                first=first,
-                end=end,
-                opener=gateway.opener,
-                past=past,
-                workers=workers,
-                progress=progress,
-            )
+    found = await replay(
+        lend,
+        log_id,
+        proposal,
+        first=first,
+        end=end,
+        opener=gateway.opener,
+        past=await past_metadata(gateway, tenant, log_id),
+        workers=workers,
+        progress=progress,
+        page_entries=page_entries,
+    )
     if found.decisions == 0:
         moment = since.isoformat(timespec="seconds")
-        raise NothingToReplayError(f"no decision was recorded since {moment}: name an earlier time with --since")
+        raise NothingToReplayError(f"no decision was recorded since {moment}: name an earlier time")
     return found
 
 

@@ -237,7 +237,7 @@ async def _rules(
         if program.kind == ACCESS_RULE:
             activation, unknown = of_access, {} if of_access else {"request": "it was erased, or not recorded whole"}
         else:
-            activation, unknown = _activation(program, variables)
+            activation, unknown = activation_of(program, variables)
         traced, trouble = None, ""
         left_s = ends_s - asyncio.get_running_loop().time()
         if left_s <= 0:
@@ -269,7 +269,7 @@ def _members(variable: Known | Unknown) -> Mapping[str, Any] | None:
     return variable.members if isinstance(variable, Known) else None
 
 
-def _activation(program: Program, variables: Mapping[str, Known | Unknown]) -> tuple[dict[str, Any], dict[str, str]]:
+def activation_of(program: Program, variables: Mapping[str, Known | Unknown]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what a policy reads, as far as it is known, and why the rest is not."""
     activation: dict[str, Any] = {}
     unknown: dict[str, str] = {}

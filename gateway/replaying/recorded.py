@@ -147,9 +147,18 @@ class DecisionReader:
     """
 
     def __init__(
-        self, lend: Lend, log_id: int, *, opener: Opener, parts: Collection[str], with_files: bool, first: int
+        self,
+        lend: Lend,
+        log_id: int,
+        *,
+        opener: Opener,
+        parts: Collection[str],
+        with_files: bool,
+        first: int,
+        page_entries: int = PAGE_ENTRIES,
     ) -> None:
         self._lend = lend
+        self._page_entries = page_entries
         self._log_id = log_id
         self._opener = opener
         self._parts = sorted({*parts, JUDGED_ON} if with_files else parts)
@@ -186,7 +195,7 @@ class DecisionReader:
 
     async def _fetch(self, first: int, end: int) -> tuple[list[Any], list[Any], int]:
         """Return the rows of one page, and where the next one begins: behind a whole group."""
-        page_end = min(first + PAGE_ENTRIES, end)
+        page_end = min(first + self._page_entries, end)
         bounds = {"log_id": self._log_id, "from_index": first, "to_index": page_end}
         async with self._lend() as connection:
             entries = await self._rows(connection, "entries_of_types", types=self._types, **bounds)

@@ -35,7 +35,7 @@ from gateway.replaying.comparing import Change, Compared, Evaluated, compare, ne
 from gateway.replaying.evaluating import Case, CaseWorkers
 from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.past_metadata import PastMetadata
-from gateway.replaying.recorded import VERDICTS, Decision, DecisionReader, Lend
+from gateway.replaying.recorded import PAGE_ENTRIES, VERDICTS, Decision, DecisionReader, Lend
 from gateway.replaying.variables import Known, Needs, Rebuilder, Unknown, merged, parts_of, view_of
 from ledger.format import canonical
 from ledger.format.canonical import Json
@@ -53,7 +53,7 @@ ROWS_MAX: Final = 5_000
 PREPARED_AT_ONCE: Final = 250
 """Decisions whose metadata is read together."""
 NO_FILE: Final = bytes(32)
-_OF_SCOPE: Final[Needs] = {name: frozenset({"properties"}) for name in ("table", "result")}
+OF_SCOPE: Final[Needs] = {name: frozenset({"properties"}) for name in ("table", "result")}
 """What a scope by properties needs to be known."""
 REPORTED: Final = frozenset({Change.WIDENED, Change.NARROWED, Change.FAILED, Change.UNKNOWN})
 
@@ -80,6 +80,7 @@ class Group:
 
     change: Change
     rule: str
+    key: str
     path: str
     actor: str
     why: str
@@ -159,9 +160,12 @@ async def replay(
     past: PastMetadata,
     workers: CaseWorkers,
     progress: ProgressCallback = lambda _done, _of: None,
+    page_entries: int = PAGE_ENTRIES,
 ) -> Replayed:
     """
     Return what `proposal`, whose programs `workers` know in the same order, changes in entries `first` … `end` - 1.
+
+    `page_entries` are read at a time: fewer keep the event loop for a shorter time.
 
     Raises:
         BrokenError: if an entry or a payload part is corrupt.
@@ -170,7 +174,9 @@ async def replay(
     replaying = _Replay(proposal, past, RecordedFindings(lend, log_id), workers)
     parts = parts_of(replaying.rebuilder.needs)
     with_files = replaying.rebuilder.reads_files
-    reader = DecisionReader(lend, log_id, opener=opener, parts=parts, with_files=with_files, first=first)
+    reader = DecisionReader(
+        lend, log_id, opener=opener, parts=parts, with_files=with_files, first=first, page_entries=page_entries
+    )
     found = Replayed(first=first, end=end, proposal=hashlib.sha256(proposal_bytes(proposal)).hexdigest())
     tally = _Tally(found, frozenset(policy.id for policy in proposal), with_files=with_files)
     waiting: asyncio.Task[None] | None = None
@@ -207,7 +213,7 @@ class _Replay:
             _Program(policy, tuple(sorted(reads(policy.expression, variables).items()))) for policy in proposal
         ]
         needed: list[Needs] = [dict(program.reads) for program in self._programs]
-        needed += [_OF_SCOPE for policy in proposal if policy.scope.properties]
+        needed += [OF_SCOPE for policy in proposal if policy.scope.properties]
         self._workers = workers
         self.rebuilder = Rebuilder(past, known, merged(needed))
         self._known: dict[_Key, Evaluated] = {}
@@ -275,7 +281,7 @@ class _Replay:
         for number in programs:
             scope, unsure = self._programs[number].policy.scope, ""
             if scope.properties:
-                has = [_has_tag(scope, variables[name]) for name in _OF_SCOPE]
+                has = [has_scope_tag(scope, variables[name]) for name in OF_SCOPE]
                 if True not in has:
                     if None not in has:
                         continue
@@ -335,7 +341,7 @@ class _Replay:
     def outcomes(self, row: _Row) -> dict[str, Evaluated]:
         """Return the outcomes of the policies that apply, by id."""
         return {
-            self._programs[number].policy.id: _evaluated(self._known.get(key) or self._older[key], why, unsure)
+            self._programs[number].policy.id: known_outcome(self._known.get(key) or self._older[key], why, unsure)
             for number, key, why, unsure in row.keys
         }
 
@@ -344,7 +350,7 @@ FIELD_UNKNOWN: Final = "a field of a variable was not recorded"
 SCOPE_UNKNOWN: Final = "whether the policy applies, for the properties of the table are not known"
 
 
-def _evaluated(outcome: Evaluated, why: str, unsure: str) -> Evaluated:
+def known_outcome(outcome: Evaluated, why: str, unsure: str) -> Evaluated:
     """
     Return an outcome as far as it is known. Without a variable, yes and no hold whatever it was; an error may come from
     its absence. Of a policy that may not apply, only yes is known: then it is the same whether it does.
@@ -354,7 +360,7 @@ def _evaluated(outcome: Evaluated, why: str, unsure: str) -> Evaluated:
     return Evaluated(None, why=why) if why and outcome.outcome is Outcome.ERROR else outcome
 
 
-def _has_tag(scope: Scope, variable: Known | Unknown) -> bool | None:
+def has_scope_tag(scope: Scope, variable: Known | Unknown) -> bool | None:
     """Return whether a table has one of the properties of a scope; None if that is not known."""
     if isinstance(variable, Unknown) or "properties" in variable.missing:
         return None
@@ -421,7 +427,13 @@ class _Tally:
                 self._found.ungrouped += 1
                 return
             group = self._groups[key] = Group(
-                compared.change, compared.rule, decision.path, decision.actor, compared.why, decision.index
+                compared.change,
+                compared.rule,
+                decision.key,
+                decision.path,
+                decision.actor,
+                compared.why,
+                decision.index,
             )
             self._found.groups.append(group)
         group.count += 1

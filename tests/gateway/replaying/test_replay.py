@@ -5,6 +5,7 @@ A proposal replayed over a real log: what would pass, what would be refused, and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
 from gateway.policy.scopes import Scope
-from gateway.replaying import evaluating, recorded, variables
+from gateway.replaying import application, evaluating, recorded, variables
 from gateway.replaying import replay as replaying
 from gateway.replaying.application import NothingToReplayError, attest
 from gateway.replaying.comparing import Change
@@ -23,8 +24,9 @@ from ledger.errors import BrokenError, Fault
 from ledger.format.event import is_control
 from ledger.format.events import ProposalReplayed, from_data
 from testkit.gateway.log_contents import path_of, read_stored
-from testkit.gateway.replays import erase_ada, replay
+from testkit.gateway.replays import LONG_AGO, erase_ada, replay
 from testkit.gateway.sales import CREATE, ORDERS, TABLES, location_of_orders, properties
+from testkit.servers.forked_workers import fork_worker
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -255,5 +257,27 @@ async def test_an_attested_replay_puts_nothing_in_force(busy: Gateway) -> None:
 
 
 async def test_a_time_after_the_last_decision_is_an_error_that_says_so(busy: Gateway) -> None:
-    with pytest.raises(NothingToReplayError, match="--since"):
+    with pytest.raises(NothingToReplayError, match="name an earlier time"):
         await replay(busy, Proposed(id="all", expression="true"), since=busy.services.gateway.clock())
+
+
+@pytest.mark.parametrize("entries", [1, 2, 500])
+async def test_beside_commits_a_replay_finds_the_same_page_by_page(
+    busy: Gateway, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "SMALL_PAGE_ENTRIES", entries)
+    proposal = [Proposed(id="no-owner", expression=WITHOUT_OWNER), Proposed(id="tenant", expression="true")]
+    last = (await read_stored(busy.services, busy.acme.log_id))[-1].entry.index
+    seen: list[tuple[int, int]] = []
+    found = await application.replay_beside_commits(
+        busy.services.gateway,
+        busy.acme.tenant,
+        busy.acme.log_id,
+        proposal,
+        since=LONG_AGO,
+        progress=lambda done, of: seen.append((done, of)),
+        spawn=fork_worker,
+    )
+    assert replace(found, evaluated=0) == replace(await replay(busy, *proposal), evaluated=0)
+    assert seen[-1] == (last + 1, last + 1)
+    assert found.counts[Change.WIDENED] == 1
