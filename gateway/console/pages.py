@@ -28,7 +28,7 @@ from gateway.console.overview import chart, totals
 from gateway.console.rendering import HEADERS, page, static_file
 from gateway.console.sessions import LIFETIME, Sessions
 from gateway.errors import BadRequestError, ForbiddenError, GatewayError, UnauthorizedError
-from gateway.http import admin_routes, decision_routes, log_entry_routes, policy_routes, table_routes, tenant_routes
+from gateway.http import decision_routes, log_entry_routes, table_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
 from gateway.http.log_routes import VIEW, receipt_answer
@@ -49,6 +49,7 @@ router = APIRouter(prefix="/console", include_in_schema=False)
 
 COOKIE: Final = "lakeproof_console"
 FORM_SIZE_BYTES_MAX: Final = 16 * 1024
+FORM_FIELDS_MAX: Final = 30
 ENTRIES_A_PAGE: Final = 50
 TABLES_A_PAGE: Final = 100
 HISTORY_A_PAGE: Final = 25
@@ -71,6 +72,12 @@ class Visit:
         """Return what a route of the gateway answers the visitor, as JSON. Raises as the route does."""
         return await ask(self.request, answer, *names, query=query, headers=self.headers)
 
+    async def send(
+        self, answer: Callable[..., Awaitable[Response]], *names: str, body: object = None, **query: object
+    ) -> Any:
+        """Have a route of the gateway do something for the visitor, and return its answer. Raises as the route does."""
+        return await ask(self.request, answer, *names, query=query, headers=self.headers, body=body)
+
     @property
     def headers(self) -> Headers:
         """The visitor's credentials, as programs send them."""
@@ -85,12 +92,12 @@ class Visit:
         """Return parameters of the page's own query; those that were not given are empty."""
         return {name: self.request.query_params.get(name, "").strip() for name in names}
 
-    def page(self, template: str, **values: Any) -> Response:
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page with what every page shows."""
-        return page(template, who=_name_of(self.caller), path=self.request.url.path, **values)
+        return page(template, status, who=_name_of(self.caller), path=self.request.url.path, **values)
 
 
-def _visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """Let a page be seen by whoever is logged in; errors become a page, too."""
 
     async def answer(request: Request) -> Response:
@@ -114,7 +121,7 @@ def _visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Aw
 
 
 @router.get("")
-@_visited
+@visited
 async def overview(visit: Visit) -> Response:
     """Show what was decided in the last day, and what lags behind."""
     await check_access(visit.gateway, visit.caller, visit.request, VIEW)
@@ -131,7 +138,7 @@ async def overview(visit: Visit) -> Response:
 
 
 @router.get("/log")
-@_visited
+@visited
 async def log(visit: Visit) -> Response:
     """Show the newest entries of the log, or those that are asked for."""
     filters = ("type", "key", "actor", "after", "before")
@@ -139,7 +146,7 @@ async def log(visit: Visit) -> Response:
 
 
 @router.get("/log/follow")
-@_visited
+@visited
 async def follow(visit: Visit) -> Response:
     """Answer with what comes, as server-sent events: for the script of the log's page."""
     last = visit.request.headers.get("last-event-id", "")
@@ -149,7 +156,7 @@ async def follow(visit: Visit) -> Response:
 
 
 @router.get("/log/{index}")
-@_visited
+@visited
 async def entry(visit: Visit, index: str) -> Response:
     """Show one entry: what it says, its bytes, its place, and what belongs to it."""
     found = await visit.read(log_entry_routes.show_entry, index)
@@ -157,7 +164,7 @@ async def entry(visit: Visit, index: str) -> Response:
 
 
 @router.get("/log/{index}/proof")
-@_visited
+@visited
 async def proof(visit: Visit, index: str) -> Response:
     """Answer with the proof of an entry as a file."""
     _, answer = await _proof(visit, index)
@@ -166,7 +173,7 @@ async def proof(visit: Visit, index: str) -> Response:
 
 
 @router.get("/log/{index}/check")
-@_visited
+@visited
 async def check(visit: Visit, index: str) -> Response:
     """
     Answer with what the script of an entry's page checks: the proof of the entry, the keys that may have signed it, and
@@ -191,7 +198,7 @@ async def check(visit: Visit, index: str) -> Response:
 
 
 @router.get("/decisions/{decision}")
-@_visited
+@visited
 async def decision(visit: Visit, decision: str) -> Response:
     """Explain a decision: on what it was judged, how each rule came to its verdict, and what came of it."""
     decided = await visit.read(decision_routes.show_decision, decision)
@@ -203,7 +210,7 @@ async def decision(visit: Visit, decision: str) -> Response:
 
 
 @router.get("/tables")
-@_visited
+@visited
 async def tables(visit: Visit) -> Response:
     """List tables by name, or with findings."""
     filters = ("name", "finding", "catalog")
@@ -211,7 +218,7 @@ async def tables(visit: Visit) -> Response:
 
 
 @router.get(TABLE)
-@_visited
+@visited
 async def table(visit: Visit, alias: str, namespace: str, table: str) -> Response:
     """Show a table: its commits, what was found in it, what it was made from, and which policies govern it."""
     named = (alias, namespace, table)
@@ -228,32 +235,11 @@ async def table(visit: Visit, alias: str, namespace: str, table: str) -> Respons
 
 
 @router.get("/findings")
-@_visited
+@visited
 async def findings(visit: Visit) -> Response:
     """List what scans have found, the newest first."""
     filters = ("table", "kind", "confidence")
     return await _list(visit, "findings.html", decision_routes.list_findings, *filters, limit=TABLES_A_PAGE)
-
-
-@router.get("/policies")
-@_visited
-async def policies(visit: Visit) -> Response:
-    """List the policies, and the drafts that wait for a review."""
-    found = await visit.read(admin_routes.list_policies)
-    try:
-        drafts = (await visit.read(policy_routes.list_policy_drafts))["policy-drafts"]
-    except ForbiddenError:
-        drafts = []  # drafts are a right of their own
-    return visit.page("policies.html", policies=found["policies"], drafts=drafts)
-
-
-@router.get("/policies/{policy_id}")
-@_visited
-async def policy(visit: Visit, policy_id: str) -> Response:
-    """Show the versions that a policy has had, newest first, and what each changed."""
-    found = await visit.read(policy_routes.list_policy_versions, policy_id)
-    steps = found["versions"][::-1]
-    return visit.page("policy.html", id=policy_id, steps=list(zip(steps, [*steps[1:], None], strict=True)))
 
 
 @router.get("/login")
@@ -266,7 +252,7 @@ async def login_form(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Begin a session with an API key, and go on to the page that was asked for."""
     try:
-        form = await _form(request)
+        form = await form_of(request)
         key = form.get("key", "").strip()
         if not key:
             return _login_page(form.get("to", ""), "Enter an API key.")
@@ -278,7 +264,7 @@ async def login(request: Request) -> Response:
         return _login_page(form.get("to", ""), "This key is not known, or no longer in force.")
     except GatewayError as error:
         return _refused(request, error)
-    answer = _redirect(_own_path(form.get("to", "")))
+    answer = redirect(_own_path(form.get("to", "")))
     _set_cookie(request, answer, cookie)
     return answer
 
@@ -287,11 +273,11 @@ async def login(request: Request) -> Response:
 async def logout(request: Request) -> Response:
     """End the session, and show the login."""
     try:
-        await _form(request)
+        await form_of(request)
         await _sessions(request).end(request.cookies.get(_cookie_name(request), ""))
     except GatewayError as error:
         return _refused(request, error)
-    answer = _redirect("/console/login")
+    answer = redirect("/console/login")
     answer.delete_cookie(_cookie_name(request), path="/")
     return answer
 
@@ -313,7 +299,7 @@ def _sessions(request: Request) -> Sessions:
     return Sessions(gateway.database, gateway.roles.gateway, clock=gateway.clock, random=gateway.random)
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def form_of(request: Request, *, size_bytes_max: int = FORM_SIZE_BYTES_MAX) -> dict[str, str]:
     """
     Return the fields of a form that a page of the console has sent.
 
@@ -324,11 +310,11 @@ async def _form(request: Request) -> dict[str, str]:
     _check_own(request)
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise BadRequestError("expected a form (application/x-www-form-urlencoded)", field="content-type")
-    body = await body_of(request, size_bytes_max=FORM_SIZE_BYTES_MAX)
+    body = await body_of(request, size_bytes_max=size_bytes_max)
     try:
-        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=20))
+        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX))
     except ValueError as error:
-        raise BadRequestError("expected a form of at most 20 fields", field="body") from error
+        raise BadRequestError(f"expected a form of at most {FORM_FIELDS_MAX} fields", field="body") from error
 
 
 def _check_own(request: Request) -> None:
@@ -360,12 +346,12 @@ def _set_cookie(request: Request, answer: Response, cookie: str) -> None:
 
 def _to_login(request: Request) -> Response:
     if request.method != "GET":
-        return _redirect("/console/login")
+        return redirect("/console/login")
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return _redirect(f"/console/login?to={quote(asked, safe='')}")
+    return redirect(f"/console/login?to={quote(asked, safe='')}")
 
 
-def _redirect(path: str) -> Response:
+def redirect(path: str) -> Response:
     return RedirectResponse(path, status_code=303, headers=HEADERS)
 
 

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 
 from gateway.http.inner import names_in_path
 from gateway.http.looking.sight import target_of
+from gateway.policy.policy_files import format_members
 
 TEMPLATES: Final = files("gateway.console") / "templates"
 STATIC: Final = files("gateway.console") / "static"
@@ -69,6 +70,7 @@ def _environment() -> Environment:
     environment.filters["count"] = _count
     environment.filters["stored"] = _stored
     environment.filters["table_path"] = _table_path
+    environment.filters["yaml"] = format_members
     return environment
 
 

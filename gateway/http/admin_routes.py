@@ -506,6 +506,16 @@ async def may_read(request: Request, kind: str, thing: str = "") -> tuple[Gatewa
     return gateway, caller
 
 
+async def may_edit(request: Request, kind: str, thing: str) -> tuple[Gateway, Principal]:
+    """
+    Authenticate the caller, and check that they may edit one thing of that kind, before work that an edit needs and
+    that saves nothing itself.
+    """
+    gateway, caller = await authenticate(request)
+    await check_access(gateway, caller, request, _view(kind, thing, "configure"))
+    return gateway, caller
+
+
 def _view(kind: str, thing: str, verb: str) -> CommitView:
     """Return a part of the tenant's configuration as access rules see it."""
     return CommitView(catalog="", namespace=(), name=thing, kind=kind, operation=f"{kind}.{verb}")

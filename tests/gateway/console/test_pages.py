@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
@@ -22,6 +21,7 @@ from gateway.console.pages import COOKIE, ENTRIES_A_PAGE, router
 from gateway.console.rendering import HEADERS
 from gateway.console.sessions import LIFETIME, Sessions
 from gateway.database import Database
+from testkit.gateway.console.browsing import OWN, browser_of, log_in, permit_all
 from testkit.gateway.sales import CREATE, ORDERS, ORDERS_KEY, TABLES, another_key, properties
 from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway, app_of
@@ -29,20 +29,9 @@ from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-OWN = {"Sec-Fetch-Site": "same-origin"}
 SCRIPTS = ("follow.mjs", "checking.mjs")
 FILES = ("/console/static/console.css", "/console/static/follow.mjs", "/console/static/none.css")
 PAGES = ("/console", "/console/log", "/console/log/0", "/console/tables", "/console/findings", "/console/policies")
-
-
-def browser_of(gateway: Gateway, app: Any = None, scheme: str = "http") -> httpx.AsyncClient:
-    """A client without credentials that keeps cookies."""
-    transport = httpx.ASGITransport(app=app or gateway.app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url=f"{scheme}://gateway")
-
-
-async def log_in(browser: httpx.AsyncClient, key: str, to: str = "/console") -> httpx.Response:
-    return await browser.post("/console/login", data={"key": key, "to": to}, headers=OWN)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -58,11 +47,6 @@ async def sessions_of(gateway: Gateway) -> list[tuple[bytes, bytes]]:
     async with parts.database.as_role(parts.roles.gateway) as connection:
         rows = await connection.execute("SELECT session, sealed FROM gateway.console_sessions")
         return [(bytes(session), bytes(sealed)) for session, sealed in await rows.fetchall()]
-
-
-async def permit_all(gateway: Gateway, role: str) -> None:
-    rule = {"id": role, "effect": "permit", "expression": f"'{role}' in roles"}
-    assert (await gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
 
 
 def indices_in(page: httpx.Response) -> list[int]:

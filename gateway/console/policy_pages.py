@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The pages about policies: which there are, their versions and drafts, what differs between two, the review of a draft,
+and the end of a policy. `policy_editor.py` has the form in which one is written, `policy_replays.py` its replay.
+
+An id of a policy begins with a letter or a digit: paths with `_` in its place are pages of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from gateway.console import policy_editor, policy_replays
+from gateway.console.pages import Visit, form_of, redirect, visited
+from gateway.console.policy_form import diff_lines, written
+from gateway.console.policy_seen import in_force_of, names_of_authors, requires_review, seen_of, time_in
+from gateway.errors import ForbiddenError
+from gateway.http import admin_routes, policy_routes
+
+router = APIRouter(include_in_schema=False)
+router.include_router(policy_editor.router)
+router.include_router(policy_replays.router)
+
+PATH: Final = "/console/policies"
+
+
+@router.get(PATH)
+@visited
+async def policies(visit: Visit) -> Response:
+    """List the policies, and the drafts that wait for a review."""
+    found = await visit.read(admin_routes.list_policies)
+    try:
+        drafts = (await visit.read(policy_routes.list_policy_drafts))["policy-drafts"]
+    except ForbiddenError:
+        drafts = []  # drafts are a right of their own
+    return visit.page("policies.html", policies=found["policies"], drafts=drafts)
+
+
+@router.get(f"{PATH}/{{policy_id}}")
+@visited
+async def policy(visit: Visit, policy_id: str) -> Response:
+    """Show a policy: what is in force, the draft that waits, and the versions that it has had."""
+    seen = await seen_of(visit, policy_id)
+    if not seen.steps and seen.draft is None:
+        await visit.read(policy_routes.list_policy_versions, policy_id)  # says that there is none
+    steps = seen.steps[::-1]
+    draft_diff = None if seen.draft is None else _diff(seen.newest, seen.draft)
+    return visit.page(
+        "policy.html",
+        seen=seen,
+        steps=list(zip_longest(steps, steps[1:])),
+        shown=await in_force_of(visit, policy_id),
+        names=await names_of_authors(visit, seen),
+        draft_diff=draft_diff,
+        is_own=seen.draft is not None and seen.draft["author"] == visit.caller.actor,
+        reviews=await requires_review(visit),
+    )
+
+
+@router.get(f"{PATH}/{{policy_id}}/diff")
+@visited
+async def diff(visit: Visit, policy_id: str) -> Response:
+    """Compare two versions of a policy, or one with its draft."""
+    seen = await seen_of(visit, policy_id)
+    sides = visit.asked("from", "to")
+    older, newer = (seen.side(sides[name]) for name in ("from", "to"))
+    return visit.page("policy_diff.html", seen=seen, sides=sides, lines=_diff(older, newer), older=older, newer=newer)
+
+
+@router.post(f"{PATH}/{{policy_id}}/review")
+@visited
+async def review(visit: Visit, policy_id: str) -> Response:
+    """Approve or refuse the draft."""
+    sent = await form_of(visit.request)
+    body = {
+        "version": int(sent["version"]) if sent.get("version", "").isdecimal() else 0,
+        "verdict": sent.get("verdict", ""),
+        "reason": sent.get("reason", "").strip(),
+        "activate_at": time_in(sent),
+    }
+    answered = await visit.send(policy_routes.review_policy, policy_id, body=body)
+    # What was drafted and refused was never in force: there is no page of it any more.
+    is_there = answered["policy"] is not None or (await seen_of(visit, policy_id)).steps
+    return redirect(f"/console/policies/{policy_id}" if is_there else "/console/policies")
+
+
+@router.post(f"{PATH}/{{policy_id}}/retire")
+@visited
+async def retire(visit: Visit, policy_id: str) -> Response:
+    """Retire a policy, or propose that, where another person has to approve it."""
+    sent = await form_of(visit.request)
+    reason = sent.get("reason", "").strip()
+    if sent.get("do") == "draft":
+        version = sent.get("draft_version", "")
+        body = {"retire": True, "reason": reason, "version": int(version) if version.isdecimal() else 0}
+        await visit.send(policy_routes.draft_policy, policy_id, body=body)
+    else:
+        await visit.send(admin_routes.delete_policy, policy_id, reason=reason)
+    return redirect(f"/console/policies/{policy_id}")
+
+
+def _diff(older: Mapping[str, Any] | None, newer: Mapping[str, Any] | None) -> list[Any]:
+    return diff_lines(written(older), written(newer))

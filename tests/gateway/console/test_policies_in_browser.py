@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A policy in a real browser: an author mends an error, tries the text and drafts it, another person approves it, and a
+replay is watched, with script and without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from gateway.commit.gateway import LOOKS_MAX
+from gateway.replaying.jobs import ReplayJobs
+from testkit.gateway.console.browsing import permit_all
+from testkit.gateway.console.chromium import chromium_in_loop
+from testkit.gateway.console.hostile_texts import HOSTILE_TEXTS
+from testkit.gateway.sales import ORDERS, another_key, properties
+from testkit.gateway.two_views import project
+from testkit.servers.forked_workers import fork_worker
+from testkit.servers.gateways import Gateway
+from testkit.servers.loopback import serve_gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The gateway as browsers reach it, and what any of their pages complained of."""
+
+    gateway: Gateway
+    url: str
+    browser: Browser
+    troubles: list[str]
+
+    @asynccontextmanager
+    async def visitor(self, key: str, *, script: bool = True) -> AsyncIterator[Page]:
+        """A browser of its own that is logged in."""
+        context = await self.browser.new_context(java_script_enabled=script)
+        page = await context.new_page()
+        page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        page.on("console", lambda said: self.troubles.append(said.text) if "Policy" in said.text else None)
+        page.on("dialog", lambda dialog: self.troubles.append(dialog.message))
+        await page.goto(f"{self.url}/console/policies")
+        await page.fill("#key", key)
+        await page.click("main button")
+        await page.wait_for_url("**/console/policies")
+        yield page
+        await context.close()
+
+    @asynccontextmanager
+    async def holding_replays(self) -> AsyncIterator[None]:
+        """Replays begin, and do not end until this does."""
+        looks = self.gateway.services.gateway.looks
+        for _ in range(LOOKS_MAX):  # the page of a replay needs none
+            await looks.acquire()
+        yield
+        for _ in range(LOOKS_MAX):
+            looks.release()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium_in_loop() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(sales: Gateway, browser: Browser) -> AsyncIterator[Site]:
+    """Somebody has committed without a note, and so twice."""
+    for text in ("1", "2"):
+        assert (await sales.http.post(ORDERS, json=properties(a=text))).status_code == 200
+    await project(sales)
+    jobs = sales.app.state.replays = ReplayJobs(spawn=fork_worker, beat_s=0.05)
+    async with serve_gateway(sales.app) as url:
+        yield Site(sales, url, browser, [])
+        await jobs.wait()
+
+
+async def test_a_policy_is_mended_tried_drafted_and_approved_by_another_person(site: Site) -> None:
+    await permit_all(site.gateway, "reviewer")
+    assert (await site.gateway.http.put("/v1/settings/policy-review", json={"value": "required"})).is_success
+    async with site.visitor(site.gateway.acme.key.secret) as page:
+        await page.click("text=New policy")
+        await page.fill("#id", "noted")
+        await page.fill("#expression", "commit.kind != 'table' ||\n  'note' in result.propertis")
+        await page.fill("#message", "Write a note")
+        await page.fill("#examples", "- expect: deny\n  given: {commit: {kind: table}}")
+        await page.click("text=Save as draft")
+        await expect(page.locator("[role=alert]")).to_contain_text("line 2, column 20")
+        await expect(page.locator("[role=alert] mark")).to_have_text("p")
+        await expect(page.locator("#expression")).to_have_value(
+            "commit.kind != 'table' ||\n  'note' in result.propertis"
+        )
+        await page.fill("#expression", "commit.kind != 'table' ||\n  'note' in result.properties")
+        await page.fill("#of", "lake.sales.orders")
+        await page.click("button[value=try]")
+        changed = page.locator("summary", has_text="passed, would be refused")
+        await expect(changed).to_have_count(3)
+        await changed.first.click()
+        await expect(page.locator("details[open] .steps").first).to_contain_text("'note' in result.properties")
+        await page.click("text=Save as draft")
+        await page.wait_for_url("**/console/policies/noted")
+        await expect(page.locator("#draft")).to_contain_text("another person has to approve it")
+        await expect(page.locator("button[value=approve]")).to_have_count(0)
+    async with site.visitor(await another_key(site.gateway, "grace@acme.example", "reviewer")) as page:
+        await page.click("text=noted")
+        await expect(page.locator(".diff ins").first).to_contain_text("added")
+        await expect(page.locator("#draft")).to_contain_text("By ada@acme.example")
+        await page.fill("#review-reason", "agreed")
+        await page.click("button[value=approve]")
+        await expect(page.locator("main")).to_contain_text("Version 1 is in force.")
+        await expect(page.locator("main")).to_contain_text("reviewed by grace@acme.example")
+    assert (await site.gateway.http.post(ORDERS, json=properties(a="3"))).status_code == 403
+    assert site.troubles == []
+
+
+@pytest.mark.parametrize("script", [True, False])
+async def test_a_replay_is_watched_until_its_result_is_there(site: Site, script: bool) -> None:
+    async with site.visitor(site.gateway.acme.key.secret, script=script) as page:
+        await page.click("text=New policy")
+        await page.fill("#id", "noted")
+        await page.fill("#expression", "'note' in result.properties || commit.operation != 'table.commit'")
+        await page.fill("#message", "Write a note")
+        async with site.holding_replays():
+            await page.click("button[value=replay]")
+            await page.wait_for_url("**/console/policies/_replay")
+            await expect(page.locator("#far")).to_have_text(re.compile("it begins, [1-9][0-9]* s"))
+        await expect(page.locator("main")).to_contain_text("By principal", timeout=20_000)
+        await expect(page.locator("main")).to_contain_text("ada@acme.example")
+        await expect(page.locator(".kinds .narrowed dd")).to_have_text("2")
+        await page.click("text=Attest it")
+        await expect(page.locator("main")).to_contain_text("proposal.replayed")
+    assert site.troubles == []
+
+
+async def test_nothing_that_somebody_writes_runs(site: Site) -> None:
+    async with site.visitor(site.gateway.acme.key.secret) as page:
+        await page.click("text=New policy")
+        await page.fill("#id", "hostile")
+        everything = "\n".join(HOSTILE_TEXTS)
+        for name in ("expression", "message", "examples", "reason", "names", "properties"):
+            await page.fill(f"#{name}", everything)
+        await page.fill("#of", HOSTILE_TEXTS[3])
+        await page.click("button[value=try]")
+        await expect(page.locator("[role=alert]")).to_contain_text("expression")
+        await expect(page.locator("#message")).to_have_value(everything)
+        assert await page.locator("main img, main svg, main iframe, main script, main b").count() == 0
+    assert site.troubles == []
