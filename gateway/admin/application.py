@@ -39,7 +39,7 @@ from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
 from gateway.policy.access import EACH_CHECK, IN_CEDAR
-from gateway.policy.engine import ACCESS_RULE, PolicyEngine
+from gateway.policy.engine import ACCESS_RULE, PolicyEngine, Program
 from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
 from gateway.policy.restrictions.written import ReadsConditions
@@ -432,12 +432,12 @@ class Admin:
         """
         return _one((await self._control.current(log_id)).access_rules, rule_id, what="access rule")
 
-    async def warnings(self, log_id: int, saved: Policy | AccessRule) -> tuple[str, ...]:
+    async def warnings(self, log_id: int, program: Program, *, effect: Effect | None = None) -> tuple[str, ...]:
         """
-        Return warnings for the author of a policy or an access rule: on which inputs it fails, and why.
+        Return warnings for the author of a policy or an access rule: on which inputs it fails, and why; `effect` is
+        that of a rule.
         """
-        effect = saved.effect if isinstance(saved, AccessRule) else None
-        return await warnings(self._judge(log_id), saved.program(), effect=effect)
+        return await warnings(self._judge(log_id), program, effect=effect)
 
     async def is_retirable_by_a_key(self, log_id: int, *, rule_id: str) -> bool:
         """

@@ -45,7 +45,7 @@ from gateway.http import admin_routes, policy_routes
 from gateway.http.inner import inner_request
 from gateway.http.looking.query import NUMBER, parse_index
 from gateway.http.looking.reading import Looking
-from gateway.policy.engine import POLICY, PolicyNotCompiledError
+from gateway.policy.engine import POLICY, PolicyNotCompiledError, Program
 from gateway.policy.policy_library import library
 from gateway.policy.scopes import KINDS, OPERATIONS
 from gateway.replaying.replay import Proposed
@@ -196,7 +196,8 @@ async def _read(visit: Visit, form: PolicyForm) -> tuple[PolicyText, list[Proble
 async def _checked(visit: Visit, form: PolicyForm, text: PolicyText, sent: Mapping[str, str]) -> Response:
     """Say what else is wrong with a text that compiles, and save nothing."""
     found = Found(examples=await _on_examples(visit, form, text))
-    found.warnings = await visit.gateway.admin.warnings(visit.caller.log_id, POLICY, text.expression)
+    program = Program(kind=POLICY, id=form.id, version=1, expression=text.expression)
+    found.warnings = await visit.gateway.admin.warnings(visit.caller.log_id, program)
     held = _held(found.examples)
     if all(each.holds for each in found.examples):
         found.said = f"It compiles. {held} Nothing was saved."

@@ -524,7 +524,8 @@ def _view(kind: str, thing: str, verb: str) -> CommitView:
 async def warnings_of(request: Request, saved: Policy | AccessRule) -> list[str]:
     """Return on which inputs what was saved fails."""
     gateway, caller = await authenticate(request)
-    return list(await gateway.admin.warnings(caller.log_id, saved))
+    effect = saved.effect if isinstance(saved, AccessRule) else None
+    return list(await gateway.admin.warnings(caller.log_id, saved.program(), effect=effect))
 
 
 async def saved_policy(request: Request, policy: Policy) -> dict[str, Any]:

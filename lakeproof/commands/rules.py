@@ -247,7 +247,7 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
             rule = await services.gateway.admin.create_access_rule(
                 log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression, vocabulary=vocabulary
             )
-            warnings = await services.gateway.admin.warnings(log_id, rule)
+            warnings = await services.gateway.admin.warnings(log_id, rule.program(), effect=rule.effect)
             if not await services.gateway.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
                 command = f"lakeproof access-rules delete {rule_id} --tenant {tenant}"
                 warnings = (*warnings, f"no key in force can delete it over HTTP, only `{command}` can")
@@ -336,7 +336,7 @@ def _put_in_force(
             reason=written.reason,
             activate_at=read_time(activate_at),
         )
-        return policy, await services.gateway.admin.warnings(log_id, policy)
+        return policy, await services.gateway.admin.warnings(log_id, policy.program())
 
     with placed(written.file):
         policy, warnings = _saved(open_services, work, expression=text.expression)

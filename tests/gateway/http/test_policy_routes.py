@@ -451,7 +451,6 @@ async def test_an_approved_draft_may_wait_for_its_time(shared_gateway: Gateway) 
     assert policy["coming"] == [], "it would come after the end"
 
 
-
 @pytest.mark.parametrize(
     ("seen", "found"),
     [
