@@ -61,7 +61,7 @@ class Seen:
 
     @property
     def is_retired(self) -> bool:
-        """Whether it has ended."""
+        """Whether its end is in the log, which may be to come: nobody changes it any more."""
         return self.newest is not None and bool(self.newest["retired"])
 
     @property

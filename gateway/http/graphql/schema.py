@@ -97,6 +97,7 @@ class Policy:
     examples: JSON
     reason: str
     active_from: str | None
+    retired_from: str | None
     coming: list[PolicyComing]
 
 

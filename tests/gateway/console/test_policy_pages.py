@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -282,6 +283,17 @@ async def test_a_policy_is_retired_with_a_reason_or_its_end_is_proposed(
     answer = await send(reviewer, "/console/policies/owned/review", version="1", verdict="approve")
     assert answer.status_code == 303
     assert (await sales.http.get("/v1/policies/owned")).status_code == 404
+
+
+async def test_the_end_of_a_policy_is_shown_before_it_comes(visitor: httpx.AsyncClient, sales: Gateway) -> None:
+    await write(visitor, "activate")
+    path, end = "/v1/policies/owned", f"{sales.services.gateway.clock() + timedelta(days=30):%Y-%m-%dT00:00:00Z}"
+    assert (await sales.http.delete(path, params={"retire_at": end})).status_code == 204
+    for page in ("/console/policies", "/console/policies/owned"):
+        shown = (await visitor.get(page)).text
+        assert f"t ends {end[:10]} 00:00" in shown
+        assert "was retired" not in shown
+    assert "/console/policies/owned/edit" not in shown, "nobody changes it any more"
 
 
 # Trying
