@@ -19,7 +19,9 @@ from typing import Final
 import psycopg
 from psycopg import AsyncConnection, sql
 
+from gateway.jobs import forget_ended
 from lakeproof.errors import ServerError
+from lakeproof.evidence import EvidenceFiles
 from lakeproof.installation import Installation
 from lakeproof.postgres.directories import recorded_directory
 from lakeproof.projecting import PROJECTIONS
@@ -64,11 +66,15 @@ class InstalledCopies:
             mention = LoginMatcher(row[0])
             async with connect_storing(installation.as_role(installation.roles.streams)) as connection:
                 messages = await erase_login(connection, log_id, mention)
+            async with installation.connect(installation.roles.gateway) as connection:
+                await forget_ended(connection, log_id)
         except psycopg.Error as error:
             raise LedgerError(f"messages that mention who is erased are still there: {error}") from error
         settings = self.installation.settings
         folders = log_folders(settings.home.absolute(), has_own_server=settings.dsn is not None)
-        return messages + await to_thread(overwrite_login, folders, mention)
+        # Evidence may disclose the person's parts: whoever wants it asks again, and gets it without them.
+        evidence = await to_thread(_remove_evidence, settings.home)
+        return messages + evidence + await to_thread(overwrite_login, folders, mention)
 
     async def forget_closed(self, log: Log, erased: PayloadErased, /) -> None:
         """
@@ -110,6 +116,14 @@ class InstalledCopies:
     @property
     def _projector(self) -> str:
         return self.installation.as_role(self.installation.roles.projector)
+
+
+def _remove_evidence(home: Path) -> int:
+    """Remove the files of evidence that requests have asked for; return how many there were."""
+    try:
+        return EvidenceFiles(home).remove_all()
+    except OSError as error:
+        raise LedgerError(f"evidence in {home} cannot be removed ({error}): repair that, and erase again") from error
 
 
 def log_folders(home: Path, *, has_own_server: bool) -> list[Path]:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 from gateway.database import Database
+from gateway.jobs import Job, JobKind
 from lakeproof.console import say_aside
 from lakeproof.ending import end_with_appender, stop_on_signals
 from lakeproof.errors import first_of_group
@@ -26,8 +27,10 @@ from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
 from lakeproof.tls_settings import gateway_trust
+from lakeproof.working import Progress, jobs_of, keep_working
 from projections.egress.client import open_client
 from projections.exposition import format_metrics
+from streams.connections import connect_reading
 from streams.handler import Handler
 from streams.handlers.alerts import AlertReceipt, Alerts
 from streams.handlers.cloud_events import KAFKA, Publish
@@ -36,16 +39,22 @@ from streams.handlers.observe import ObserveCommits
 from streams.handlers.s3_events import ReceiveS3Events
 from streams.metadata.reader import MetadataReaderPool
 from streams.processing.counters import Counters
+from streams.processing.replay import ReplayedLetter, ReplayResult, replay
 from streams.processing.runner import HandlerRunner
 from streams.processing.sender import Sender
 from streams.sinks.webhook import WEBHOOK, WebhookSink
 from streams.sources.poller import Poller
+from streams.state.dead_letters import count_letters
 from streams.state.metrics import read_metrics
 from streams.state.outbox import QueuedMessage, Sink, SinkResult
 
 if TYPE_CHECKING:  # at run time Kafka's client and S3's are imported only where they are used: an extra brings them
     from streams.sinks.kafka import KafkaSink
     from streams.sources.sqs import SqsSource
+
+
+REPLAYED_MAX: Final = 200
+"""Messages of a replay of which it is kept what became of them; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +93,8 @@ class Streams:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.runner.run(stop, handling), name="streams")
                 tasks.create_task(self.sender.run(stop, sending), name="outbox")
+                work = keep_working(jobs_of(self.services), JobKind.REPLAY, self.replay_asked, stop)
+                tasks.create_task(work, name="replays")
                 if self.queue is not None:
                     tasks.create_task(self.queue.run(stop), name="S3 events")
                 if self.poller is not None:
@@ -91,6 +102,42 @@ class Streams:
         finally:
             notifier.unsubscribe(handling)
             notifier.unsubscribe(sending)
+
+    async def replay_asked(self, job: Job, progress: Progress) -> Mapping[str, Any]:
+        """
+        Handle the dead letters again that a request has asked for, of its own log; return what became of them.
+        """
+        source, letter = job.asked["source"], job.asked["id"]
+        async with connect_reading(self.dsn) as reading:
+            counted = await count_letters(reading)
+        of_log = [each for each in counted if each.log.log_id == job.log_id and source in {None, each.source}]
+        total = sum(each.count for each in of_log) if letter is None else 1
+        counts: dict[str, int] = {}
+        replayed: list[dict[str, str]] = []
+        async for each in replay(
+            self.dsn, self.replayed_by, self.services.gateway.append, log_id=job.log_id, source=source, id=letter
+        ):
+            counts[each.result.value] = counts.get(each.result.value, 0) + 1
+            if len(replayed) < REPLAYED_MAX:
+                replayed.append(replayed_shown(each))
+            done = sum(counts.values())
+            progress.reached(done, max(done, total))
+        return {"counts": counts, "letters": replayed}
+
+
+def replayed_shown(replayed: ReplayedLetter) -> dict[str, str]:
+    """
+    Return what became of a message, as JSON, with a reason of ours: what hosts answer stays with the messages, where an
+    erasure looks for it.
+    """
+    is_ours = replayed.result in {ReplayResult.UNKNOWN, ReplayResult.GONE}
+    letter = replayed.letter
+    return {
+        "source": letter.source,
+        "id": letter.id,
+        "result": replayed.result.value,
+        "reason": replayed.reason if is_ours else "",
+    }
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.asking.rule_lint import Kind
+from gateway.jobs import JobState
 from gateway.policy.access import Access
 from ledger.format.events import Effect, MaskAction, ReviewVerdict
 
@@ -465,6 +466,152 @@ class DeadLettersShown(Answered):
 
     dead_letters: list[DeadLetterShown] = Field(alias="dead-letters")
     has_more: bool
+
+
+class JobShown(Answered):
+    """
+    Work that another process does: `done` of so many entries or messages, `of` is null until that is known.
+
+    It has ended if `state` is done, failed (`problem` says why, and what to do) or cancelled.
+    """
+
+    id: str
+    state: JobState
+    asked_at: str
+    began_at: str | None
+    ended_at: str | None
+    done: int
+    of: int | None
+    problem: str | None
+
+
+class RebuildResult(Answered):
+    """The generation that is read now, and the one before; `digest` is of both if they were compared."""
+
+    projection: str
+    replaced: int
+    generation: int
+    size: int
+    digest: str
+    compared: bool
+
+
+class RebuildShown(JobShown):
+    """A rebuild of a read model; with `replace` the generations are not compared."""
+
+    replace: bool
+    result: RebuildResult | None
+
+
+class ProjectionShown(Answered):
+    """
+    A read model: which generation is read, made by which version of it, and how far it is; `rebuild` is its newest.
+
+    Its `state` is current, behind, not begun or other version.
+    """
+
+    projection: str
+    state: str
+    generation: int | None
+    version: int | None
+    next_index: int
+    size: int
+    lag_entries: int
+    rebuild: RebuildShown | None
+
+
+class ProjectionsShown(Answered):
+    """The read models of the tenant's log."""
+
+    projections: list[ProjectionShown]
+
+
+class LetterReplayed(Answered):
+    """What became of a dead letter; why one is dead again, or put off, is said where dead letters are listed."""
+
+    source: str
+    id: str
+    result: str
+    reason: str
+
+
+class ReplayResultShown(Answered):
+    """How many messages ended how, and the first of them one by one."""
+
+    counts: dict[str, int]
+    letters: list[LetterReplayed]
+
+
+class ReplayShown(JobShown):
+    """A replay: of the dead letters of a `source`, of one `letter`, or of all."""
+
+    source: str | None
+    letter: str | None
+    result: ReplayResultShown | None
+
+
+class ReplaysShown(Answered):
+    """The replays of the last day, newest first."""
+
+    replays: list[ReplayShown]
+
+
+class OpenDecisionShown(Answered):
+    """
+    An approved change of a foreign catalog whose outcome is not known, by the key of what it changes.
+
+    Until its `deadline` it is `at work`, then `due` to be looked for, and `unknown` once the catalog did not tell.
+    """
+
+    decision: str
+    index: int
+    key: str
+    operation: str
+    state: str
+    decided_at: str
+    deadline: str
+    age_s: int
+
+
+class OpenDecisionsShown(Answered):
+    """Open decisions, oldest first; `has_more` says whether there are others."""
+
+    open_decisions: list[OpenDecisionShown] = Field(alias="open-decisions")
+    has_more: bool
+
+
+class EvidenceAsked(Answered):
+    """What evidence was asked for; `parts` is null for all."""
+
+    decision: str | None
+    table: str | None
+    since: str | None = Field(alias="from")
+    until: str | None = Field(alias="to")
+    parts: list[str] | None
+    policies: bool
+
+
+class EvidenceFile(Answered):
+    """The file of evidence that is made: where it is until it expires, and what it is."""
+
+    path: str
+    bytes: int
+    sha256: str
+    entries: int
+    expires_at: str
+
+
+class EvidenceShown(JobShown):
+    """Evidence that is made, or was."""
+
+    asked: EvidenceAsked
+    file: EvidenceFile | None
+
+
+class EvidenceListed(Answered):
+    """The evidence that the caller has asked for, newest first."""
+
+    evidence: list[EvidenceShown]
 
 
 class StepShown(Answered):

@@ -26,12 +26,14 @@ from gateway.http import (
     access_routes,
     admin_routes,
     decision_routes,
+    evidence_routes,
     graphql_routes,
     iceberg_routes,
     lineage_reading_routes,
     lineage_routes,
     log_entry_routes,
     log_routes,
+    operating_routes,
     policy_routes,
     restriction_routes,
     status_routes,
@@ -48,16 +50,19 @@ from gateway.http.error_answers import (
     unexpected_error,
     validation_error,
 )
+from gateway.http.evidence_routes import MakesEvidence
 from gateway.http.hot_paths import ICEBERG, PATH_LENGTH_MAX, HotPaths
 from gateway.http.lineage_reading_routes import ReadsStatus
 from gateway.http.log_entry_routes import ReadsAnchors
 from gateway.http.looking.figures import Figures
 from gateway.http.looking.following import Followers
 from gateway.http.openapi import openapi
+from gateway.http.operating_routes import ReadsProjections
 from gateway.http.peers import Peers
 from gateway.http.readiness import Readiness
 from gateway.http.request_context import IdentifiedAnswers, RequestContext
 from gateway.http.tenant_routes import ReadsDeadLetters
+from gateway.jobs import Jobs
 from gateway.replaying.jobs import ReplayJobs
 from ledger.errors import LedgerError
 
@@ -67,10 +72,12 @@ OWN: Final = (
     policy_routes.router,
     restriction_routes.router,
     tenant_routes.router,
+    operating_routes.router,
     lineage_routes.router,
     log_routes.router,
     log_entry_routes.router,
     decision_routes.router,
+    evidence_routes.router,
     table_routes.router,
     lineage_reading_routes.router,
     graphql_routes.router,
@@ -108,6 +115,8 @@ def create_app(
     dead_letters: ReadsDeadLetters,
     anchors: ReadsAnchors | None = None,
     status: ReadsStatus | None = None,
+    projections: ReadsProjections | None = None,
+    evidence: MakesEvidence | None = None,
     peers: Peers | None = None,
     pages: Sequence[APIRouter] = (),
 ) -> Application:
@@ -116,9 +125,9 @@ def create_app(
 
     `metrics` is given this process's metrics in Prometheus' text format and returns all that are scraped;
     `metrics_token` is what a scraper must present (None: only loopback may scrape). `dead_letters` reads those of a
-    tenant, `anchors` how far its log is anchored, and `status` how far everything is that follows it (None: neither is
-    told). `peers` are the other processes of the same gateway (None: there are none). `pages` are the routes of
-    people and agents.
+    tenant, `anchors` how far its log is anchored, `status` how far everything is that follows it, and `projections` how
+    far read models are (None: that is not told). `evidence` makes evidence (None: there is none). `peers` are the other
+    processes of the same gateway (None: there are none). `pages` are the routes of people and agents.
     """
     app = Application(
         title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
@@ -130,6 +139,9 @@ def create_app(
     app.state.dead_letters = dead_letters
     app.state.anchors = anchors
     app.state.status = status
+    app.state.projections = projections
+    app.state.evidence = evidence
+    app.state.jobs = Jobs(gateway.database, gateway.roles.gateway, new_id=gateway.new_group_id)
     app.state.followers = Followers()
     app.state.figures = Figures()
     app.state.reading_drops = asyncio.Lock()

@@ -38,10 +38,13 @@ from gateway.http.answer_models import (
     DeadLettersShown,
     DecisionExplained,
     DropsShown,
+    EvidenceListed,
+    EvidenceShown,
     KeyIssued,
     KeyRotated,
     KeyShown,
     KeysShown,
+    OpenDecisionsShown,
     PoliciesShown,
     PolicyDiffShown,
     PolicyDraftShown,
@@ -51,7 +54,12 @@ from gateway.http.answer_models import (
     PolicyShown,
     PolicyVersionShown,
     PolicyVersionsShown,
+    ProjectionShown,
+    ProjectionsShown,
     PurgesShown,
+    RebuildShown,
+    ReplayShown,
+    ReplaysShown,
     RestrictionShown,
     RestrictionsShown,
     RulesLinted,
@@ -62,6 +70,7 @@ from gateway.http.answer_models import (
     WhatMayBeDone,
     WhoMay,
 )
+from gateway.http.evidence_routes import CONTENT_TYPE, EvidenceBody
 from gateway.http.graphql_routes import GraphQLAnswer, GraphQLBody
 from gateway.http.looking.answers import (
     AnchorsShown,
@@ -84,6 +93,7 @@ from gateway.http.looking.answers import (
 )
 from gateway.http.looking.entries import INDEX_MAX
 from gateway.http.looking.query import CURSOR, CURSOR_LENGTH_MAX, LIMIT, LIMIT_MAX
+from gateway.http.operating_routes import RebuildBody, ReplayBody
 from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
 from gateway.http.table_routes import TABLE
@@ -114,6 +124,9 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/keys/{key_id}/rotate"): KeyRotationBody,
     ("PUT", "/v1/settings/{setting_id}"): SettingBody,
     ("POST", "/v1/graphql"): GraphQLBody,
+    ("POST", "/v1/evidence"): EvidenceBody,
+    ("POST", "/v1/projections/{projection}/rebuild"): RebuildBody,
+    ("POST", "/v1/dead-letters/replay"): ReplayBody,
 }
 """Bodies of routes; those that are missing here take JSON of another specification (OpenLineage, Polaris)."""
 ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
@@ -174,6 +187,15 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/runs"): RunsShown,
     ("GET", "/v1/status"): LogStatusShown,
     ("POST", "/v1/graphql"): GraphQLAnswer,
+    ("GET", "/v1/evidence"): EvidenceListed,
+    ("POST", "/v1/evidence"): EvidenceShown,
+    ("GET", "/v1/evidence/{job}"): EvidenceShown,
+    ("GET", "/v1/projections"): ProjectionsShown,
+    ("GET", "/v1/projections/{projection}"): ProjectionShown,
+    ("POST", "/v1/projections/{projection}/rebuild"): RebuildShown,
+    ("GET", "/v1/dead-letters/replay"): ReplaysShown,
+    ("POST", "/v1/dead-letters/replay"): ReplayShown,
+    ("GET", "/v1/open-decisions"): OpenDecisionsShown,
     ("GET", "/health"): StatusShown,
     ("GET", "/health/live"): StatusShown,
     ("GET", "/health/ready"): StatusShown,
@@ -184,6 +206,9 @@ STATUSES: Final = {
     ("POST", "/v1/catalogs/{alias}/check"): 200,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): 200,
     ("POST", "/v1/graphql"): 200,
+    ("POST", "/v1/evidence"): 202,
+    ("POST", "/v1/projections/{projection}/rebuild"): 202,
+    ("POST", "/v1/dead-letters/replay"): 202,
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
     ("POST", "/v1/webhooks/polaris"): 200,
@@ -200,6 +225,7 @@ ERRORS: Final = {
     413: "The body is too large.",
     415: "The body has a content coding that is not supported.",
     422: "It is well-formed and cannot be accepted.",
+    429: "There are too many of it already; Retry-After says when to try again.",
     503: "It cannot be answered now; Retry-After says when to try again.",
 }
 _TIME: Final = {"type": "string", "format": "date-time"}
@@ -282,6 +308,8 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
 """Parameters of the query, which may all be absent: texts, unless a schema says otherwise."""
 ENDLESS: Final = frozenset({("GET", "/v1/log/follow")})
 """Routes whose answer is server-sent events without an end."""
+FILES: Final = frozenset({("POST", "/v1/evidence"), ("GET", "/v1/evidence/{job}/file")})
+"""Routes that answer 200 with a file of evidence."""
 WITHOUT_BODY: Final = frozenset({("POST", "/v1/catalogs/{alias}/check")})
 """Routes that take no body although their method has one."""
 OPEN: Final = frozenset(
@@ -351,6 +379,7 @@ def _operation(method: str, route: APIRoute) -> dict[str, Any]:
         answer["content"] = {"application/json": {"schema": schema}}
     if name in ENDLESS:
         answer["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    file = {"content": {CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}}, "description": "The file."}
     error = {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}}
     operation: dict[str, Any] = {
         "summary": (route.endpoint.__doc__ or "").strip(),
@@ -362,6 +391,7 @@ def _operation(method: str, route: APIRoute) -> dict[str, Any]:
         + [_query_parameter(each, what) for each, what in QUERIES.get(name, {}).items()],
         "responses": {
             str(STATUSES.get(name, USUAL[method])): answer,
+            **({"200": file} if name in FILES else {}),
             **{str(status): {"description": text, "content": error} for status, text in ERRORS.items()},
         },
     }

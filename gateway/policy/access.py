@@ -178,6 +178,8 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "key": ("CONFIG_KEY", ".config.key"),
     "setting": ("CONFIG_SETTING", ".config.setting"),
     "tenant": ("CONFIG_TENANT", ".config.tenant"),
+    "projection": ("CONFIG_PROJECTION", ".config.projection"),
+    "dead_letter": ("CONFIG_DEAD_LETTER", ".config.dead_letter"),
     "log": ("LOG", ".log"),
     "inputs": ("LOG_INPUTS", ".log.inputs"),
     "lineage": ("LINEAGE", ".lineage"),

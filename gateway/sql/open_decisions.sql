@@ -12,3 +12,15 @@ SELECT
 FROM gateway.open_decisions
 WHERE log_id = %(log_id)s AND key = %(key)s
 ORDER BY deadline, decision
+
+-- name: listed
+-- The decisions of a log that are open, the oldest first, and what is known of each.
+SELECT
+    o.decision, o.key, o.operation,
+    CASE WHEN o.is_unknown THEN 'unknown' WHEN o.deadline > %(now)s THEN 'at work' ELSE 'due' END,
+    o.deadline, e.entry
+FROM gateway.open_decisions AS o
+JOIN ledger.entries AS e ON e.log_id = o.log_id AND e.group_id = o.decision
+WHERE o.log_id = %(log_id)s
+ORDER BY o.deadline, o.decision
+LIMIT %(limit)s

@@ -15,7 +15,6 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 import typer
 
@@ -40,24 +39,23 @@ from lakeproof.console import one_line, show_json
 from ledger.anchoring import Pinned
 from ledger.errors import FormatError, LedgerError
 from ledger.format.canonical import Json, format_time
-from ledger.format.event import Part, format_key, parse_key
+from ledger.format.event import Part
 from ledger.format.events import CommitDecided, CommitSettled, from_data
 from ledger.format.note import VerifierKey
 from ledger.format.verification import read_checkpoint
+from ledger.proving.evidence.asking import request_of
 from ledger.proving.evidence.bundle import BUNDLE_SIZE_BYTES_MAX, Bundle, parse_bundle
 from ledger.proving.evidence.check import CheckedEvidence, EvidenceEntry, check_evidence
 from ledger.proving.evidence.gather import (
     ALL_PARTS,
     NO_PARTS,
-    DecisionAt,
-    DecisionOf,
     DirectorySource,
     EvidenceRequest,
     PartNames,
     Rules,
     gather,
 )
-from ledger.proving.evidence.scope import Period, PeriodScope, TableScope, format_scope
+from ledger.proving.evidence.scope import format_scope
 
 if TYPE_CHECKING:
     from lakeproof.installation import Installation
@@ -113,7 +111,7 @@ def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
         """Write evidence of a decision, of a table or of a period as one file, for `check`."""
         with failure():
             rules = Rules.INCLUDED if with_policies else Rules.OMITTED
-            request = _request(decision, table, _period(utc(since), utc(until)), rules)
+            request = request_of(decision=decision, table=table, since=utc(since), until=utc(until), rules=rules)
             disclosed = ALL_PARTS if all_parts else PartNames(names=tuple(part or ()))
             keys = parsed_keys(key)
             if log is not None and directory is None:
@@ -154,42 +152,6 @@ def show_evidence(file: Path, keys: Sequence[VerifierKey], pinned: Pinned, *, as
         typer.echo(evidence_page(evidence))
 
 
-def _request(decision: str | None, table: str | None, period: Period | None, rules: Rules) -> EvidenceRequest:
-    """Return what the options ask for: a decision, or a table, or a period, or a table in a period."""
-    if decision is not None and table is None and period is None:
-        if decision.isascii() and decision.isdigit() and len(decision) <= len(str(2**53)):
-            return DecisionAt(index=int(decision), rules=rules)
-        try:
-            return DecisionOf(group_id=UUID(decision), rules=rules)
-        except ValueError as error:
-            raise LedgerError(f"--decision: expected an index or the id of a group, found {decision!r:.100}") from error
-    if decision is None and rules is Rules.OMITTED:
-        if table is not None:
-            return TableScope(key=_table_key(table), period=period)
-        if period is not None:
-            return PeriodScope(period=period)
-    raise LedgerError(
-        "name --decision, or --table, or --from and --to, or --table with --from and --to; --with-policies goes with "
-        "--decision"
-    )
-
-
-def _table_key(name: str) -> str:
-    """Return the event key of what people call `alias.namespace.table`; an event key is taken as it is."""
-    if ":" in name:
-        parse_key(name)
-        return name
-    return format_key("table", name.split("."))
-
-
-def _period(since: datetime | None, until: datetime | None) -> Period | None:
-    if since is None and until is None:
-        return None
-    if since is None or until is None:
-        raise LedgerError("a period has two ends: name --from and --to")
-    return Period(since=format_time(since), until=format_time(until))
-
-
 def _gather_from_directory(
     directory: Path, request: EvidenceRequest, out: Path, parts: PartNames, keys: list[VerifierKey]
 ) -> Done:
@@ -218,26 +180,13 @@ async def gather_from_log(
         LedgerError: if there is no such log, nothing of it is signed, or no such evidence in it.
     """
     # Here: files are checked without a database driver.
-    from lakeproof.anchor_settings import load_policy
-    from lakeproof.log_names import SYSTEM, find_named_log
+    from lakeproof.evidence import gather_evidence
+    from lakeproof.log_names import find_named_log
     from lakeproof.sealing import open_checked_opener
-    from ledger.proving.evidence.from_database import open_source
 
     log = await find_named_log(installation, auditor, name)
-    if parts != NO_PARTS and log.reader is None:
-        raise LedgerError(f"log {log.origin} belongs to no tenant, its payload parts are not given out: name none")
-    system = await find_named_log(installation, auditor, SYSTEM)
-    trusted = keys or [
-        key
-        for origin in dict.fromkeys((log.origin, system.origin))
-        for key in installation.open_keys().verifier_keys(origin)
-    ]
-    anchoring = system if any(key.name == system.origin for key in trusted) else None
     opener = installation.opener if parts == NO_PARTS else await open_checked_opener(installation)
-    source = await open_source(
-        auditor, log, anchoring, keys=trusted, policy=load_policy(installation.settings), opener=opener
-    )
-    data = await gather(source, request, keys=trusted, parts=parts)
+    data = await gather_evidence(installation, auditor, log, request, parts=parts, opener=opener, keys=keys)
     signed = keys or _signing_keys(installation, parse_bundle(data))
     return write_bundle(out, data, signed)
 

@@ -19,8 +19,8 @@ from psycopg import sql
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services
 from lakeproof.commands.options import AsJson, SomeTenant
-from lakeproof.commands.projections import LogSelection, Origin, find_projection, projector_dsn, select_logs
-from lakeproof.projecting import PROJECTIONS
+from lakeproof.commands.projections import LogSelection, Origin, projector_dsn, select_logs
+from lakeproof.projecting import PROJECTIONS, find_projection
 from projections.errors import ProjectionError
 from projections.graph.answers import TableAnswers
 from projections.graph.answers_svg import draw_answers

@@ -8,9 +8,8 @@ They work on the database of the home, also while `lakeproof up` runs: rebuilds 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Protocol
 
@@ -19,7 +18,7 @@ import typer
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, open_home_services
 from lakeproof.commands.options import AsJson, SomeTenant, one_of
-from lakeproof.projecting import PROJECTIONS, attest
+from lakeproof.projecting import PROJECTIONS, attest, find_projection, progress_shown, rebuilt_shown
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant
 from ledger.format.sealing import Opener
@@ -29,15 +28,6 @@ from projections.processing.cursors import Progress
 from projections.processing.generations import AppendAttestation, Rebuilt, ReportProgress, prune, rebuild, replace
 from projections.processing.projection import Projection
 from projections.processing.runner import ProjectionRunner
-
-
-class ProjectionState(StrEnum):
-    """What an operator does about a projection: nothing, wait, start `lakeproof up`, or `replace`."""
-
-    CURRENT = "current"
-    BEHIND = "behind"
-    NOT_BEGUN = "not begun"
-    OTHER_VERSION = "other version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +67,7 @@ def projections_app(
             async with open_services() as services:
                 versions = {projection.name: projection.version for projection in projections}
                 progress = await ProjectionRunner(projector_dsn(services), projections).progress()
-            return [_row(each, versions[each.projection]) for each in progress]
+            return [_row(each, versions) for each in progress]
 
         console.show_rows(_COLUMNS, asyncio.run(read()), as_json=as_json)
 
@@ -146,22 +136,9 @@ async def _build(
                 )
             if not as_json:
                 console.say(_sentence(rebuilt, log))
-            rows.append(_rebuilt_row(rebuilt, log))
+            rows.append({"log": log.origin, **rebuilt_shown(rebuilt)})
     if as_json:
         console.show_json(rows)
-
-
-def _rebuilt_row(rebuilt: Rebuilt, log: Log) -> dict[str, object]:
-    attested = rebuilt.attested
-    return {
-        "log": log.origin,
-        "projection": attested.projection,
-        "replaced": rebuilt.replaced,
-        "generation": attested.generation,
-        "size": attested.size,
-        "digest": attested.digest,
-        "compared": rebuilt.compared,
-    }
 
 
 async def _prune(
@@ -178,40 +155,10 @@ async def _prune(
     console.show_done(f"{len(dropped)} generations dropped", {"dropped": dropped}, as_json=as_json)
 
 
-def _row(progress: Progress, version: int) -> dict[str, object]:
-    return {
-        "log": progress.log.origin,
-        "tenant": progress.log.tenant and progress.log.tenant.hex,
-        "projection": progress.projection,
-        "state": _state(progress, version),
-        "generation": progress.generation,
-        "version": progress.version,
-        "next_index": progress.next_index,
-        "size": progress.size,
-        "lag_entries": progress.lag_entries,
-    }
-
-
-def _state(progress: Progress, version: int) -> ProjectionState:
-    if progress.generation is None:
-        return ProjectionState.NOT_BEGUN
-    if progress.version != version:
-        return ProjectionState.OTHER_VERSION
-    return ProjectionState.BEHIND if progress.lag_entries else ProjectionState.CURRENT
-
-
-def find_projection(projections: Sequence[Projection], name: str) -> Projection:
-    """
-    Return the projection of a name.
-
-    Raises:
-        ProjectionError: if there is none; says which there are.
-    """
-    for projection in projections:
-        if projection.name == name:
-            return projection
-    names = ", ".join(projection.name for projection in projections)
-    raise ProjectionError(f"projection {name!r:.80}: expected one of {names}")
+def _row(progress: Progress, versions: Mapping[str, int]) -> dict[str, object]:
+    tenant = progress.log.tenant
+    row = progress_shown(progress, versions)
+    return {"log": progress.log.origin, "tenant": tenant and tenant.hex, **row}
 
 
 def projector_dsn(services: Services) -> str:

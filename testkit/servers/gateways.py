@@ -27,8 +27,10 @@ from gateway.http.peers import Peers
 from gateway.identity.api_keys import KeyHasher
 from lakeproof.anchored import anchors_reader
 from lakeproof.dead_letters import read_dead_letters
+from lakeproof.evidence import EvidenceMaker
 from lakeproof.installation import Installation
 from lakeproof.log_status import status_reader
+from lakeproof.projecting import read_projections
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
@@ -150,6 +152,8 @@ def app_of(
         dead_letters=read_dead_letters,
         anchors=None if installation is None else anchors_reader(installation, lend),
         status=None if installation is None else status_reader(installation, lend, parts.clock),
+        projections=read_projections,
+        evidence=None if installation is None else EvidenceMaker(installation, parts.opener),
         peers=peers,
         pages=[pages.router, policy_pages.router, agents.router],
     )

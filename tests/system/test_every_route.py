@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 from urllib.parse import quote, urlencode
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import httpx
 import pytest
@@ -109,6 +109,8 @@ class Named:
             "setting_id": [f"{self.name}-setting"],
             "decision": [self.decision],
             "index": [BEYOND],
+            "job": [str(uuid5(self.tenant, "job"))],
+            "projection": [f"{self.name}-projection"],
             "preset": ["impact_analysis"],
             "dataset": [f"{self.name}-vault.{self.name}-sales.{self.name}-orders", f"dataset:{self.name}/files"],
             "place": [
@@ -125,6 +127,7 @@ class Named:
         for id_ in self.key_ids:
             text = text.replace(id_, "<key>")
         text = text.replace(self.decision, "<decision>")
+        text = text.replace(str(uuid5(self.tenant, "job")), "<job>")
         for id_ in (str(self.tenant), self.tenant.hex):
             text = text.replace(id_, "<tenant>")
         return text.replace(self.name, "<name>")
@@ -219,6 +222,12 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
             "query ($name: String!) { tables(name: $name) { items { key vertex { properties } } } }",
         )
     ],
+    ("POST", "/v1/evidence"): lambda named: [
+        {"decision": named.decision},
+        {"table": f"{named.name}-vault.{named.name}-sales.{named.name}-orders"},
+    ],
+    ("POST", "/v1/projections/{projection}/rebuild"): lambda _: [{}],
+    ("POST", "/v1/dead-letters/replay"): lambda _: [{}],
     ("POST", "/v1/lineage"): lambda named: [run_event(named.name, named.name)],
     ("POST", "/v1/lineage/batch"): lambda named: [[run_event(named.name, named.name)]],
     ("POST", "/v1/oauth/tokens"): lambda named: [
@@ -402,7 +411,8 @@ async def test_every_route_shows_a_tenant_its_own_things_alone(
                 answer = await request.send(tenant.http)
                 assert not any(mark in shown(answer) for mark in other.marks), request.path
                 assert other.name not in shown(answer), request.path
-                is_there = "-far" not in request.path and not request.path.endswith(("nothing", "receipt/0", BEYOND))
+                nowhere = ("nothing", "receipt/0", BEYOND, "-projection")
+                is_there = not re.search("-far|/v1/evidence/", request.path) and not request.path.endswith(nowhere)
                 if is_there and not is_of_read_models(path):
                     # A built-in catalog has no functions, and the names of settings are the same for all.
                     there = {404} if path.endswith(("{function}", "{setting_id}")) else {200, 204}

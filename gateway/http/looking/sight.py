@@ -119,6 +119,10 @@ class Sight:
             return await self.reads_lineage()
         return await self.reads_log()
 
+    async def sees_everything(self) -> bool:
+        """Return whether the caller may read the log, and load every object of a catalog."""
+        return await self.reads_log() and all([await self._sees_all(kind) for kind in SEEN_BY])
+
     async def sees_all(self, keys: Iterable[str]) -> bool:
         """Return whether the caller may see everything that has these keys."""
         for key in keys:

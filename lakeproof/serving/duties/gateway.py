@@ -32,8 +32,10 @@ from gateway.http.server.connections import Bounds, Connections
 from gateway.identity.request_rates import Limits, RequestRates, SharedCounts
 from lakeproof.anchored import anchors_reader
 from lakeproof.dead_letters import read_dead_letters
+from lakeproof.evidence import EvidenceMaker
 from lakeproof.log_status import status_reader
 from lakeproof.messages import Say
+from lakeproof.projecting import read_projections
 from lakeproof.services import Services
 from lakeproof.serving.certificate import CurrentCertificate
 from lakeproof.serving.duties.duty import Ready
@@ -106,6 +108,8 @@ async def answer_requests(
         dead_letters=read_dead_letters,
         anchors=anchors_reader(services.installation, lend),
         status=status_reader(services.installation, lend, gateway.clock),
+        projections=read_projections,
+        evidence=EvidenceMaker(services.installation, services.opener),
         peers=peers,
         pages=[console.router, policy_pages.router, agents.router],
     )

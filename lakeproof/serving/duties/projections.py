@@ -2,18 +2,21 @@
 """
 The duty of the projections: apply what the logs get to the read models, and report cycles of lineage.
 
-Read models of an older version are built again meanwhile (`upgrading.py`).
+Read models of an older version are built again meanwhile (`upgrading.py`), and those that requests have asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from gateway.jobs import JobKind
 from lakeproof.messages import Say
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now
+from lakeproof.serving.asked_work import rebuild_for
 from lakeproof.serving.duties.duty import Ready
 from lakeproof.serving.upgrading import replace_older
+from lakeproof.working import jobs_of, keep_working
 from projections.lineage.cycle_events import keep_appending_cycles
 from projections.lineage.projection import LINEAGE
 from projections.processing.runner import ProjectionRunner
@@ -42,6 +45,9 @@ async def project(services: Services, stop: asyncio.Event, _say: Say, ready: Rea
             cycles = keep_appending_cycles(projector, services.gateway.append, stop, decided, clock=now)
             tasks.create_task(cycles, name="cycles")
             upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
+            tasks.create_task(
+                keep_working(jobs_of(services), JobKind.REBUILD, rebuild_for(services), stop), name="rebuilds"
+            )
             ready()
             await stop.wait()
             upgrading.cancel()

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 
+from gateway.jobs import JobKind
 from gateway.reconcile.reconciler import Reconciler
+from lakeproof.evidence import EvidenceFiles
 from lakeproof.messages import Say
 from lakeproof.services import Services
+from lakeproof.serving.asked_work import evidence_for, keep_tidy
 from lakeproof.serving.duties.duty import Ready
 from lakeproof.serving.former_rules import warn_of_doubtful_rules
+from lakeproof.working import jobs_of, keep_working
 
 
 async def reconcile(services: Services, stop: asyncio.Event, say: Say, ready: Ready) -> None:
     """
-    Settle open decisions that are past their deadline.
+    Settle open decisions that are past their deadline, and make the evidence that requests have asked for.
 
     Raises:
         LedgerError: if a log is corrupt.
@@ -28,11 +32,16 @@ async def reconcile(services: Services, stop: asyncio.Event, say: Say, ready: Re
             f"catalog {alias} of tenant {tenant.hex} is not served: {reason}; move the place "
             "(lakeproof catalogs transfer) or delete the catalog, then start again"
         )
+    jobs, files = jobs_of(services), EvidenceFiles(services.installation.settings.home)
     bell = services.notifier.subscribe()
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(Reconciler(services.gateway).run(stop, bell), name="reconciler")
             tasks.create_task(warn_of_doubtful_rules(services, say), name="doubtful rules")
+            tasks.create_task(
+                keep_working(jobs, JobKind.EVIDENCE, evidence_for(services, files), stop), name="evidence"
+            )
+            tasks.create_task(keep_tidy(services, jobs, files, stop), name="expired evidence")
             ready()
     finally:
         services.notifier.unsubscribe(bell)

@@ -8,7 +8,7 @@ checkpoint of the system log covers it. The newest anchor and its checkpoint are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -32,6 +32,11 @@ from ledger.store.stored_tree import NoCheckpointError, compute_on_subtrees
 
 _QUERIES: Final = load_queries("ledger.store", "evidence.sql")
 _PAGE: Final = 500
+SEARCHED_ENTRIES: Final = 20_000
+"""So many entries are searched by one statement: between two of them a search can be given up."""
+
+Looked = Callable[[int, int], None]
+"""Called with how many entries were searched, and of how many."""
 
 
 class DatabaseSource:
@@ -45,12 +50,14 @@ class DatabaseSource:
         newest: EvidenceCheckpoint,
         anchored: EvidenceCheckpoint | None,
         opener: Opener,
+        looked: Looked,
     ) -> None:
         self.newest = newest
         self.anchored = anchored
         self._connection = connection
         self._log = log
         self._opener = opener
+        self._looked = looked
 
     async def entries(self, first: int, end: int) -> Sequence[bytes]:
         """Return the entries `first` … `end` - 1."""
@@ -63,9 +70,14 @@ class DatabaseSource:
 
     async def containing(self, texts: Collection[bytes], *, first: int, limit: int) -> Sequence[bytes]:
         """Return, in order, the first `limit` entries from `first` on that contain each of `texts`."""
-        size = self.newest.checkpoint.size
-        rows = await self._fetch("entries_containing", texts=list(texts), first=first, size=size, limit=limit)
-        return [bytes(row[0]) for row in rows]
+        size, at, found = self.newest.checkpoint.size, first, list[bytes]()
+        while at < size and len(found) < limit:
+            end = min(at + SEARCHED_ENTRIES, size)
+            searched = {"texts": list(texts), "first": at, "end": end, "limit": limit - len(found)}
+            found += [bytes(row[0]) for row in await self._fetch("entries_containing", **searched)]
+            self._looked(end, size)
+            at = end
+        return found
 
     async def control_entries(self, *, end: int) -> Sequence[bytes]:
         """Return the control entries below index `end`, in order."""
@@ -104,12 +116,13 @@ async def open_source(
     keys: Sequence[VerifierKey],
     policy: WitnessPolicy | None,
     opener: Opener = PLAIN,
+    looked: Looked = lambda _searched, _of: None,
 ) -> DatabaseSource:
     """
     Return the log as a source of evidence; `connection` works as the auditor.
 
     `system` is the system log, None for no anchor; `keys` are those of both. With a `policy`, the system log ends at a
-    checkpoint that enough witnesses have cosigned. `opener` opens sealed parts.
+    checkpoint that enough witnesses have cosigned. `opener` opens sealed parts. `looked` is told how far searches are.
 
     Raises:
         NoCheckpointError: if nothing of the log has been signed yet.
@@ -124,7 +137,7 @@ async def open_source(
     anchored = None
     if system is not None and system.log_id != log.log_id:
         anchored = await _read_anchored(connection, log, system, keys, policy)
-    return DatabaseSource(connection, log, newest=newest, anchored=anchored, opener=opener)
+    return DatabaseSource(connection, log, newest=newest, anchored=anchored, opener=opener, looked=looked)
 
 
 async def _read_anchored(

@@ -6,7 +6,7 @@ SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = %(grou
 -- name: entries_containing
 -- Entries that contain each of some texts, in order.
 SELECT entry FROM ledger.entries
-WHERE log_id = %(log_id)s AND index >= %(first)s AND index < %(size)s
+WHERE log_id = %(log_id)s AND index >= %(first)s AND index < %(end)s
   AND NOT EXISTS (SELECT FROM unnest(%(texts)b::bytea[]) AS t (text) WHERE position(t.text IN entry) = 0)
 ORDER BY index
 LIMIT %(limit)s

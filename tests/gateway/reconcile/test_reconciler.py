@@ -71,6 +71,24 @@ async def test_nothing_is_touched_before_its_deadline(far: ForeignTenant) -> Non
     assert len(await far.open_decisions()) == 1
 
 
+async def test_an_open_decision_is_listed_with_what_is_known_until_it_is_settled(far: ForeignTenant) -> None:
+    async def listed() -> list[tuple[str, str, str]]:
+        answer = (await far.gateway.http.get("/v1/open-decisions")).raise_for_status().json()
+        return [(each["key"], each["operation"], each["state"]) for each in answer["open-decisions"]]
+
+    assert await listed() == []
+    fault = lose(far, Loss.LATE)
+    asking = asyncio.create_task(far.gateway.http.post(far.orders, json=await far.next_append()))
+    await fault.hit.wait()
+    assert await listed() == [(far.key, "table.commit", "at work")]
+    fault.deliver.set()
+    assert (await asking).status_code == 504
+    assert await listed() == [(far.key, "table.commit", "unknown")]
+    await fault.delivered.wait()
+    await far.reconcile()
+    assert await listed() == []
+
+
 async def test_what_is_not_found_stays_unknown_and_is_found_later(far: ForeignTenant) -> None:
     fault = lose(far, Loss.LATE)
     asking = asyncio.create_task(far.gateway.http.post(far.orders, json=await far.next_append()))
