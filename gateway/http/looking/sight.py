@@ -37,8 +37,6 @@ SEEN_BY: Final = {
     "namespace": "namespace.list",
 }
 """What a caller must be permitted on an object to see what is told of it, by the object's kind."""
-DECIDED: Final = ("table", "view", "namespace")
-"""Kinds of what policies judge."""
 LINEAGE_KINDS: Final = frozenset({"dataset", "pipeline", "run", "lineage"})
 """Kinds of keys that lineage alone has."""
 COLUMN: Final = "column"
@@ -135,10 +133,6 @@ class Sight:
         if type_.partition(".")[0] in WITH_OBJECT and key.partition(":")[0] in SEEN_BY:
             return await self.sees(key)
         return await self.reads_log()
-
-    async def sees_everything(self) -> bool:
-        """Return whether the caller may certainly see whatever decisions are about: for what tells of all together."""
-        return all([await self._sees_all(kind) for kind in DECIDED])
 
     async def reads_log(self) -> bool:
         """Return whether the caller may read the log."""

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The pages for operators without script: who is let in, what a page shows to whom, and which forms are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi.routing import APIRoute
+
+from gateway.console.operate import router
+from gateway.console.rendering import HEADERS
+from lakeproof.services import Services
+from testkit.gateway.console.operated import REASON, give_up, open_operated
+from testkit.gateway.jobs import ended
+from testkit.gateway.sales import another_key
+from testkit.gateway.two_views import SECRET, TwoViews
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OPERATE = "/console/operate"
+OWN = {"Sec-Fetch-Site": "same-origin"}
+FOREIGN = {"Sec-Fetch-Site": "cross-site"}
+PAGES = ("", "/projections/graph", "/projections/graph/replace", "/replays", "/keys", "/catalogs", "/evidence")
+NOT_PERMITTED = "The access rules do not permit you to see this."
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def views(module_services: Services) -> AsyncIterator[TwoViews]:
+    async with open_operated(module_services) as views:
+        await give_up(views.gateway, "handler:gone", "m-1")
+        yield views
+
+
+@asynccontextmanager
+async def visiting(views: TwoViews, key: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser without script, logged in with a key."""
+    transport = httpx.ASGITransport(app=views.gateway.app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as browser:
+        answer = await browser.post("/console/login", data={"key": key, "to": OPERATE}, headers=OWN)
+        assert answer.headers["location"] == OPERATE
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def visitor(views: TwoViews) -> AsyncIterator[httpx.AsyncClient]:
+    async with visiting(views, views.gateway.acme.key.secret) as browser:
+        yield browser
+
+
+async def sent(browser: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
+    """Send a form, and follow where it leads."""
+    # Without a field httpx sends no form, which browsers do.
+    fields = fields or {"": ""}
+    return await browser.post(f"{OPERATE}{path}", data=fields, headers=OWN, follow_redirects=True)
+
+
+async def test_every_page_and_every_form_asks_who_is_there(views: TwoViews) -> None:
+    transport = httpx.ASGITransport(app=views.gateway.app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=views.whole.headers) as nobody:
+        for route in router.routes:
+            assert isinstance(route, APIRoute)
+            for method in route.methods or ():
+                path = re.sub(r"\{.*?\}", "0", route.path)
+                answer = await nobody.request(method, path, headers=OWN)
+                assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/console/login")
+
+
+async def test_a_form_of_another_site_changes_nothing(views: TwoViews, visitor: httpx.AsyncClient) -> None:
+    before = (await views.whole.get("/v1/keys")).json()
+    for route in router.routes:
+        assert isinstance(route, APIRoute)
+        if "POST" in (route.methods or ()):
+            path = re.sub(r"\{.*?\}", before["keys"][0]["id"], route.path)
+            answer = await visitor.post(path, data={"identity": "eve@acme.example"}, headers=FOREIGN)
+            assert (answer.status_code, "a form of this site" in answer.text) == (403, True), path
+    assert (await views.whole.get("/v1/keys")).json() == before
+    assert (await views.whole.get("/v1/dead-letters/replay")).json() == {"replays": []}
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/projections/graph", "/projections/graph/replace", "/replays", "/keys", "/catalogs", "/evidence"]
+)
+async def test_a_page_loads_nothing_but_the_consoles_own(visitor: httpx.AsyncClient, path: str) -> None:
+    answer = await visitor.get(f"{OPERATE}{path}")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Content-Security-Policy"] == HEADERS["Content-Security-Policy"]
+    scripts = set(re.findall(r"<script[^>]*>[^<]*", answer.text))
+    assert scripts <= {'<script type="module" src="/console/static/watched.mjs">'}
+    assert not re.search(r"\s(style|on[a-z]+)=", answer.text)
+
+
+async def test_what_needs_somebody_is_shown_with_what_to_do(views: TwoViews, visitor: httpx.AsyncClient) -> None:
+    text = (await visitor.get(OPERATE)).text
+    assert REASON in unescape(text)
+    assert "<script>alert" not in text
+    assert 'aria-label="Replay m-1"' in text
+    for words in ("Runners", "Open decisions", "None: the outcome of every approved change is known.", "not yet"):
+        assert words in text
+    for each in (await views.whole.get("/v1/projections")).json()["projections"]:
+        assert f'href="{OPERATE}/projections/{each["projection"]}"' in text
+
+
+async def test_who_may_see_nothing_of_it_is_told_so_in_each_place(views: TwoViews) -> None:
+    async with visiting(views, await another_key(views.gateway, "nick@acme.example", "nobody")) as guest:
+        page = await guest.get(OPERATE)
+        assert page.status_code == 200
+        assert page.text.count(NOT_PERMITTED) == 5
+        assert "m-1" not in page.text
+        for path in ("/keys", "/catalogs", "/replays", "/projections/graph"):
+            assert (await guest.get(f"{OPERATE}{path}")).status_code == 403
+        assert (await sent(guest, "/projections/graph/rebuild")).status_code == 403
+        assert (await sent(guest, "/replay", source="handler:gone")).status_code == 403
+        assert (await sent(guest, "/keys", identity="nick@acme.example")).status_code == 403
+        assert (await sent(guest, "/evidence", table=f"lake.hr.{SECRET}")).status_code == 403
+
+
+async def test_another_tenant_sees_nothing_of_it(views: TwoViews) -> None:
+    async with visiting(views, views.other.acme.key.secret) as other:
+        text = (await other.get(OPERATE)).text
+    assert "m-1" not in text
+    assert views.gateway.acme.tenant.hex not in text
+    assert views.other.acme.tenant.hex in text
+
+
+async def test_a_rebuild_shows_how_far_it_is_each_time_it_is_looked_at(
+    views: TwoViews, visitor: httpx.AsyncClient
+) -> None:
+    page = await sent(visitor, "/projections/lineage/rebuild")
+    assert page.url.path == f"{OPERATE}/projections/lineage"
+    await ended(views.whole, "/v1/projections/lineage", "rebuild")
+    text = (await visitor.get(page.url.path)).text
+    assert "yes, digests equal" in text
+    asked = (await visitor.get(f"{page.url.path}/replace")).text
+    assert 'name="replace" value="yes"' in asked
+    await sent(visitor, "/projections/lineage/rebuild", replace="yes")
+    done = await ended(views.whole, "/v1/projections/lineage", "rebuild")
+    assert (done["state"], done["replace"]) == ("done", True)
+    gone = await sent(visitor, "/projections/lineage/cancel")
+    assert (gone.status_code, "no rebuild is under way" in gone.text) == (404, True)
+
+
+async def test_a_key_is_rotated_and_each_secret_is_shown_once(views: TwoViews, visitor: httpx.AsyncClient) -> None:
+    made = await sent(visitor, "/keys", identity="ada@acme.example", roles=" data-eng , ")
+    (secret,) = re.findall(r'<pre id="secret" tabindex="0">(\S+)</pre>', made.text)
+    (name,) = re.findall(r"<h1>Key (\S+) was made</h1>", made.text)
+    assert made.headers["Cache-Control"] == "private, no-store"
+    rotated = await sent(visitor, f"/keys/{name}/rotate", overlap_hours="0")
+    (newer,) = re.findall(r'<pre id="secret" tabindex="0">(\S+)</pre>', rotated.text)
+    for key, status in ((secret, 401), (newer, 200)):
+        async with views.gateway.client(key) as http:
+            assert (await http.get("/v1/tenant")).status_code == status
+    listed = (await visitor.get(f"{OPERATE}/keys")).text
+    assert secret not in listed
+    assert newer not in listed
+    for hours in ("", "-1", "soon", "99999", "1.5"):
+        assert (await sent(visitor, f"/keys/{name}/rotate", overlap_hours=hours)).status_code == 400
+
+
+async def test_a_catalog_is_checked(views: TwoViews, visitor: httpx.AsyncClient) -> None:
+    options = {"uri": "https://127.0.0.1:9/catalog", "warehouse": "w"}
+    registered = await views.whole.post("/v1/catalogs", json={"alias": "partner", "kind": "rest", "options": options})
+    assert registered.status_code == 201
+    assert "It answers, and takes our credentials." in (await sent(visitor, "/catalogs/lake/check")).text
+    assert "see that it runs" in (await sent(visitor, "/catalogs/partner/check")).text
+    assert (await sent(visitor, "/catalogs/none/check")).status_code == 404
+
+
+async def test_evidence_that_cannot_be_made_says_why(visitor: httpx.AsyncClient) -> None:
+    for fields, status in (({}, 400), ({"decision": "0"}, 422), ({"table": "lake.sales.none"}, 422)):
+        answer = await sent(visitor, "/evidence", **fields)
+        assert (answer.status_code, 'role="alert"' in answer.text) == (status, True), answer.text
+    assert (await visitor.get(f"{OPERATE}/evidence/0/file")).status_code == 400
