@@ -129,10 +129,11 @@ async def read_page(
     low, high = first_scanned, end_scanned
     while low < high and examined < EXAMINED_MAX:
         found = await find_between(connection, log, asked.selection, low, high, order=order, limit=FETCHED_MAX)
-        for each in found:
+        parsed = [parse_entry(each.entry) for each in found]
+        await sight.prepare(entry.key for entry in parsed)
+        for each, entry in zip(found, parsed, strict=True):
             examined += 1
             low, high = (low, each.index) if order is Order.NEWEST else (each.index + 1, high)
-            entry = parse_entry(each.entry)
             if await sight.sees_entry(entry.type, entry.key):
                 page.append(entry)
                 size_bytes += len(each.entry)

@@ -6,8 +6,9 @@ An object of a catalog is seen by whoever may load it: `table.load`, `view.load`
 Lineage, its data sets, jobs and runs, is seen by whoever may read that (`lineage.load`), and all else that the log has
 by whoever may read the log (`log.load`). The contents of payload parts take `inputs.load`, as explanations do.
 
-Each object is judged once; where the rules permit a caller all objects of a kind, one evaluation says so. What could
-not be judged is not hidden: the request fails, since a list without it would look complete.
+Each object is judged once; where the rules permit a caller all objects of a kind, one evaluation says so. Else the
+objects of a list are judged together (`prepare`): one by one, each would wait for the policy engine. What could not be
+judged is not hidden: the request fails, since a list without it would look complete.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Sight:
             UnavailableError: if the engine gave no answer.
         """
         alike: dict[tuple[str, str], list[Target]] = {}
-        for target in dict.fromkeys(map(target_of, keys)):
+        for target in dict.fromkeys(target_of(_object_of(key)) for key in keys):
             if target is not None and (target, None) not in self._known and target.kind in SEEN_BY:
                 alike.setdefault((target.alias, target.kind), []).append(target)
         for (_, kind), targets in alike.items():
@@ -240,6 +241,11 @@ def target_of(key: str) -> Target | None:
         )
     except (FormatError, BadRequestError):
         return None
+
+
+def _object_of(key: str) -> str:
+    """Return the key of what a column belongs to; any other key as it is."""
+    return (owner_of_column(key) or key) if key.startswith(f"{COLUMN}:") else key
 
 
 def owner_of_column(key: str) -> str | None:
