@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The act of the graph: five questions about one table, answered by one openCypher query, and as a drawing.
+The act of the graph: five questions about one table, answered by its graph, and as a drawing.
 """
 
 from __future__ import annotations

@@ -31,13 +31,11 @@ READER_FUNCTIONS: Final = (
     "_label_name(oid,graphid)",  # label(v)
     'agtype_build_list("any")',  # [label(d), d.id, d.version]
     'age_collect("any")',  # collect(…)
-    'age_max("any")',  # max(f.confidence_percent)
-    "int8_to_agtype(bigint)",  # what count(…) has counted
     'agtype_to_int8("any")',  # LIMIT $limit
     "agtype_to_text(agtype)",  # keys as text, in the traversals' SQL
 )
 """
-What a tenant's reader calls: `sql/graph.cypher`, `walk` of `sql/graph.sql`, `sql/neighbours.sql`, and what agents write
+What a tenant's reader calls: `sql/graph.cypher`, what `sql/graph.sql` and `sql/neighbours.sql` read, and what agents write
 (`gateway/agents/cypher.py`).
 
 Only `_label_name` takes a graph, by its oid, and it tells a label's name: those are the same for every tenant.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Five answers about a table: who wrote it, what it was made from, which policy allowed it, what was found in it, who else
-reads it. Pure: the row of one openCypher query (`answers` of `sql/graph.cypher`) in, the answers out.
+reads it. Pure: the rows that `answering.py` reads in, the answers out.
 
 Each answer is limited to the latest items (`WRITES`, `EACH_MAX`), so that a table with a thousand writes per day is
 answered as fast as one with a few.
@@ -9,7 +9,7 @@ answered as fast as one with a few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,12 +20,8 @@ from projections.lineage.runs import Omitted
 
 WRITES: Final = 10
 EACH_MAX: Final = 50
-
-COLUMNS: Final = (
-    *("table", "table_uuid", "writes", "snapshots", "ungoverned", "sources", "made_by", "schema_policies"),
-    *("write_policies", "found", "read_by", "targets"),
-)
-"""What the query returns, in order."""
+SNAPSHOTS_MAX: Final = 1_000
+"""The last snapshots of a table, among which those are that no decision names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,30 +125,43 @@ def versions_of(rows: Sequence[Sequence[Any]]) -> tuple[PolicyVersion, ...]:
     return tuple(PolicyVersion(label=VertexLabel(label), id=id_, version=version) for label, id_, version in found)
 
 
-def answers_of(row: Sequence[Any], evidence: ScanCoverage, omitted: Omitted | None) -> TableAnswers:
+def answers_of(
+    *,
+    table: str,
+    table_uuid: str | None,
+    rows: Mapping[str, Sequence[Sequence[Any]]],
+    evidence: ScanCoverage,
+    omitted: Omitted | None,
+) -> TableAnswers:
     """
-    Return the answers that one row of the query holds; `evidence` is what its `found` rests on.
+    Return the answers that the rows of each part hold (`answering.py`); `evidence` is what `found` rests on.
     """
-    columns = dict(zip(COLUMNS, row, strict=True))
+    snapshots = _snapshots(rows["snapshots"])
     return TableAnswers(
-        table=columns["table"],
-        table_uuid=columns["table_uuid"],
-        writes=_writes(columns["writes"]),
-        snapshots=_snapshots(columns["snapshots"]),
-        ungoverned=_snapshots(columns["ungoverned"]),
-        made_from=_data(columns["sources"]),
-        made_by=_work(columns["made_by"]),
-        allowed_by=_governing(columns["schema_policies"], columns["write_policies"]),
-        found=_found(columns["found"]),
+        table=table,
+        table_uuid=table_uuid,
+        writes=_writes(rows["writes"]),
+        snapshots=snapshots[:WRITES],
+        ungoverned=tuple(each for each in snapshots if not each.governed)[:EACH_MAX],
+        made_from=_data(rows["sources"]),
+        made_by=_work(rows["made_by"]),
+        allowed_by=_governing(rows["schema_policies"], rows["write_policies"]),
+        found=_found(rows["found"]),
         evidence=evidence,
-        read_by=_work(columns["read_by"]),
-        read_into=_data(columns["targets"]),
+        read_by=_work(rows["read_by"]),
+        read_into=_data(rows["targets"]),
         omitted=omitted,
     )
 
 
 def _writes(rows: Iterable[Sequence[Any]]) -> tuple[TableWrite, ...]:
-    found = [
+    """Return the writes of rows of one of each, and of one version that decided it, or none."""
+    writes: dict[int, Sequence[Any]] = {}
+    decided_by: dict[int, list[Sequence[Any]]] = {}
+    for index, *write, label, id_, version in rows:
+        writes[index] = write
+        decided_by.setdefault(index, []).append((label, id_, version))
+    return tuple(
         TableWrite(
             index=index,
             recorded_at=recorded_at,
@@ -161,19 +170,18 @@ def _writes(rows: Iterable[Sequence[Any]]) -> tuple[TableWrite, ...]:
             operation=operation,
             decision=decision,
             outcome=outcome,
-            decided_by=versions_of(decided_by),
+            decided_by=versions_of(decided_by[index]),
         )
-        for index, recorded_at, actor, principal, operation, decision, outcome, decided_by in rows
-        if index is not None
-    ]
-    return tuple(sorted(found, key=lambda write: -write.index))
+        for index, (recorded_at, actor, principal, operation, decision, outcome) in sorted(writes.items(), reverse=True)
+    )
 
 
 def _snapshots(rows: Iterable[Sequence[Any]]) -> tuple[TableSnapshot, ...]:
+    """Return snapshots, newest first; what only lineage has named is none of these."""
     found = [
         TableSnapshot(index=index, snapshot_id=snapshot_id, governed=governed, operation=operation)
         for index, snapshot_id, governed, operation in rows
-        if index is not None
+        if governed is not None
     ]
     return tuple(sorted(found, key=lambda snapshot: (-snapshot.index, snapshot.snapshot_id)))
 

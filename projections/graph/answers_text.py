@@ -10,9 +10,10 @@ from typing import Final
 
 from projections.graph.answers import RunSummary, TableAnswers, TableSnapshot, TableWrite
 from projections.graph.display_names import display_name, legible
-from projections.graph.read import KnownTable, Reached
+from projections.graph.read import KnownTable
 from projections.graph.scan_coverage import ScanCoverage
 from projections.graph.traversals import Impact, Propagation
+from projections.graph.walking import Reached
 from projections.lineage.runs import Omitted
 
 _OMITTED: Final = "Omitted: lineage reported of these tables and not drawn"

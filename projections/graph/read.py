@@ -9,25 +9,25 @@ bind parameter. Traversals go 3 hops by default, and 5 at most.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from psycopg import sql
 
-from ledger.errors import FormatError
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
-from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, PolicyVersion, TableAnswers, answers_of, versions_of
+from projections.graph.agtype import agtype, parse_agtype
+from projections.graph.answering import read_answers, read_found
+from projections.graph.answers import PolicyVersion, TableAnswers, answers_of, versions_of
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
 from projections.graph.projection import GRAPH
-from projections.graph.scan_coverage import SCANS_MAX, ScanCoverage, coverage_of
-from projections.graph.write import ALL_VERTICES, QUERIES, agtype, compose, graph_name
+from projections.graph.scan_coverage import SCANS_MAX, SNAPSHOTS_MAX, ScanCoverage, coverage_of
+from projections.graph.walking import FAN_MAX, Direction, Reached, Walk
+from projections.graph.write import QUERIES, compose, graph_name
 from projections.keys import bounded_key, bounded_name
 from projections.lineage.read import read_omitted
 from projections.lineage.runs import Omitted
@@ -43,18 +43,6 @@ INDEX_END: Final = 2**53 - 1
 
 _QUOTE: Final = "$lakeproof$"
 _COLUMN: Final = re.compile(r"[a-z][a-z_]{0,62}")
-_STRING_OR_SUFFIX: Final = re.compile(r'"(?:[^"\\]|\\.)*"|::[a-z]+')
-_LABEL_OF_KEY: Final = {kind.key: label for label, kind in VERTICES.items()}
-
-
-class Direction(StrEnum):
-    """The direction in which a traversal follows edges: from start to end, or from end to start."""
-
-    OUT = "out"
-    IN = "in"
-
-
-_PART: Final = {Direction.OUT: "edges_out", Direction.IN: "edges_in"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +66,6 @@ class Write:
     outcome: str | None
     decided_by: tuple[PolicyVersion, ...]
     in_force: tuple[PolicyVersion, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """A vertex that a traversal reached; `hops` is its least distance from `origin`, the key of a start vertex."""
-
-    label: VertexLabel
-    key: str
-    hops: int
-    origin: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,17 +136,18 @@ class Graph:
         """
         Return who wrote a table, from what it was made, which policy allowed it, what was found in it, who reads it.
 
-        `table_key` is its event key. One openCypher query collects the answers. Each is limited to the latest items
-        (`WRITES` and `EACH_MAX` of `graph/answers.py`).
+        `table_key` is its event key. Each answer is limited to the latest items (`WRITES` and `EACH_MAX` of
+        `graph/answers.py`), to which the indexes of edges lead.
 
         Raises:
             UnknownTableError: if the graph has no such table.
         """
-        table = await self.table(table_key)
-        parameters: dict[str, Json] = {"key": bounded_key(table_key), "writes": WRITES, "limit": EACH_MAX}
-        (row,) = await self.query(CYPHER["answers"], COLUMNS, parameters)
-        omitted = await self.omitted([table_key])
-        return answers_of(row, await self.evidence(table_key, table), omitted.get(bounded_key(table_key)))
+        table, key = await self.table(table_key), bounded_key(table_key)
+        rows = await read_answers(self._connection, self.name, key, table_uuid=table.table_uuid)
+        evidence, omitted = await self.evidence(table_key, table), await self.omitted([table_key])
+        return answers_of(
+            table=key, table_uuid=table.table_uuid, rows=rows, evidence=evidence, omitted=omitted.get(key)
+        )
 
     async def table(self, table_key: str) -> KnownTable:
         """
@@ -205,10 +184,19 @@ class Graph:
             runs=sql.Identifier(self.name, VertexLabel.DETECTION_RUN.value),
         )
         key = bounded_key(table_key)
-        cursor = await self._connection.execute(query, {"key": agtype(key), "table_uuid": table.table_uuid})
+        where = {"key": agtype(key), "table_uuid": table.table_uuid, "snapshots": SNAPSHOTS_MAX}
+        cursor = await self._connection.execute(query, where)
         parameters: dict[str, Json] = {"key": key, "table_uuid": table.table_uuid, "limit": SCANS_MAX}
         unread = await self.query(CYPHER["unread_columns"], ["count", "unread"], parameters)
         return coverage_of(await cursor.fetchall(), unread)
+
+    async def found(self, table_key: str, table_uuid: str | None, *, limit: int = ROWS_MAX) -> list[tuple[Any, ...]]:
+        """
+        Return what was found in the columns of a table: key and path of the column, kind, confidence, snapshots.
+        """
+        return await read_found(
+            self._connection, self.name, bounded_key(table_key), table_uuid=table_uuid, limit=min(limit, ROWS_MAX)
+        )
 
     async def _unknown(self, table_key: str) -> UnknownTableError:
         row = await (await self._connection.execute(NAMES["nameless"], {"projection": GRAPH})).fetchone()
@@ -244,12 +232,15 @@ class Graph:
         ends: Sequence[VertexLabel] = tuple(VertexLabel),
         hops: int = HOPS,
         limit: int = ROWS_MAX,
+        fan: int = FAN_MAX,
     ) -> list[Reached]:
         """
         Return the vertices with a label in `ends` within `hops` steps of any vertex in `keys`, nearest first.
 
         `start` is the label of the vertices `keys`, or None if they have several. A step follows one edge of a label
-        and direction in `steps`. At most `limit` vertices are returned, and never more than 1,000.
+        and direction in `steps`; of each vertex the last `fan` edges of a label are
+        followed. At most `limit` vertices are returned, and never more than 1,000: once there are as many, nothing
+        farther is looked for.
 
         Raises:
             ProjectionError: if `hops` is not 1 to 5, or `steps` is empty.
@@ -257,30 +248,10 @@ class Graph:
         check_hops(hops)
         if not steps:
             raise ProjectionError("traversal: expected steps over one edge label or more, found none")
-        query = compose(
-            "walk",
-            label=sql.Identifier(self.name, ALL_VERTICES if start is None else start.value),
-            vertices=sql.Identifier(self.name, ALL_VERTICES),
-            edges=sql.SQL(" UNION ALL ").join(
-                compose(
-                    _PART[direction],
-                    label=sql.Identifier(self.name, edge.value),
-                    cost=sql.Literal(0 if edge is EdgeLabel.RENAMED_TO else 1),
-                )
-                for edge, direction in steps
-            ),
-        )
-        parameters = {
-            "keys": agtype([bounded_key(key) for key in keys]),
-            "kinds": [VERTICES[label].key for label in ends],
-            "hops": hops,
-            "limit": min(limit, ROWS_MAX),
-        }
-        rows = await (await self._connection.execute(query, parameters)).fetchall()
-        return [
-            Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=origin)
-            for origin, key, hops in rows
-        ]
+        kind = "" if start is None else f"{VERTICES[start].key}:"
+        keys = [bounded_key(key) for key in keys if key.startswith(kind)]
+        walk = Walk(connection=self._connection, graph=self.name, steps=steps, ends=ends, fan=fan)
+        return await walk.reached(keys, hops=hops, limit=min(limit, ROWS_MAX))
 
     async def omitted(self, keys: Sequence[str]) -> dict[str, Omitted]:
         """
@@ -315,22 +286,6 @@ async def open_graph(connection: Connection) -> Graph:
         raise NotProjectedError(f"graph of tenant {tenant}: expected one, no runner has seen this log yet")
     await connection.execute(QUERIES["settings"])
     return Graph(connection, graph_name(tenant, generation))
-
-
-def parse_agtype(text: str | None) -> Json:
-    """
-    Return the value that AGE writes as `text`, without the type suffixes of vertices, edges and paths; NULL is None.
-
-    Raises:
-        FormatError: if `text` is not JSON with type suffixes.
-    """
-    if text is None:
-        return None
-    bare = _STRING_OR_SUFFIX.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
-    try:
-        return cast("Json", json.loads(bare))
-    except (ValueError, RecursionError) as error:
-        raise FormatError("agtype", expected="JSON with type suffixes", found=text) from error
 
 
 _WRITE_COLUMNS: Final = (

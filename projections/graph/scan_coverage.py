@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from projections.graph.scans import COMPLETED, FAILED
 
+SNAPSHOTS_MAX: Final = 5_000
+"""The last snapshots of a table: what became of older ones is not looked at."""
 SCANS_MAX: Final = 50
 """Scans whose unread columns are named, the newest first."""
 NAMED_MAX: Final = 10
@@ -35,7 +37,8 @@ class ScanCoverage:
 
     Of its `snapshots`, `scanned` were scanned, `failed` could not be, and `pending` have no scan yet. `sampled` were
     read in part; the scans of `silent` ones are so old that they do not say what they left out. `unread` are the
-    columns that the newest scans left out; `columns_unread` is the highest count of one scan.
+    columns that the newest scans left out; `columns_unread` is the highest count of one scan. All are of the last
+    `SNAPSHOTS_MAX` snapshots.
     """
 
     snapshots: int
@@ -53,6 +56,8 @@ class ScanCoverage:
         found = []
         if not self.snapshots:
             found.append("no snapshot of it is known, so nothing was looked at")
+        if self.snapshots >= SNAPSHOTS_MAX:
+            found.append(f"only its last {SNAPSHOTS_MAX:,} snapshots were looked at")
         if self.pending:
             found.append(f"{_snapshots(self.pending)} not scanned yet")
         if self.failed:
@@ -83,7 +88,7 @@ class ScanCoverage:
 
 def coverage_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) -> ScanCoverage:
     """
-    Return the coverage from the rows of two queries (`scanned` and `unread_columns` of `sql/graph.cypher`).
+    Return the coverage from the rows of two queries, `scanned` (`graph.sql`) and `unread_columns` (`graph.cypher`).
 
     A snapshot that was scanned under several rulesets counts once: as scanned if any of them was completed.
     """

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ledger.format.canonical import Json
 from projections.graph.answers import ColumnFound
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Direction, Graph, KnownTable, Reached, check_hops
+from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Graph, KnownTable, check_hops
 from projections.graph.scan_coverage import ScanCoverage
+from projections.graph.walking import Direction, Reached
 from projections.keys import bounded_key
 from projections.lineage.runs import Omitted
 
@@ -35,6 +35,9 @@ _READ: Final = (
     (EdgeLabel.RAN_ON, Direction.OUT),
     (EdgeLabel.SUBMITTED, Direction.IN),
 )
+READ_MAX: Final = 3_000
+"""Runs that are looked at for who reads some tables: the last ones of each, as many of each as of every other."""
+READ_EACH_MIN: Final = 3
 _READ_HOPS: Final = 2
 """From a table to its run, and from that to whose it is; from there no step leads on."""
 
@@ -50,7 +53,8 @@ class Traversal(StrEnum):
 class Impact:
     """
     What lies downstream of a table: `tables` made from it, `columns` made from its own, each by its `origin`, and
-    `readers` (jobs, engines, people) of the table and of those tables, each with the table it reads as `origin`.
+    `readers` (jobs, engines, people) of the table and of those tables, each with the table it reads as `origin`, as the
+    last runs tell.
     """
 
     table: str
@@ -106,7 +110,8 @@ async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS) -> 
     ]
     columns = await graph.walk(VertexLabel.COLUMN, own, _COLUMNS_MADE_FROM, ends=[VertexLabel.COLUMN], hops=hops)
     read = list(dict.fromkeys([*names, *(reached.key for reached in tables)]))
-    readers = await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS)
+    fan = max(READ_EACH_MIN, READ_MAX // len(read))
+    readers = await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS, fan=fan)
     return Impact(
         table=table_key,
         state=table,
@@ -159,16 +164,12 @@ async def _names(graph: Graph, table_key: str) -> list[str]:
 
 async def _classified(graph: Graph, table_key: str, table_uuid: str | None) -> list[ClassifiedColumn]:
     """Return the columns, under one name of a table, in which personal data was found."""
-    columns = ("key", "path", "kind", "percent", "times")
-    parameters: dict[str, Json] = {"key": bounded_key(table_key), "table_uuid": table_uuid, "limit": ROWS_MAX}
     return [
         ClassifiedColumn(
-            key=str(key),
-            found=ColumnFound(
-                column=str(path), kind=str(kind), confidence_percent=int(str(percent)), snapshots=int(str(times))
-            ),
+            key=key,
+            found=ColumnFound(column=path, kind=kind, confidence_percent=percent, snapshots=times),
         )
-        for key, path, kind, percent, times in await graph.query(CYPHER["classified_columns"], columns, parameters)
+        for key, path, kind, percent, times in await graph.found(table_key, table_uuid)
     ]
 
 

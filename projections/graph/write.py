@@ -20,7 +20,8 @@ from ledger.errors import NotCanonicalError
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.entries import PrincipalsErased, encode_json
+from projections.entries import PrincipalsErased
+from projections.graph.agtype import agtype
 from projections.graph.changes import JUDGING, OF_TABLE, Edge, GraphChanges, Vertex, governing_edges, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.graph.policy_scope import TableWrite
@@ -59,8 +60,9 @@ async def create_graph(connection: Connection, graph: str, *, reader: str) -> No
     for edge_label in EdgeLabel:
         await connection.execute(QUERIES["create_edge_label"], {"graph": graph, "label": edge_label.value})
         await connection.execute(compose("edge_ends_index", label=sql.Identifier(graph, edge_label.value)))
-        start_index = sql.Identifier(graph, f"{edge_label.value}_start_id_idx")
-        await connection.execute(compose("drop_start_index", index=start_index))
+        await connection.execute(compose("edge_starts_index", label=sql.Identifier(graph, edge_label.value)))
+        own = {each: sql.Identifier(graph, f"{edge_label.value}_{each[:-1]}_id_idx") for each in ("starts", "ends")}
+        await connection.execute(compose("drop_own_indexes", **own))
     write_events = sql.Identifier(graph, VertexLabel.WRITE_EVENT.value)
     await connection.execute(compose("write_event_index", label=write_events))
     await connection.execute(compose("no_samples", label=write_events))
@@ -213,13 +215,6 @@ async def read_things(
             read = json.loads(properties)
             things[uuids[place - 1]][Vertex(label, read.pop("key"))] = read
     return things
-
-
-def agtype(value: Json) -> str:
-    """
-    Return `value` as agtype text. AGE reads JSON as agtype, since a type suffix is only ever outside of a string.
-    """
-    return encode_json(value)
 
 
 async def digest_graph(connection: Connection, graph: str, digest: GenerationDigest) -> None:

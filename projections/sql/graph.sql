@@ -28,9 +28,13 @@ CREATE UNIQUE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"
 -- One edge of a label between two vertices.
 CREATE UNIQUE INDEX ON {label} (start_id, end_id)
 
--- name: drop_start_index
--- AGE's own index of where edges start: the one of both ends begins with it.
-DROP INDEX {index}
+-- name: edge_starts_index
+-- The edges that end at a vertex, in the order in which their starts were made: a vertex may have very many.
+CREATE INDEX ON {label} (end_id, start_id)
+
+-- name: drop_own_indexes
+-- AGE's own indexes of the ends of edges: those of both ends begin with them.
+DROP INDEX {starts}, {ends}
 
 -- name: write_event_index
 -- WriteEvents in the order of the log.
@@ -189,64 +193,200 @@ WHERE g.reader = current_user
 SELECT * FROM ag_catalog.cypher({graph}, {cypher}, %(parameters)s) AS ({columns})
 
 -- name: edges_out
--- The part of a traversal that follows one edge label forwards.
-SELECT start_id AS here, end_id AS there, {cost} AS cost FROM {label}
+-- The part of a step that follows one edge label forwards: of each vertex its last edges, by the index of both ends.
+SELECT g.place, e.there
+FROM given AS g CROSS JOIN LATERAL (
+    SELECT end_id AS there FROM {label} WHERE start_id OPERATOR(ag_catalog.=) g.id ORDER BY end_id DESC LIMIT %(fan)s
+) AS e
 
 -- name: edges_in
 -- The same, backwards.
-SELECT end_id AS here, start_id AS there, {cost} AS cost FROM {label}
+SELECT g.place, e.there
+FROM given AS g CROSS JOIN LATERAL (
+    SELECT start_id AS there FROM {label} WHERE end_id OPERATOR(ag_catalog.=) g.id ORDER BY start_id DESC LIMIT %(fan)s
+) AS e
 
--- name: walk
--- Everything within so many hops of some vertices, each with its least distance from each. openCypher's variable-length
--- patterns would load the whole graph first, and AGE's function for them asks no privilege. To what a table was called
--- before, or is called now, is no hop: it is the same table.
-WITH RECURSIVE reached (origin, id, hops) AS (
-    SELECT v.id, v.id, 0
-    FROM json_array_elements(%(keys)s::json) AS k
-    JOIN {label} AS v
-        ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
-           OPERATOR(ag_catalog.=) k::text::ag_catalog.agtype
-    UNION
-    SELECT r.origin, e.there, r.hops + e.cost
-    FROM reached AS r JOIN ({edges}) AS e ON e.here OPERATOR(ag_catalog.=) r.id
-    WHERE r.hops + e.cost <= %(hops)s
-),
-nearest AS (SELECT origin, id, min(hops) AS hops FROM reached GROUP BY origin, id),
-named AS (
-    SELECT (ag_catalog.agtype_access_operator(o.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C" AS origin,
-           (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C" AS key,
-           n.hops
-    FROM nearest AS n
-    JOIN {vertices} AS v ON v.id OPERATOR(ag_catalog.=) n.id
-    JOIN {vertices} AS o ON o.id OPERATOR(ag_catalog.=) n.origin
+-- name: step
+-- What is one step away from some vertices. openCypher's variable-length patterns would load the whole graph first, and
+-- AGE's function for them asks no privilege; a recursive query would not stop where enough was found.
+WITH given AS MATERIALIZED (
+    SELECT g.id::ag_catalog.graphid AS id, g.place
+    FROM unnest(%(ids)s::text[]) WITH ORDINALITY AS g (id, place)
 )
-SELECT origin, key, hops FROM named WHERE key <> origin AND split_part(key, ':', 1) = ANY(%(kinds)s)
-ORDER BY hops, key, origin
+SELECT place, there::text FROM ({edges}) AS e
+
+-- name: vertices_of_keys
+-- Vertices of a label, by their keys.
+SELECT v.id::text, k #>> '{{}}'
+FROM json_array_elements(%(keys)s::json) AS k
+CROSS JOIN LATERAL (
+    SELECT id FROM {label}
+    WHERE ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)
+          OPERATOR(ag_catalog.=) k::text::ag_catalog.agtype
+    OFFSET 0
+) AS v
+
+-- name: key_of_id
+-- The part of what follows that is of one label.
+SELECT properties FROM {label} WHERE id OPERATOR(ag_catalog.=) g.id::ag_catalog.graphid
+
+-- name: keys_of_vertices
+-- The keys of those among some vertices that have certain labels.
+SELECT g.id, (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text
+FROM unnest(%(ids)s::text[]) AS g (id) CROSS JOIN LATERAL ({labels} OFFSET 0) AS v
+
+-- name: last_writes
+-- The last writes of a table, who asked for them, and which versions decided: a row for each of these, or one without.
+-- WriteEvents are made in the order of the log, so the order of their ids is that of the log.
+SELECT ag_catalog.agtype_access_operator(w.properties, '"index"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(w.properties, '"recorded_at"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(p.properties, '"actor"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(w.properties, '"principal"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(w.properties, '"operation"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(w.properties, '"decision"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(w.properties, '"outcome"'::ag_catalog.agtype),
+       d.label,
+       ag_catalog.agtype_access_operator(d.properties, '"id"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(d.properties, '"version"'::ag_catalog.agtype)
+FROM (
+    SELECT start_id AS id FROM {intended} WHERE end_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    ORDER BY start_id DESC LIMIT %(writes)s
+) AS n
+CROSS JOIN LATERAL (SELECT properties FROM {write_events} WHERE id OPERATOR(ag_catalog.=) n.id OFFSET 0) AS w
+LEFT JOIN LATERAL (
+    SELECT q.properties FROM {wrote} AS e JOIN {people} AS q ON q.id OPERATOR(ag_catalog.=) e.start_id
+    WHERE e.end_id OPERATOR(ag_catalog.=) n.id OFFSET 0
+) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT '"Policy"' AS label, q.properties FROM {decided_by} AS e JOIN {policies} AS q ON q.id OPERATOR(ag_catalog.=) e.end_id
+    WHERE e.start_id OPERATOR(ag_catalog.=) n.id
+    UNION ALL
+    SELECT '"AccessRule"', q.properties FROM {decided_by} AS e JOIN {rules} AS q ON q.id OPERATOR(ag_catalog.=) e.end_id
+    WHERE e.start_id OPERATOR(ag_catalog.=) n.id
+) AS d ON true
+
+-- name: last_snapshots
+-- The last snapshots of a table.
+SELECT ag_catalog.agtype_access_operator(s.properties, '"index"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(s.properties, '"snapshot_id"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(s.properties, '"operation"'::ag_catalog.agtype)
+FROM (
+    SELECT end_id AS id FROM {has_snapshot} WHERE start_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    ORDER BY end_id DESC LIMIT %(snapshots)s
+) AS n
+CROSS JOIN LATERAL (SELECT properties FROM {snapshots} WHERE id OPERATOR(ag_catalog.=) n.id OFFSET 0) AS s
+
+-- name: last_sources
+-- The last tables, views and data sets from which a table was made.
+SELECT d.label, ag_catalog.agtype_access_operator(d.properties, '"key"'::ag_catalog.agtype)
+FROM (
+    SELECT start_id AS id FROM {lineage_of} WHERE end_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    ORDER BY start_id DESC LIMIT %(limit)s
+) AS n
+CROSS JOIN LATERAL ({data} OFFSET 0) AS d
+
+-- name: last_targets
+-- The last ones that were made from it.
+SELECT d.label, ag_catalog.agtype_access_operator(d.properties, '"key"'::ag_catalog.agtype)
+FROM (
+    SELECT end_id AS id FROM {lineage_of} WHERE start_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    ORDER BY end_id DESC LIMIT %(limit)s
+) AS n
+CROSS JOIN LATERAL ({data} OFFSET 0) AS d
+
+-- name: data_of_id
+-- The part of both that is of one label.
+SELECT {kind} AS label, properties FROM {label} WHERE id OPERATOR(ag_catalog.=) n.id
+
+-- name: last_runs
+-- Whose the last runs are that read a table, or made it. The ids of runs are above those of queries.
+SELECT DISTINCT true, ag_catalog.agtype_access_operator(j.properties, '"namespace"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(j.properties, '"name"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(e.properties, '"name"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(b.properties, '"actor"'::ag_catalog.agtype)
+FROM (
+    SELECT start_id AS id FROM {of_runs} WHERE end_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    ORDER BY start_id DESC LIMIT %(limit)s
+) AS n
+CROSS JOIN LATERAL (SELECT FROM {runs} WHERE id OPERATOR(ag_catalog.=) n.id OFFSET 0) AS r
+LEFT JOIN LATERAL (
+    SELECT q.properties FROM {run_of} AS x JOIN {pipelines} AS q ON q.id OPERATOR(ag_catalog.=) x.end_id
+    WHERE x.start_id OPERATOR(ag_catalog.=) n.id OFFSET 0
+) AS j ON true
+LEFT JOIN LATERAL (
+    SELECT q.properties FROM {ran_on} AS x JOIN {engines} AS q ON q.id OPERATOR(ag_catalog.=) x.end_id
+    WHERE x.start_id OPERATOR(ag_catalog.=) n.id OFFSET 0
+) AS e ON true
+LEFT JOIN LATERAL (
+    SELECT q.properties FROM {submitted} AS x JOIN {people} AS q ON q.id OPERATOR(ag_catalog.=) x.start_id
+    WHERE x.end_id OPERATOR(ag_catalog.=) n.id OFFSET 0
+) AS b ON true
+
+-- name: last_policies
+-- The last versions of policies that govern a table.
+SELECT ag_catalog.agtype_access_operator(v.properties, '"id"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(v.properties, '"version"'::ag_catalog.agtype),
+       ag_catalog.agtype_access_operator(v.properties, '"to_index"'::ag_catalog.agtype)
+FROM (
+    SELECT start_id AS id FROM {governs} WHERE end_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    ORDER BY start_id DESC LIMIT %(limit)s
+) AS n
+CROSS JOIN LATERAL (SELECT properties FROM {policies} WHERE id OPERATOR(ag_catalog.=) n.id OFFSET 0) AS v
+
+-- name: found_in_columns
+-- What was found in the columns of a table: of each kind the highest confidence, and in how many snapshots; of each column
+-- by its last findings.
+SELECT f.key, f.path, f.kind, max(f.percent), count(DISTINCT f.snapshot)
+FROM (
+    SELECT (ag_catalog.agtype_access_operator(c.properties, '"key"'::ag_catalog.agtype))::text AS key,
+           (ag_catalog.agtype_access_operator(c.properties, '"path"'::ag_catalog.agtype))::text AS path,
+           (ag_catalog.agtype_access_operator(x.properties, '"kind"'::ag_catalog.agtype))::text AS kind,
+           (ag_catalog.agtype_access_operator(x.properties, '"confidence_percent"'::ag_catalog.agtype))::bigint AS percent,
+           (ag_catalog.agtype_access_operator(x.properties, '"snapshot_id"'::ag_catalog.agtype))::text AS snapshot,
+           (ag_catalog.agtype_access_operator(x.properties, '"table_uuid"'::ag_catalog.agtype))::text AS table_uuid
+    FROM {has_column} AS h
+    CROSS JOIN LATERAL (SELECT id, properties FROM {columns} WHERE id OPERATOR(ag_catalog.=) h.end_id OFFSET 0) AS c
+    CROSS JOIN LATERAL (
+        SELECT end_id FROM {classified_as} WHERE start_id OPERATOR(ag_catalog.=) c.id
+        ORDER BY end_id DESC LIMIT %(each)s
+    ) AS e
+    CROSS JOIN LATERAL (SELECT properties FROM {classifications} WHERE id OPERATOR(ag_catalog.=) e.end_id OFFSET 0) AS x
+    WHERE h.start_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    LIMIT %(all)s
+) AS f
+WHERE %(table_uuid)s::text IS NULL OR f.table_uuid = %(table_uuid)s
+GROUP BY f.key, f.path, f.kind
+ORDER BY 4 DESC, f.path COLLATE "C", f.kind COLLATE "C"
 LIMIT %(limit)s
 
 -- name: scanned
--- The snapshots of a table that the log knows, by what came of scanning them: null where no scan is recorded. One
+-- The last snapshots of a table that the log knows, by what came of scanning them: null where no scan is recorded. One
 -- that was scanned under several rulesets counts once: as completed if one of them was.
 SELECT n.status, count(*), count(*) FILTER (WHERE n.is_sampled), count(*) FILTER (WHERE n.is_silent)
 FROM (
     SELECT min(r.status) AS status, coalesce(bool_or(r.rows_sampled IS NOT NULL), false) AS is_sampled,
            coalesce(bool_or(r.status = 'completed' AND r.columns_unread IS NULL), false) AS is_silent
     FROM {tables} AS t
-    JOIN {has_snapshot} AS h ON h.start_id OPERATOR(ag_catalog.=) t.id
-    JOIN {snapshots} AS s ON s.id OPERATOR(ag_catalog.=) h.end_id
-    LEFT JOIN {scanned} AS e ON e.end_id OPERATOR(ag_catalog.=) s.id
-    LEFT JOIN (
-        SELECT id, (ag_catalog.agtype_access_operator(properties, '"status"'::ag_catalog.agtype))::text AS status,
-               (ag_catalog.agtype_access_operator(properties, '"rows_sampled"'::ag_catalog.agtype))::text AS rows_sampled,
-               (ag_catalog.agtype_access_operator(properties, '"columns_unread"'::ag_catalog.agtype))::text AS columns_unread
-        FROM {runs}
-    ) AS r ON r.id OPERATOR(ag_catalog.=) e.start_id
+    CROSS JOIN LATERAL (
+        SELECT end_id AS id FROM {has_snapshot} WHERE start_id OPERATOR(ag_catalog.=) t.id
+        ORDER BY end_id DESC LIMIT %(snapshots)s
+    ) AS h
+    CROSS JOIN LATERAL (SELECT id, properties FROM {snapshots} WHERE id OPERATOR(ag_catalog.=) h.id OFFSET 0) AS s
+    LEFT JOIN LATERAL (
+        SELECT (ag_catalog.agtype_access_operator(d.properties, '"status"'::ag_catalog.agtype))::text AS status,
+               (ag_catalog.agtype_access_operator(d.properties, '"rows_sampled"'::ag_catalog.agtype))::text AS rows_sampled,
+               (ag_catalog.agtype_access_operator(d.properties, '"columns_unread"'::ag_catalog.agtype))::text
+                   AS columns_unread
+        FROM {scanned} AS e JOIN {runs} AS d ON d.id OPERATOR(ag_catalog.=) e.start_id
+        WHERE e.end_id OPERATOR(ag_catalog.=) h.id OFFSET 0
+    ) AS r ON true
     WHERE ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype)
           OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
       AND (%(table_uuid)s::text IS NULL OR coalesce(
               (ag_catalog.agtype_access_operator(s.properties, '"table_uuid"'::ag_catalog.agtype))::text, %(table_uuid)s
           ) = %(table_uuid)s)
-    GROUP BY (ag_catalog.agtype_access_operator(s.properties, '"key"'::ag_catalog.agtype))::text
+    GROUP BY s.id
     -- A snapshot that only lineage has named may be none of this table's.
     HAVING bool_or(
         (ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype))::text IS NOT NULL

@@ -20,9 +20,10 @@ from ledger.store.session import Connection
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
 from projections.graph.answers import DataRef, TableAnswers
 from projections.graph.projection import GRAPH
-from projections.graph.read import Graph, KnownTable, Reached, open_graph
+from projections.graph.read import Graph, KnownTable, open_graph
 from projections.graph.scan_coverage import ScanCoverage
 from projections.graph.traversals import Impact, Propagation
+from projections.graph.walking import Reached
 from projections.lineage.runs import Omitted
 from projections.processing.cursors import read_live
 
@@ -105,21 +106,30 @@ async def propagation_shown(gone: Propagation, sight: Sight) -> dict[str, Any]:
 
 
 async def _seen(refs: Sequence[DataRef], sight: Sight) -> list[dict[str, Any]]:
+    await sight.foresee(each.key for each in refs)
     return [asdict(each) for each in refs if await sight.sees(each.key)]
 
 
-async def _reached(found: Sequence[Reached], sight: Sight) -> list[Any]:
-    return [plain(asdict(each)) for each in found if await sight.sees_all((each.key, each.origin))]
+async def _reached(found: Sequence[Reached], sight: Sight) -> list[dict[str, Any]]:
+    await sight.foresee(key for each in found for key in (each.key, each.origin))
+    return [_shown(each) for each in found if await sight.sees_all((each.key, each.origin))]
 
 
-async def _readers(found: Sequence[Reached], sight: Sight) -> list[Any]:
+async def _readers(found: Sequence[Reached], sight: Sight) -> list[dict[str, Any]]:
     """Jobs, engines and people, each by the table that it reads."""
     if not await sight.reads_lineage():
         return []
-    return [plain(asdict(each)) for each in found if await sight.sees(each.origin)]
+    await sight.foresee(each.origin for each in found)
+    return [_shown(each) for each in found if await sight.sees(each.origin)]
+
+
+def _shown(reached: Reached) -> dict[str, Any]:
+    # Not by `asdict`: there are thousands.
+    return {"label": reached.label.value, "key": reached.key, "hops": reached.hops, "origin": reached.origin}
 
 
 async def _omitted(omitted: Mapping[str, Omitted], sight: Sight) -> dict[str, Any]:
+    await sight.foresee(omitted)
     return {key: asdict(each) for key, each in omitted.items() if await sight.sees(key)}
 
 

@@ -18,8 +18,9 @@ from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, DataRef, Go
 from projections.graph.answers_svg import draw_answers
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.policy_scope import Governs
-from projections.graph.read import Direction, Graph, open_graph
+from projections.graph.read import Graph, open_graph
 from projections.graph.traversals import impact_analysis, pii_propagation
+from projections.graph.walking import Direction
 from testkit.projections.eventful_table import happened
 from testkit.projections.story import BOB, ORDERS, dataset
 

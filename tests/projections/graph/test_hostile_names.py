@@ -95,7 +95,7 @@ async def test_names_that_differ_only_in_what_cannot_be_stored_stay_two(world: W
     await world.project(log, story)
     async with world.as_reader(log) as connection:
         graph = await open_graph(connection)
-        assert await graph.query("MATCH (t:Table) RETURN count(t)", ["n"]) == [(2,)]
+        assert len(await graph.query("MATCH (t:Table) RETURN t.key", ["key"])) == 2
         assert [len(await graph.writes(target=key)) for key in keys] == [1, 1]
         assert [len(await read_commits(connection, key=key)) for key in keys] == [1, 1]
 

@@ -11,9 +11,11 @@ import pytest
 
 from ledger.format.events import CommitDecision, CommitOutcome, Reason
 from projections.errors import NotProjectedError, ProjectionError
+from projections.graph.agtype import parse_agtype
 from projections.graph.answers import PolicyVersion
 from projections.graph.labels import EDGES, VERTICES, EdgeLabel, VertexLabel, vertex_key
-from projections.graph.read import Direction, Write, open_graph, parse_agtype
+from projections.graph.read import Write, open_graph
+from projections.graph.walking import Direction
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World
@@ -79,11 +81,32 @@ async def test_every_label_of_the_inventory_is_there_and_can_be_named_in_cypher(
     async with world.as_reader(log) as connection:
         graph = await open_graph(connection)
         for label in VertexLabel:
-            assert await graph.query(f"MATCH (v:{label}) RETURN count(v)", ["n"]) == [(0,)]
+            assert await graph.query(f"MATCH (v:{label}) RETURN v.key", ["key"]) == []
         for edge in EdgeLabel:
-            assert await graph.query(f"MATCH ()-[e:{edge}]->() RETURN count(e)", ["n"]) == [(0,)]
+            assert await graph.query(f"MATCH (v)-[e:{edge}]->() RETURN v.key", ["key"]) == []
     assert set(VERTICES) == set(VertexLabel)
     assert set(EDGES) == set(EdgeLabel)
+
+
+async def test_a_walk_ends_where_enough_was_found_and_follows_the_last_edges(world: World, story: Story) -> None:
+    tables = [f"table:lake/s/t{number}" for number in range(6)]
+    for table in tables:
+        story.committed(table)
+    log = await world.new_log()
+    await world.project(log, story)
+    async with world.as_reader(log) as connection:
+        graph = await open_graph(connection)
+        down = [(EdgeLabel.IN_NAMESPACE, Direction.IN), (EdgeLabel.IN_CATALOG, Direction.IN)]
+        everything = await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down)
+        assert [(each.key, each.hops) for each in everything] == [
+            ("namespace:lake/s", 1),
+            *((table, 2) for table in tables),
+        ]
+        first = await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down, limit=1)
+        assert first == everything[:1]
+        last = await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down, ends=[VertexLabel.TABLE], fan=2)
+        assert [each.key for each in last] == tables[-2:]
+        assert await graph.walk(VertexLabel.TABLE, ["catalog:lake"], down) == []
 
 
 async def test_traversals_are_bounded(world: World, story: Story) -> None:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Reads from a graph what `answers.py` makes answers about a table of: the latest items of each kind.
+
+Each is a statement of its own that follows the indexes of edges. One openCypher query would say the same, but AGE joins
+whole tables of labels: its cost grows with the graph, and to plan it alone takes longer than all statements here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from psycopg import sql
+
+from ledger.store.session import Connection
+from projections.graph.agtype import agtype, parse_agtype
+from projections.graph.answers import EACH_MAX, SNAPSHOTS_MAX, WRITES
+from projections.graph.labels import EdgeLabel, VertexLabel
+from projections.graph.write import compose
+
+_V: Final = VertexLabel
+_E: Final = EdgeLabel
+_DATA: Final = (_V.TABLE, _V.VIEW, _V.DATASET)
+_OF_RUNS: Final[Mapping[str, VertexLabel | EdgeLabel]] = {
+    "runs": _V.RUN,
+    "run_of": _E.RUN_OF,
+    "pipelines": _V.PIPELINE,
+    "ran_on": _E.RAN_ON,
+    "engines": _V.ENGINE,
+    "submitted": _E.SUBMITTED,
+    "people": _V.PERSON,
+}
+_QUERIES: Final[Mapping[str, tuple[str, Mapping[str, VertexLabel | EdgeLabel]]]] = {
+    "writes": (
+        "last_writes",
+        {
+            "intended": _E.INTENDED_WRITE,
+            "write_events": _V.WRITE_EVENT,
+            "wrote": _E.WROTE,
+            "people": _V.PERSON,
+            "decided_by": _E.DECIDED_BY,
+            "policies": _V.POLICY,
+            "rules": _V.ACCESS_RULE,
+        },
+    ),
+    "snapshots": ("last_snapshots", {"has_snapshot": _E.HAS_SNAPSHOT, "snapshots": _V.SNAPSHOT}),
+    "sources": ("last_sources", {"lineage_of": _E.LINEAGE_OF}),
+    "targets": ("last_targets", {"lineage_of": _E.LINEAGE_OF}),
+    "made_by": ("last_runs", {**_OF_RUNS, "of_runs": _E.PRODUCED}),
+    "read_by": ("last_runs", {**_OF_RUNS, "of_runs": _E.READ_FROM}),
+    "schema_policies": ("last_policies", {"governs": _E.SCHEMA_GOVERNS, "policies": _V.POLICY}),
+    "write_policies": ("last_policies", {"governs": _E.WRITE_GOVERNS, "policies": _V.POLICY}),
+}
+"""The query of each part, and the tables of the graph that it names."""
+_FOUND: Final = {
+    "has_column": _E.HAS_COLUMN,
+    "columns": _V.COLUMN,
+    "classified_as": _E.CLASSIFIED_AS,
+    "classifications": _V.CLASSIFICATION,
+}
+FOUND_OF_COLUMN_MAX: Final = 1_000
+FOUND_MAX: Final = 10_000
+"""Findings that are counted: the last ones of each column, and as many of a table."""
+
+
+async def read_answers(
+    connection: Connection, graph: str, key: str, *, table_uuid: str | None
+) -> dict[str, list[Sequence[Any]]]:
+    """
+    Return the rows of each part of the answers about the table with this key, which the graph has.
+    """
+    id_ = await _id_of(connection, graph, key)
+    data = sql.SQL(" UNION ALL ").join(
+        compose("data_of_id", kind=sql.Literal(agtype(label.value)), label=sql.Identifier(graph, label.value))
+        for label in _DATA
+    )
+    parameters = {"id": id_, "writes": WRITES, "snapshots": SNAPSHOTS_MAX, "limit": EACH_MAX}
+    found = await read_found(connection, graph, key, table_uuid=table_uuid, limit=EACH_MAX)
+    rows: dict[str, list[Sequence[Any]]] = {"found": [row[1:] for row in found]}
+    for part, (name, labels) in _QUERIES.items():
+        tables = {of: sql.Identifier(graph, label.value) for of, label in labels.items()}
+        cursor = await connection.execute(compose(name, **tables, data=data), parameters)
+        rows[part] = [[_value(value) for value in row] for row in await cursor.fetchall()]
+    return rows
+
+
+async def read_found(
+    connection: Connection, graph: str, key: str, *, table_uuid: str | None, limit: int
+) -> list[tuple[Any, ...]]:
+    """
+    Return what was found in the columns of the table with this key: key and path of the column, kind, highest
+    confidence, and in how many snapshots; the most certain first.
+    """
+    if (id_ := await _id_of(connection, graph, key)) is None:
+        return []
+    query = compose("found_in_columns", **{of: sql.Identifier(graph, label.value) for of, label in _FOUND.items()})
+    bounds = {"each": FOUND_OF_COLUMN_MAX, "all": FOUND_MAX, "limit": limit}
+    cursor = await connection.execute(query, {"id": id_, "table_uuid": table_uuid, **bounds})
+    return await cursor.fetchall()
+
+
+async def _id_of(connection: Connection, graph: str, key: str) -> str | None:
+    """Return AGE's id of the table with this key."""
+    query = compose("vertices_of_keys", label=sql.Identifier(graph, _V.TABLE.value))
+    row = await (await connection.execute(query, {"keys": agtype([key])})).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _value(value: Any) -> Any:
+    """Return what a column holds: agtype is text here, and all else is as the driver has it."""
+    return parse_agtype(value) if isinstance(value, str) else value

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Walks through a graph, level by level: what is within so many steps of some vertices, nearest first.
+
+A level is one statement that follows edges by the indexes of their ends, so its cost depends on the vertices that were
+reached, not on the graph. The walk ends where enough was found. Two bounds hold in between: of each vertex the last
+edges of a label are followed (`fan`), and of each level the last `LEVEL_MAX` pairs of origin and vertex. To what a
+table was called before, or is called now, is no hop: it is the same table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from psycopg import sql
+
+from ledger.store.session import Connection
+from projections.graph.agtype import agtype
+from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
+from projections.graph.write import compose
+
+FAN_MAX: Final = 10_000
+"""Edges of one label that are followed from one vertex, the last ones."""
+LEVEL_MAX: Final = 20_000
+"""Pairs of an origin and a vertex that are gone on from, at each distance."""
+
+_LABEL_OF_KEY: Final = {kind.key: label for label, kind in VERTICES.items()}
+
+Pairs: TypeAlias = dict[str, set[str]]
+"""The origins from which each vertex was reached, by AGE's ids."""
+
+
+class Direction(StrEnum):
+    """The direction in which a traversal follows edges: from start to end, or from end to start."""
+
+    OUT = "out"
+    IN = "in"
+
+
+_PART: Final = {Direction.OUT: "edges_out", Direction.IN: "edges_in"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """A vertex that a traversal reached; `hops` is its least distance from `origin`, the key of a start vertex."""
+
+    label: VertexLabel
+    key: str
+    hops: int
+    origin: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Walk:
+    """A walk through `graph` along `steps`, for vertices with a label in `ends`. It is good for one."""
+
+    connection: Connection
+    graph: str
+    steps: Sequence[tuple[EdgeLabel, Direction]]
+    ends: Sequence[VertexLabel]
+    fan: int
+    _seen: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
+    _origins: dict[str, str] = field(default_factory=dict, init=False)
+
+    async def reached(self, keys: Sequence[str], *, hops: int, limit: int) -> list[Reached]:
+        """
+        Return what is within `hops` of the vertices with these keys, at most `limit`: by distance, key and origin.
+        """
+        self._origins = {id_: key async for id_, key in self._starts(keys)}
+        names = [step for step in self.steps if step[0] is EdgeLabel.RENAMED_TO]
+        others = [step for step in self.steps if step[0] is not EdgeLabel.RENAMED_TO]
+        level = self._new((id_, id_) for id_ in self._origins)
+        found: list[Reached] = []
+        for distance in range(hops + 1):
+            renamed = level
+            while names and (renamed := await self._step(renamed, names)):
+                level = {**level, **{id_: level.get(id_, set()) | origins for id_, origins in renamed.items()}}
+            found += await self._named(level, distance)
+            if len(found) >= limit or distance == hops or not others:
+                break
+            level = _bounded(await self._step(level, others))
+        return found[:limit]
+
+    async def _starts(self, keys: Sequence[str]) -> Any:
+        """Yield the id and the key of each vertex that is there."""
+        by_label: defaultdict[VertexLabel, list[str]] = defaultdict(list)
+        for key in keys:
+            if (label := _LABEL_OF_KEY.get(key.partition(":")[0])) is not None:
+                by_label[label].append(key)
+        for label, of_label in by_label.items():
+            query = compose("vertices_of_keys", label=sql.Identifier(self.graph, label.value))
+            for row in await (await self.connection.execute(query, {"keys": agtype(list(of_label))})).fetchall():
+                yield row
+
+    async def _step(self, level: Pairs, steps: Sequence[tuple[EdgeLabel, Direction]]) -> Pairs:
+        """Return what is one step away and was not reached before."""
+        if not level:
+            return {}
+        edges = sql.SQL(" UNION ALL ").join(
+            compose(_PART[direction], label=sql.Identifier(self.graph, edge.value)) for edge, direction in steps
+        )
+        ids = list(level)
+        parameters = {"ids": ids, "fan": self.fan}
+        rows = await (await self.connection.execute(compose("step", edges=edges), parameters)).fetchall()
+        return self._new((there, origin) for place, there in rows for origin in level[ids[place - 1]])
+
+    def _new(self, pairs: Iterable[tuple[str, str]]) -> Pairs:
+        """Return those pairs of vertex and origin that were not seen before, and see them."""
+        new: defaultdict[str, set[str]] = defaultdict(set)
+        for id_, origin in pairs:
+            if origin not in self._seen[id_]:
+                self._seen[id_].add(origin)
+                new[id_].add(origin)
+        return new
+
+    async def _named(self, level: Pairs, hops: int) -> list[Reached]:
+        """Return what was reached at a distance and has a label in `ends`, without the origins themselves."""
+        ids = [id_ for id_, origins in level.items() if origins != {id_}]
+        if not ids:
+            return []
+        labels = sql.SQL(" UNION ALL ").join(
+            compose("key_of_id", label=sql.Identifier(self.graph, label.value)) for label in self.ends
+        )
+        rows = await self.connection.execute(compose("keys_of_vertices", labels=labels), {"ids": ids})
+        found = [
+            Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=self._origins[origin])
+            for id_, key in await rows.fetchall()
+            for origin in level[id_] - {id_}
+        ]
+        return sorted(found, key=lambda each: (each.key, each.origin))
+
+
+def _bounded(level: Pairs) -> Pairs:
+    """Return the last pairs of a level, by the vertices' ids, which are given in the order of the log."""
+    if sum(map(len, level.values())) <= LEVEL_MAX:
+        return level
+    return dict(_last(level))
+
+
+def _last(level: Pairs) -> Iterator[tuple[str, set[str]]]:
+    left = LEVEL_MAX
+    for id_ in sorted(level, key=int, reverse=True):
+        left -= len(level[id_])
+        if left < 0:
+            return
+        yield id_, level[id_]
