@@ -13,14 +13,14 @@ from typing import Final
 from uuid import UUID
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from gateway.errors import BadRequestError, GatewayError, NotFoundError, UnavailableError
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
 from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, NUMBER, Query
 from gateway.http.looking.reading import Looking, look
-from gateway.http.looking.shown import commit_shown, row_shown
+from gateway.http.looking.shown import Shown, commit_shown, row_shown
 from gateway.replaying.recorded import VERDICTS
 from gateway.replaying.replay import verdicts_in
 from ledger.store.read import read_head, read_parts
@@ -89,7 +89,7 @@ async def show_decision(request: Request, decision: str) -> Response:
         "alerts": [row_shown(each) for each in belonging.alerts if await looking.sight.sees(each.key)],
         "made_from": (await lineage_shown(lineage, looking.sight))["upstream"],
     }
-    return JSONResponse(shown)
+    return Shown(shown)
 
 
 @router.get("/findings")
@@ -114,7 +114,7 @@ async def list_findings(request: Request) -> Response:
             looking, connection, before=before, key=table_key, kind=kind, confidence=confidence, limit=limit
         )
     cursor = None if following is None else format_cursor(key, following, context=query.context)
-    return JSONResponse({"findings": [row_shown(each) for each in found], "cursor": cursor})
+    return Shown({"findings": [row_shown(each) for each in found], "cursor": cursor})
 
 
 async def page_of_findings(
@@ -145,6 +145,7 @@ async def page_of_findings(
             limit=asked,
         )
         examined += len(rows)
+        await looking.sight.prepare(each.key for each in rows)
         found += [each for each in rows if await looking.sight.sees(each.key)]
         if len(rows) < asked:
             break  # as many were looked through as one request may

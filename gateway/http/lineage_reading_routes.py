@@ -9,7 +9,6 @@ A table is seen by whoever may load it. Data sets that are no tables, jobs and r
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final, Protocol
 
 from fastapi import APIRouter, Request
@@ -21,6 +20,7 @@ from gateway.http.looking.cursors import format_cursor, parse_key_cursor
 from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, Query
 from gateway.http.looking.reading import look
+from gateway.http.looking.shown import Shown, members
 from gateway.http.looking.sight import target_of
 from gateway.http.request import check_access
 from gateway.identifiers import decode_segment
@@ -67,7 +67,7 @@ async def show_lineage(request: Request, dataset: str) -> Response:
         lineage = await read_lineage(connection, looking.caller.log_id, key, hops=hops)
         if lineage.is_empty and not await is_known_table(connection, looking.caller.log_id, key):
             raise NotFoundError(f"{key:.200}: nothing is known of it", kind="NotFoundException")
-    return JSONResponse(await lineage_shown(lineage, looking.sight))
+    return Shown(await lineage_shown(lineage, looking.sight))
 
 
 @router.get("/runs")
@@ -85,15 +85,16 @@ async def list_runs(request: Request) -> Response:
     async with looking.reading() as connection:
         runs = await read_runs(connection, looking.caller.log_id, before=before, limit=limit)
     cursor = None if len(runs) < limit else format_cursor(key, runs[-1].run_id, context=query.context)
+    await looking.sight.prepare(key for run in runs for key in (*run.inputs, *run.outputs))
     shown = [
         {
-            **asdict(run),
+            **members(run),
             "inputs": [each for each in run.inputs if await looking.sight.sees(each)],
             "outputs": [each for each in run.outputs if await looking.sight.sees(each)],
         }
         for run in runs
     ]
-    return JSONResponse({"runs": shown, "cursor": cursor})
+    return Shown({"runs": shown, "cursor": cursor})
 
 
 @router.get("/status")

@@ -27,6 +27,7 @@ from gateway.http.looking.figures import Figures
 from gateway.http.looking.following import EventStream, Followers, follow, resumed_at
 from gateway.http.looking.query import CURSOR, LIMIT, Query, parse_index
 from gateway.http.looking.reading import Looking, look, own_log, sight_of
+from gateway.http.looking.shown import Shown
 from gateway.http.looking.sight import Sight
 from gateway.http.request import check_access
 from gateway.replaying.explaining import find_inclusion, inclusion_shown
@@ -73,7 +74,7 @@ async def list_entries(request: Request) -> Response:
             raise GoneError("the log was restored, and does not have the entry that the cursor names: begin without it")
         page = await read_page(connection, log, looking.sight, asked, order=order, limit=limit, at=at)
     cursor = None if page.is_last else format_cursor(key, page.at, context=query.context)
-    return JSONResponse({"log": log.origin, "entries": [entry_shown(each) for each in page.entries], "cursor": cursor})
+    return Shown({"log": log.origin, "entries": [entry_shown(each) for each in page.entries], "cursor": cursor})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

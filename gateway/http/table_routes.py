@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from gateway.admin.shown import policy_shown
 from gateway.catalogs.catalog import Snapshots
@@ -30,14 +30,14 @@ from gateway.http.looking.graphs import answers_shown, asking_graph, impact_show
 from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, Query
 from gateway.http.looking.reading import Looking, look
-from gateway.http.looking.shown import commit_shown, row_shown
+from gateway.http.looking.shown import Shown, commit_shown, row_shown
 from gateway.http.looking.sight import Sight, target_of
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.policy.variables import CommitView
 from ledger.store.session import Connection
 from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
-from projections.relational.commits import INDEX_END, ROWS_MAX, read_history
+from projections.relational.commits import INDEX_END, read_history, read_history_of_actions
 from projections.relational.findings import (
     Finding,
     ScanSummary,
@@ -78,7 +78,7 @@ async def list_tables(request: Request) -> Response:
             kind=query.text("finding"),
             limit=limit,
         )
-        kinds = await read_found_in_tables(connection, [each.table_uuid for each in found])
+        kinds = await read_found_in_tables(connection, looking.caller.log_id, [each.table_uuid for each in found])
     tables = [
         {
             **names_shown(each.key),
@@ -89,7 +89,7 @@ async def list_tables(request: Request) -> Response:
         for each in found
     ]
     cursor = None if going_on is None else format_cursor(key, going_on, context=query.context)
-    return JSONResponse({"tables": tables, "cursor": cursor})
+    return Shown({"tables": tables, "cursor": cursor})
 
 
 async def page_of_tables(
@@ -105,17 +105,17 @@ async def page_of_tables(
     """
     Return tables that the caller may see, as `read_tables` does, and the key behind which there may be more.
     """
-    found: list[ListedTable] = []
-    rows = await read_tables(connection, after=after, alias=alias, text=text, kind=kind, limit=EXAMINED_MAX)
+    rows, following = await read_tables(
+        connection, sight.caller.log_id, after=after, alias=alias, text=text, kind=kind, limit=limit
+    )
     await sight.prepare(each.key for each in rows)
+    found: list[ListedTable] = []
     for each in rows:
         if len(found) == limit:
-            break
-        after = each.key
+            return found, found[-1].key
         if await sight.sees(each.key):
             found.append(each)
-    is_last = len(rows) < EXAMINED_MAX and (not rows or after == rows[-1].key)
-    return found, None if is_last else after
+    return found, following
 
 
 @router.get(f"/tables{TABLE}")
@@ -129,7 +129,7 @@ async def show_table(request: Request, alias: str, namespace: str, table: str) -
         state = await graph.table(target.key)
         answers = await graph.answers(target.key)
         shown = await answers_shown(answers, state, looking.sight)
-    return JSONResponse({**names_shown(target.key), **shown, "lag_entries": lag_entries})
+    return Shown({**names_shown(target.key), **shown, "lag_entries": lag_entries})
 
 
 @router.get(f"/tables{TABLE}/history")
@@ -148,7 +148,7 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
         commits = await read_history(connection, looking.caller.log_id, target.key, before=before, limit=limit)
     cursor = None if len(commits) < limit else format_cursor(key, commits[-1].index, context=query.context)
     shown = [commit_shown(each, with_principal=with_principal, as_of=as_of) for each in commits]
-    return JSONResponse({**names_shown(target.key), "decisions": shown, "cursor": cursor})
+    return Shown({**names_shown(target.key), "decisions": shown, "cursor": cursor})
 
 
 @router.get(f"/tables{TABLE}/findings")
@@ -165,10 +165,16 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
         scans: list[ScanSummary] = []
         for name in await read_live_names(connection, looking.caller.log_id, keys=[target.key]):
             found += await read_last_findings_of_table(
-                connection, table_uuid=name.table_uuid, confidence_percent_min=confidence, limit=limit
+                connection,
+                looking.caller.log_id,
+                table_uuid=name.table_uuid,
+                confidence_percent_min=confidence,
+                limit=limit,
             )
-            scans += await read_scans_of_table(connection, table_uuid=name.table_uuid, limit=limit)
-    return JSONResponse(
+            scans += await read_scans_of_table(
+                connection, looking.caller.log_id, table_uuid=name.table_uuid, limit=limit
+            )
+    return Shown(
         {
             **names_shown(target.key),
             "findings": [row_shown(each) for each in found],
@@ -184,7 +190,7 @@ async def show_table_lineage(request: Request, alias: str, namespace: str, table
     hops = _hops(Query(request, "hops"))
     async with looking.reading() as connection:
         lineage = await read_lineage(connection, looking.caller.log_id, target.key, hops=hops)
-    return JSONResponse(await lineage_shown(lineage, looking.sight))
+    return Shown(await lineage_shown(lineage, looking.sight))
 
 
 @router.get(f"/tables{TABLE}/policies")
@@ -194,7 +200,7 @@ async def list_table_policies(request: Request, alias: str, namespace: str, tabl
     Query(request)
     gateway, _ = await may_read(request, "policy")
     policies = policies_of(looking.sight, target, now=gateway.clock())
-    return JSONResponse({**names_shown(target.key), "policies": policies})
+    return Shown({**names_shown(target.key), "policies": policies})
 
 
 def policies_of(sight: Sight, target: Target, *, now: datetime) -> list[dict[str, Any]]:
@@ -228,19 +234,16 @@ async def show_schema_history(request: Request, alias: str, namespace: str, tabl
     ).show(Snapshots.REFS)
     schemas, current = await asyncio.to_thread(_schemas, found.body)
     async with looking.reading() as connection:
-        commits = await read_history(connection, caller.log_id, target.key, before=before, limit=ROWS_MAX)
-    is_last = len(commits) < ROWS_MAX
-    return JSONResponse(
+        commits, following = await read_history_of_actions(
+            connection, caller.log_id, target.key, actions=SCHEMA_ACTIONS, before=before
+        )
+    return Shown(
         {
             **names_shown(target.key),
             "current_schema_id": current,
             "schemas": schemas,
-            "changes": [
-                commit_shown(each, with_principal=with_principal)
-                for each in commits
-                if not SCHEMA_ACTIONS.isdisjoint(each.actions)
-            ],
-            "cursor": None if is_last else format_cursor(key, commits[-1].index, context=query.context),
+            "changes": [commit_shown(each, with_principal=with_principal) for each in commits],
+            "cursor": None if following is None else format_cursor(key, following, context=query.context),
         }
     )
 
@@ -271,7 +274,7 @@ async def _traverse(request: Request, preset: Traversal, alias: str, namespace: 
                 shown = await impact_shown(await impact_analysis(graph, target.key, hops=hops), looking.sight)
             case Traversal.PII_PROPAGATION:
                 shown = await propagation_shown(await pii_propagation(graph, target.key, hops=hops), looking.sight)
-    return JSONResponse({"preset": preset.value, **shown, "lag_entries": lag_entries})
+    return Shown({"preset": preset.value, **shown, "lag_entries": lag_entries})
 
 
 async def _table(request: Request, alias: str, namespace: str, table: str) -> tuple[Looking, Target]:

@@ -105,13 +105,13 @@ async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: i
     """
     Return what is within `hops` (1 to 5) of a table or data set, nearest first; empty if no event names it.
     """
-    parameters = {"log_id": log_id, "key": bounded_key(key), "hops": max(1, min(hops, HOPS_MAX)), "limit": ROWS_MAX}
+    parameters = {"log_id": log_id, "key": bounded_key(key), "limit": ROWS_MAX}
 
     async def rows(query: str) -> list[tuple[Any, ...]]:
         return await (await connection.execute(QUERIES[query], parameters)).fetchall()
 
-    upstream = [_edge(row) for row in await rows("upstream")]
-    downstream = [_edge(row) for row in await rows("downstream")]
+    upstream = await _walk(connection, log_id, key, "upstream", hops=hops)
+    downstream = await _walk(connection, log_id, key, "downstream", hops=hops)
     reached = {bounded_key(key), *(end for edge in (*upstream, *downstream) for end in (edge.source, edge.target))}
     return Lineage(
         key=key,
@@ -121,6 +121,24 @@ async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: i
         cycles=tuple(_cycle(row) for row in await rows("cycles_of")),
         omitted=await read_omitted(connection, reached, projection="lineage", log_id=log_id),
     )
+
+
+async def _walk(connection: Connection, log_id: int, key: str, query: str, *, hops: int) -> list[LineageEdge]:
+    """
+    Return the edges within so many hops, level by level: once there are as many as may be, nothing farther is read.
+    """
+    found: list[LineageEdge] = []
+    seen = level = {bounded_key(key)}
+    for distance in range(1, max(1, min(hops, HOPS_MAX)) + 1):
+        parameters = {"log_id": log_id, "keys": sorted(level), "limit": ROWS_MAX - len(found)}
+        rows = await (await connection.execute(QUERIES[query], parameters)).fetchall()
+        edges = [_edge((distance, *row)) for row in rows]
+        found += edges
+        level = {edge.source if query == "upstream" else edge.target for edge in edges} - seen
+        seen = seen | level
+        if not level or len(found) >= ROWS_MAX:
+            break
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

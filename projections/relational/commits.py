@@ -8,7 +8,7 @@ The principal comes from a payload part of the decision, is stored nowhere else,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -29,7 +29,7 @@ COMMITS: Final = "commits"
 COMMITS_VERSION: Final = 1
 ROWS_MAX: Final = 1_000
 EXAMINED_MAX: Final = 1_000
-"""Commits of a table among which that of a snapshot is looked for."""
+"""Commits of a table among which those of a snapshot, or of some actions, are looked for."""
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
 
@@ -161,6 +161,21 @@ async def read_history(
     """
     parameters = {"log_id": log_id, "key": key, "before": before, "limit": min(limit, ROWS_MAX)}
     return [commit_of(row) for row in await (await connection.execute(QUERIES["history"], parameters)).fetchall()]
+
+
+async def read_history_of_actions(
+    connection: Connection, log_id: int, key: str, *, actions: Collection[str], before: int = INDEX_END
+) -> tuple[list[Commit], int | None]:
+    """
+    Return the commits of one table, view or namespace of a log that do one of `actions`, newest first, among the last
+    `EXAMINED_MAX` below index `before`; and the index below which to go on, None if there were no more.
+    """
+    where = {"log_id": log_id, "key": key, "before": before}
+    row = await (await connection.execute(QUERIES["history_floor"], {**where, "skipped": EXAMINED_MAX - 1})).fetchone()
+    floor = None if row is None else int(row[0])
+    parameters = {**where, "floor": floor or 0, "actions": sorted(actions)}
+    rows = await connection.execute(QUERIES["history_of_actions"], parameters)
+    return [_commit(each) for each in await rows.fetchall()], floor
 
 
 async def read_commit_at(connection: Connection, index: int) -> Commit | None:

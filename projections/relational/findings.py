@@ -258,13 +258,13 @@ async def read_findings_below(
     return found, None if row is None else floor
 
 
-async def read_found_in_tables(connection: Connection, uuids: Sequence[str]) -> dict[str, list[FoundKind]]:
+async def read_found_in_tables(connection: Connection, log_id: int, uuids: Sequence[str]) -> dict[str, list[FoundKind]]:
     """
     Return, by uuid, which kinds of personal data were found in some tables.
     """
     found: dict[str, list[FoundKind]] = {}
     for uuid, kind, percent, columns in await (
-        await connection.execute(QUERIES["found_in_tables"], {"uuids": list(uuids)})
+        await connection.execute(QUERIES["found_in_tables"], {"log_id": log_id, "uuids": list(uuids)})
     ).fetchall():
         found.setdefault(uuid, []).append(FoundKind(kind=kind, confidence_percent=percent, columns=columns))
     return found
@@ -289,20 +289,22 @@ async def read_scans_of_snapshots(
 
 
 async def read_last_findings_of_table(
-    connection: Connection, *, table_uuid: str, confidence_percent_min: int = 0, limit: int = 100
+    connection: Connection, log_id: int, *, table_uuid: str, confidence_percent_min: int = 0, limit: int = 100
 ) -> list[Finding]:
     """
     Return the last finding of each column and kind in the table of a uuid, newest first.
     """
-    where = {"table_uuid": bounded_name(table_uuid), "confidence_percent_min": confidence_percent_min}
+    where = {"log_id": log_id, "table_uuid": bounded_name(table_uuid), "confidence_percent_min": confidence_percent_min}
     return await _read(connection, Finding, "last_findings_of_table", **where, limit=min(limit, ROWS_MAX))
 
 
-async def read_scans_of_table(connection: Connection, *, table_uuid: str, limit: int = 100) -> list[ScanSummary]:
+async def read_scans_of_table(
+    connection: Connection, log_id: int, *, table_uuid: str, limit: int = 100
+) -> list[ScanSummary]:
     """
     Return the last scans of the table of a uuid, newest first.
     """
-    where = {"table_uuid": bounded_name(table_uuid), "limit": min(limit, ROWS_MAX)}
+    where = {"log_id": log_id, "table_uuid": bounded_name(table_uuid), "limit": min(limit, ROWS_MAX)}
     return await _read(connection, ScanSummary, "scans_of_table", **where)
 
 

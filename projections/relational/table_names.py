@@ -43,6 +43,8 @@ QUERIES: Final = load_queries("projections", "table_names.sql")
 TABLE: Final = "table"
 LEVELS_MIN: Final = 3
 """Alias, namespace and name."""
+EXAMINED_MAX: Final = 20_000
+"""Names that are looked through for one page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,28 +253,39 @@ class ListedTable:
 
 async def read_tables(
     connection: Connection,
+    log_id: int,
     *,
     after: str = "",
     alias: str | None = None,
     text: str | None = None,
     kind: str | None = None,
     limit: int = 100,
-) -> list[ListedTable]:
+) -> tuple[list[ListedTable], str | None]:
     """
-    Return tables in the order of their keys, bytewise, from behind the key `after` on.
+    Return tables in the order of their keys, bytewise, from behind the key `after` on; and the key behind which to go
+    on, None at the end.
 
     `alias` is their catalog, `text` a part of their name, levels joined by dots, in whatever case; `kind` is one of
-    personal data that was found in them.
+    personal data that was found in them. At most `EXAMINED_MAX` names are looked through: what is found may be less
+    than `limit`, and yet not all.
     """
+    prefix = f"{TABLE}:" if alias is None else f"{format_key(TABLE, (alias,))}/"
+    # Keys are ASCII: every one with this prefix, and no other one, is between these two.
+    upto = f"{prefix}\x7f"
+    where = {"log_id": log_id, "after": max(after, prefix), "upto": upto}
+    examined = {**where, "skipped": EXAMINED_MAX - 1}
+    row = await (await connection.execute(QUERIES["table_ceiling"], examined)).fetchone()
+    ceiling: str | None = None if row is None else row[0]
     parameters = {
-        "after": after,
-        "prefix": f"{TABLE}:" if alias is None else f"{format_key(TABLE, (alias,))}/",
+        **where,
+        "upto": ceiling or upto,
         "texts": None if text is None else sorted({quote(text, safe="").lower(), _segments(text).lower()}),
         "kind": kind,
         "limit": limit,
     }
     rows = await (await connection.execute(QUERIES["tables"], parameters)).fetchall()
-    return [ListedTable(key=key, table_uuid=table_uuid, index=index) for key, table_uuid, index in rows]
+    tables = [ListedTable(key=key, table_uuid=table_uuid, index=index) for key, table_uuid, index in rows]
+    return tables, tables[-1].key if len(tables) == limit else ceiling
 
 
 def _segments(text: str) -> str:

@@ -113,6 +113,30 @@ SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.princi
 FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
 WHERE l.projection = 'commits' AND c.index = %(index)s
 
+-- name: history_floor
+-- The index of the commit so many below an index: what is looked through for one page ends there.
+SELECT c.index
+FROM projections.commits AS c
+WHERE c.log_id = %(log_id)s AND c.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'commits' AND l.log_id = %(log_id)s
+  )
+  AND c.key = %(key)s AND c.index < %(before)s
+ORDER BY c.index DESC
+OFFSET %(skipped)s LIMIT 1
+
+-- name: history_of_actions
+-- The same as what follows, of commits that do one of some things, down to an index.
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM projections.commits AS c
+WHERE c.log_id = %(log_id)s AND c.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'commits' AND l.log_id = %(log_id)s
+  )
+  AND c.key = %(key)s AND c.index < %(before)s AND c.index >= %(floor)s AND c.actions && %(actions)s::text[]
+ORDER BY c.index DESC
+
 -- name: history
 -- The last commits of one table, view or namespace below an index, in one log. Its generation is a constant: joined, it
 -- would keep the planner from reading the index in its order.

@@ -213,8 +213,11 @@ LIMIT %(limit)s
 SELECT s.table_uuid, s.snapshot, s.ruleset, s.index, s.recorded_at, s.key, s.status, s.fault, s.file,
        s.metadata_location, s.findings, s.rows, s.rows_sampled, s.columns, s.files, s.cells, s.bytes_read, s.gaps,
        s.columns_unread, s.unread
-FROM projections.live AS l JOIN projections.scans AS s USING (log_id, generation)
-WHERE l.projection = 'findings' AND s.table_uuid = %(table_uuid)s
+FROM projections.scans AS s
+WHERE s.log_id = %(log_id)s AND s.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+  )
+  AND s.table_uuid = %(table_uuid)s
 ORDER BY s.index DESC
 LIMIT %(limit)s
 
@@ -361,23 +364,66 @@ ORDER BY f.index DESC
 LIMIT %(limit)s
 
 -- name: last_findings_of_table
--- What was found last in each column of the table of a uuid, of each kind: newest first.
+-- What was found last in each column of the table of a uuid, of each kind, newest first: one step of the index each,
+-- however often the table was scanned.
+WITH RECURSIVE live AS (
+    SELECT generation FROM projections.live WHERE projection = 'findings' AND log_id = %(log_id)s
+),
+newest AS (
+    (
+        SELECT f.* FROM projections.findings AS f
+        WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live) AND f.table_uuid = %(table_uuid)s
+          AND f.confidence_percent >= %(confidence_percent_min)s
+        ORDER BY f.field_id, f.kind, f.index DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.*
+    FROM newest AS p
+    CROSS JOIN LATERAL (
+        SELECT f.* FROM projections.findings AS f
+        WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live) AND f.table_uuid = %(table_uuid)s
+          AND f.confidence_percent >= %(confidence_percent_min)s
+          AND (f.field_id, f.kind) > (p.field_id, p.kind)
+        ORDER BY f.field_id, f.kind, f.index DESC
+        LIMIT 1
+    ) AS n
+)
 SELECT n.index, n.group_id, n.recorded_at, n.key, n.table_uuid, n.snapshot, n.ruleset, n.field_id, n.column_path,
        n.kind, n.confidence_percent, n.matches, n.not_null
-FROM (
-    SELECT DISTINCT ON (f.field_id, f.kind) f.*
-    FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
-    WHERE l.projection = 'findings' AND f.table_uuid = %(table_uuid)s
-      AND f.confidence_percent >= %(confidence_percent_min)s
-    ORDER BY f.field_id, f.kind, f.index DESC
-) AS n
+FROM newest AS n
 ORDER BY n.index DESC
 LIMIT %(limit)s
 
 -- name: found_in_tables
--- What kinds of personal data were found in some tables: the highest confidence of each, and in how many columns.
-SELECT f.table_uuid, f.kind, max(f.confidence_percent), count(DISTINCT f.field_id)
-FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
-WHERE l.projection = 'findings' AND f.table_uuid = ANY(%(uuids)s::text[])
-GROUP BY f.table_uuid, f.kind
-ORDER BY f.table_uuid, f.kind
+-- What kinds of personal data were found in some tables: the highest confidence of each, and in how many columns. One
+-- step of the index for each column and kind, however often the tables were scanned.
+SELECT t.table_uuid, s.kind, max(s.confidence_percent), count(*)
+FROM unnest(%(uuids)s::text[]) AS t (table_uuid)
+CROSS JOIN LATERAL (
+    WITH RECURSIVE live AS (
+        SELECT generation FROM projections.live WHERE projection = 'findings' AND log_id = %(log_id)s
+    ),
+    highest AS (
+        (
+            SELECT f.kind, f.field_id, f.confidence_percent FROM projections.findings AS f
+            WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live)
+              AND f.table_uuid = t.table_uuid
+            ORDER BY f.kind DESC, f.field_id DESC, f.confidence_percent DESC
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT n.*
+        FROM highest AS p
+        CROSS JOIN LATERAL (
+            SELECT f.kind, f.field_id, f.confidence_percent FROM projections.findings AS f
+            WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live)
+              AND f.table_uuid = t.table_uuid AND (f.kind, f.field_id) < (p.kind, p.field_id)
+            ORDER BY f.kind DESC, f.field_id DESC, f.confidence_percent DESC
+            LIMIT 1
+        ) AS n
+    )
+    SELECT * FROM highest
+) AS s
+GROUP BY t.table_uuid, s.kind
+ORDER BY t.table_uuid, s.kind

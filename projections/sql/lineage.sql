@@ -373,54 +373,38 @@ WHERE l.projection = %(projection)s AND (%(log_id)s::integer IS NULL OR l.log_id
 ORDER BY o.key COLLATE "C"
 
 -- name: upstream
--- The edges within so many hops against their direction, each with its least distance.
-WITH RECURSIVE live AS (
-    SELECT log_id, generation FROM projections.live WHERE projection = 'lineage' AND log_id = %(log_id)s
-),
-reached (key, hops) AS (
-    SELECT %(key)s::text, 0
-    UNION
-    SELECT e.source, r.hops + 1
-    FROM live JOIN reached AS r ON r.hops < %(hops)s
-    JOIN projections.lineage_edges AS e
-        ON e.log_id = live.log_id AND e.generation = live.generation AND e.target = r.key
-),
-nearest AS (SELECT key, min(hops) AS hops FROM reached GROUP BY key)
-SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count,
-       e.source_version, e.target_version, e.is_kept
-FROM live
-JOIN nearest AS n ON n.hops < %(hops)s
-JOIN projections.lineage_edges AS e
-    ON e.log_id = live.log_id AND e.generation = live.generation AND e.target = n.key
+-- The edges that lead to some tables and data sets, in order.
+SELECT e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count, e.source_version, e.target_version,
+       e.is_kept
+FROM (
+    SELECT l.* FROM projections.lineage_edges AS l
+    WHERE l.log_id = %(log_id)s AND l.generation = (
+        SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+      )
+      AND l.target = ANY(%(keys)s::text[])
+    ORDER BY l.target COLLATE "C", l.source COLLATE "C"
+    LIMIT %(limit)s
+) AS e
 LEFT JOIN projections.lineage_runs AS r
-    ON r.log_id = live.log_id AND r.generation = live.generation AND r.run_id = e.run_id
-ORDER BY 1, e.target COLLATE "C", e.source COLLATE "C"
-LIMIT %(limit)s
+    ON r.log_id = e.log_id AND r.generation = e.generation AND r.run_id = e.run_id
+ORDER BY e.target COLLATE "C", e.source COLLATE "C"
 
 -- name: downstream
--- The same along their direction.
-WITH RECURSIVE live AS (
-    SELECT log_id, generation FROM projections.live WHERE projection = 'lineage' AND log_id = %(log_id)s
-),
-reached (key, hops) AS (
-    SELECT %(key)s::text, 0
-    UNION
-    SELECT e.target, r.hops + 1
-    FROM live JOIN reached AS r ON r.hops < %(hops)s
-    JOIN projections.lineage_edges AS e
-        ON e.log_id = live.log_id AND e.generation = live.generation AND e.source = r.key
-),
-nearest AS (SELECT key, min(hops) AS hops FROM reached GROUP BY key)
-SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count,
-       e.source_version, e.target_version, e.is_kept
-FROM live
-JOIN nearest AS n ON n.hops < %(hops)s
-JOIN projections.lineage_edges AS e
-    ON e.log_id = live.log_id AND e.generation = live.generation AND e.source = n.key
+-- The edges that lead from them.
+SELECT e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count, e.source_version, e.target_version,
+       e.is_kept
+FROM (
+    SELECT l.* FROM projections.lineage_edges AS l
+    WHERE l.log_id = %(log_id)s AND l.generation = (
+        SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+      )
+      AND l.source = ANY(%(keys)s::text[])
+    ORDER BY l.source COLLATE "C", l.target COLLATE "C"
+    LIMIT %(limit)s
+) AS e
 LEFT JOIN projections.lineage_runs AS r
-    ON r.log_id = live.log_id AND r.generation = live.generation AND r.run_id = e.run_id
-ORDER BY 1, e.source COLLATE "C", e.target COLLATE "C"
-LIMIT %(limit)s
+    ON r.log_id = e.log_id AND r.generation = e.generation AND r.run_id = e.run_id
+ORDER BY e.source COLLATE "C", e.target COLLATE "C"
 
 -- name: columns_of
 -- The column edges into and out of one table or data set.

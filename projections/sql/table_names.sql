@@ -60,16 +60,30 @@ FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, proj
 WHERE l.projection = %(projection)s AND n.table_uuid = %(table_uuid)s
 
 -- name: tables
--- The tables that have a name now, by name, bytewise; of some name, and with findings of some kind.
+-- The tables that have a name now, by name, bytewise; of some name, and with findings of some kind. Log and generation are
+-- constants: joined, they would keep the planner from reading the index in its order.
 SELECT n.key, n.table_uuid, n.index
-FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
-WHERE l.projection = 'findings' AND n.is_current AND n.key COLLATE "C" > %(after)s
-  AND starts_with(n.key, %(prefix)s)
+FROM projections.table_names AS n
+WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+  )
+  AND n.is_current AND n.key COLLATE "C" > %(after)s AND n.key COLLATE "C" <= %(upto)s
   AND (%(texts)s::text[] IS NULL OR EXISTS (SELECT FROM unnest(%(texts)s::text[]) AS t (text)
                                             WHERE strpos(lower(n.key), t.text) > 0))
   AND (%(kind)s::text IS NULL OR EXISTS (
       SELECT FROM projections.findings AS f
-      WHERE f.log_id = l.log_id AND f.generation = l.generation AND f.table_uuid = n.table_uuid AND f.kind = %(kind)s
+      WHERE f.log_id = n.log_id AND f.generation = n.generation AND f.table_uuid = n.table_uuid AND f.kind = %(kind)s
   ))
 ORDER BY n.key COLLATE "C"
 LIMIT %(limit)s
+
+-- name: table_ceiling
+-- The name so many behind a name, up to another one: what is looked through for one page ends there.
+SELECT n.key
+FROM projections.table_names AS n
+WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+  )
+  AND n.is_current AND n.key COLLATE "C" > %(after)s AND n.key COLLATE "C" <= %(upto)s
+ORDER BY n.key COLLATE "C"
+OFFSET %(skipped)s LIMIT 1

@@ -106,12 +106,12 @@ async def propagation_shown(gone: Propagation, sight: Sight) -> dict[str, Any]:
 
 
 async def _seen(refs: Sequence[DataRef], sight: Sight) -> list[dict[str, Any]]:
-    await sight.foresee(each.key for each in refs)
+    await sight.prepare(each.key for each in refs)
     return [asdict(each) for each in refs if await sight.sees(each.key)]
 
 
 async def _reached(found: Sequence[Reached], sight: Sight) -> list[dict[str, Any]]:
-    await sight.foresee(key for each in found for key in (each.key, each.origin))
+    await sight.prepare(key for each in found for key in (each.key, each.origin))
     return [_shown(each) for each in found if await sight.sees_all((each.key, each.origin))]
 
 
@@ -119,7 +119,7 @@ async def _readers(found: Sequence[Reached], sight: Sight) -> list[dict[str, Any
     """Jobs, engines and people, each by the table that it reads."""
     if not await sight.reads_lineage():
         return []
-    await sight.foresee(each.origin for each in found)
+    await sight.prepare(each.origin for each in found)
     return [_shown(each) for each in found if await sight.sees(each.origin)]
 
 
@@ -129,7 +129,7 @@ def _shown(reached: Reached) -> dict[str, Any]:
 
 
 async def _omitted(omitted: Mapping[str, Omitted], sight: Sight) -> dict[str, Any]:
-    await sight.foresee(omitted)
+    await sight.prepare(omitted)
     return {key: asdict(each) for key, each in omitted.items() if await sight.sees(key)}
 
 

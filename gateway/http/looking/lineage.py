@@ -7,10 +7,9 @@ Jobs, engines and runs are lineage's own: an edge names them to whoever may read
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from gateway.http.looking.shown import plain
+from gateway.http.looking.shown import members, plain
 from gateway.http.looking.sight import Sight
 from projections.lineage.openlineage import WHOLE_DATASET
 from projections.lineage.read import ColumnLineage, Lineage, LineageEdge
@@ -23,6 +22,9 @@ async def lineage_shown(lineage: Lineage, sight: Sight) -> dict[str, Any]:
     Return the lineage around one table or data set, as far as the caller may see it.
     """
     with_jobs = await sight.reads_lineage()
+    ends = [(each.source, each.target) for each in (*lineage.upstream, *lineage.downstream)]
+    ends += [(each.source, each.target) for each in lineage.columns]
+    await sight.prepare(key for pair in ends for key in pair)
 
     async def edges(found: tuple[LineageEdge, ...]) -> list[dict[str, Any]]:
         return [_edge(each, with_jobs=with_jobs) for each in found if await sight.sees_all((each.source, each.target))]
@@ -33,21 +35,21 @@ async def lineage_shown(lineage: Lineage, sight: Sight) -> dict[str, Any]:
         "downstream": await edges(lineage.downstream),
         "columns": [_column(each) for each in lineage.columns if await sight.sees_all((each.source, each.target))],
         "cycles": [
-            plain({name: value for name, value in asdict(each).items() if name != "group_id"})
+            plain({name: value for name, value in members(each).items() if name != "group_id"})
             for each in lineage.cycles
             if await sight.sees_all((each.source, each.target, *each.path))
         ],
         "omitted": [
-            {"key": key, **asdict(omitted)} for key, omitted in lineage.omitted.items() if await sight.sees(key)
+            {"key": key, **members(omitted)} for key, omitted in lineage.omitted.items() if await sight.sees(key)
         ],
     }
 
 
 def _edge(edge: LineageEdge, *, with_jobs: bool) -> dict[str, Any]:
-    shown = asdict(edge)
+    shown = members(edge)
     return shown if with_jobs else {**shown, **dict.fromkeys(_OF_JOBS)}
 
 
 def _column(column: ColumnLineage) -> dict[str, Any]:
-    shown = asdict(column)
+    shown = members(column)
     return {**shown, "target_column": None} if column.target_column == WHOLE_DATASET else shown

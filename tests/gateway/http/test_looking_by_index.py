@@ -6,6 +6,7 @@ What routes that look ask the database is answered by indexes, and reads a bound
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import psycopg
@@ -19,6 +20,8 @@ from projections.relational.batched import QUERIES as BATCHED
 from projections.relational.commits import QUERIES as COMMITS
 from projections.relational.findings import EXAMINED_MAX, INDEX_END
 from projections.relational.findings import QUERIES as FINDINGS
+from projections.relational.metrics import QUERIES as METRICS
+from projections.relational.table_names import QUERIES as NAMES
 from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway
 
@@ -27,6 +30,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TABLES: Final = 1_000
 SNAPSHOTS: Final = 60
 """Of each table: one scan each, with one finding, its alert, and one decision."""
+HOT_SNAPSHOTS: Final = 6_000
+"""The same of one more table, whose number is 0."""
 READ_MAX: Final = 2_000
 """Rows that a query may read, whatever the read models hold; more only where that is its bound."""
 
@@ -34,25 +39,25 @@ _ROWS: Final = {
     "scans": """
         (log_id, generation, table_uuid, snapshot, ruleset, index, recorded_at, key, status, metadata_location,
          findings, rows, columns, files, cells, bytes_read, gaps)
-        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1000000 + n * 1000 + t, now(),
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1000000 + n * 10000 + t, now(),
                'table:far/a/t' || t, 'completed', 'm', 1, 1, 1, 1, 1, 1, ARRAY[]::text[]
     """,
     "findings": """
         (log_id, generation, table_uuid, snapshot, ruleset, field_id, kind, index, group_id, recorded_at, key,
          column_path, confidence_percent, matches, not_null)
-        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1, 'email', 1000000 + n * 1000 + t,
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1, 'email', 1000000 + n * 10000 + t,
                gen_random_uuid(), now(), 'table:far/a/t' || t, 'c', 92, 1, 1
     """,
     "alerts": """
         (log_id, generation, index, group_id, recorded_at, key, finding, table_uuid, snapshot, field_id, column_path,
          kind, confidence_percent)
-        SELECT %(log_id)s, %(generation)s, 1000000 + n * 1000 + t, gen_random_uuid(), now(), 'table:far/a/t' || t, 'f',
+        SELECT %(log_id)s, %(generation)s, 1000000 + n * 10000 + t, gen_random_uuid(), now(), 'table:far/a/t' || t, 'f',
                'uuid-' || t, n::text, 1, 'c', 'email', 92
     """,
     "commits": """
         (log_id, generation, index, group_id, key, recorded_at, actor, principal_source, operation, actions, alias,
          namespace, decision, as_of, policy_set, request, table_uuid, snapshots)
-        SELECT %(log_id)s, %(generation)s, 1000000 + n * 1000 + t, gen_random_uuid(), 'table:far/a/t' || t, now(),
+        SELECT %(log_id)s, %(generation)s, 1000000 + n * 10000 + t, gen_random_uuid(), 'table:far/a/t' || t, now(),
                'system', 'api_key', 'table.commit', ARRAY[]::text[], 'far', ARRAY['a'], 'approved', 0, 'p', 'q',
                'uuid-' || t, ARRAY[(n * 1000 + t)::text]
     """,
@@ -60,9 +65,30 @@ _ROWS: Final = {
         (log_id, generation, run_id, state, event_time, first_index, last_index)
         SELECT %(log_id)s, %(generation)s, gen_random_uuid()::text, 'COMPLETE', 'now', 1, 1
     """,
+    "table_names": """
+        (log_id, generation, projection, table_uuid, key, index, is_certain, is_current)
+        SELECT %(log_id)s, %(generation)s, 'findings', 'uuid-' || t || '/' || n, 'table:far/a/t' || t || '/' || n,
+               1, true, true
+    """,
+    "lineage_edges": """
+        (log_id, generation, source, target, first_index, last_index, count)
+        SELECT %(log_id)s, %(generation)s, 'table:far/a/t' || t, 'table:far/b/t' || t || '/' || n, 1, 1, 1
+    """,
+    "commit_counts": """
+        (log_id, generation, digest, hour, key, actor, operation, decision, outcome, reason, count)
+        SELECT %(log_id)s, %(generation)s, sha256(convert_to(t || '/' || n, 'UTF8')),
+               '2026-11-01T00:00:00Z'::timestamptz + n * interval '1 hour', 'table:far/a/t' || t, 'a', 'table.commit',
+               'approved', 'accepted', '', 1
+    """,
 }
 _EACH: Final = sql.SQL("FROM generate_series(1, %(tables)s) AS a (t), generate_series(1, %(snapshots)s) AS b (n)")
-_OF: Final = {"commits": "commits", "lineage_runs": "lineage"}
+_HOT: Final = sql.SQL("FROM generate_series(0, 0) AS a (t), generate_series(1, %(hot)s) AS b (n)")
+_OF: Final = {
+    "commits": "commits",
+    "lineage_runs": "lineage",
+    "lineage_edges": "lineage",
+    "commit_counts": "metrics",
+}
 """The projection of a table; `findings` of all others."""
 
 
@@ -74,17 +100,20 @@ def fill(gateway: Gateway) -> None:
         live = {str(projection): int(generation) for projection, generation in rows.fetchall()}
         for table, chosen in _ROWS.items():
             name = sql.Identifier("projections", table)
-            insert = sql.SQL("INSERT INTO {} ").format(name) + sql.SQL(chosen) + _EACH
+            insert = sql.SQL("INSERT INTO {} ").format(name) + sql.SQL(chosen)
             parameters = {"log_id": log_id, "generation": live[_OF.get(table, "findings")]}
-            owner.execute(insert, {**parameters, "tables": TABLES, "snapshots": SNAPSHOTS})
+            owner.execute(insert + _EACH, {**parameters, "tables": TABLES, "snapshots": SNAPSHOTS})
+            owner.execute(insert + _HOT, {**parameters, "hot": HOT_SNAPSHOTS})
             owner.execute(sql.SQL("ANALYZE {}").format(name))
 
 
 async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
     await project(sales)
     fill(sales)
-    log_id, end = sales.acme.log_id, 1_000_000 + SNAPSHOTS * 1_000 // 2
+    log_id, end = sales.acme.log_id, 1_000_000 + SNAPSHOTS * 10_000 // 2
+    since = datetime(2027, 6, 1, tzinfo=UTC)
     of_snapshots = {"table_uuid": "uuid-7", "snapshots": ["7"], "limit": 200}
+    of_tables = {"log_id": log_id, "after": "table:", "upto": "table:\x7f"}
     of_findings = {"log_id": log_id, "before": end, "kind": None, "confidence_percent_min": 0, "limit": 100}
     asked: Mapping[str, tuple[str, Mapping[str, Any], int]] = {
         "findings below": (FINDINGS["findings_below"], {**of_findings, "floor": 0}, READ_MAX),
@@ -108,11 +137,53 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
         "scans of a snapshot": (FINDINGS["scans_of_snapshots"], of_snapshots, READ_MAX),
         "last findings of a table": (
             FINDINGS["last_findings_of_table"],
-            {"table_uuid": "uuid-7", "confidence_percent_min": 0, "limit": 100},
+            {"log_id": log_id, "table_uuid": "uuid-0", "confidence_percent_min": 0, "limit": 100},
             READ_MAX,
         ),
-        "scans of a table": (FINDINGS["scans_of_table"], {"table_uuid": "uuid-7", "limit": 100}, READ_MAX),
-        "kinds in tables": (FINDINGS["found_in_tables"], {"uuids": ["uuid-7", "uuid-8"]}, READ_MAX),
+        "scans of a table": (
+            FINDINGS["scans_of_table"],
+            {"log_id": log_id, "table_uuid": "uuid-0", "limit": 100},
+            READ_MAX,
+        ),
+        "kinds in tables": (
+            FINDINGS["found_in_tables"],
+            {"log_id": log_id, "uuids": ["uuid-0", "uuid-7", "uuid-8"]},
+            READ_MAX,
+        ),
+        "tables": (NAMES["tables"], {**of_tables, "texts": None, "kind": None, "limit": 500}, READ_MAX),
+        "tables with nothing of a kind": (
+            NAMES["tables"],
+            {**of_tables, "upto": "table:far/a/t10", "texts": None, "kind": "iban", "limit": 500},
+            READ_MAX + HOT_SNAPSHOTS,
+        ),
+        "where a page of tables ends": (NAMES["table_ceiling"], {**of_tables, "skipped": 19_999}, 20_000),
+        "commits by hour": (METRICS["hours"], {"log_id": log_id, "since": since, "limit": 1_000}, READ_MAX),
+        "what was made from a table": (
+            LINEAGE["downstream"],
+            {"log_id": log_id, "keys": ["table:far/a/t7"], "limit": 1_000},
+            READ_MAX,
+        ),
+        "what a table was made from": (
+            LINEAGE["upstream"],
+            {"log_id": log_id, "keys": ["table:far/b/t7/8"], "limit": 1_000},
+            READ_MAX,
+        ),
+        "decisions on a table that do something": (
+            COMMITS["history_of_actions"],
+            {
+                "log_id": log_id,
+                "key": "table:far/a/t0",
+                "before": INDEX_END,
+                "floor": 1_000_000 + (HOT_SNAPSHOTS - 1_000) * 10_000,
+                "actions": ["META_ADD_SCHEMA"],
+            },
+            READ_MAX,
+        ),
+        "where these end": (
+            COMMITS["history_floor"],
+            {"log_id": log_id, "key": "table:far/a/t0", "before": INDEX_END, "skipped": 999},
+            READ_MAX,
+        ),
         "a decision": (COMMITS["commit_at"], {"index": end}, READ_MAX),
         "decisions of a snapshot": (
             COMMITS["commits_of_snapshots"],

@@ -71,7 +71,7 @@ async def test_what_is_judged_together_is_what_is_judged_one_by_one(views: TwoVi
     assert [key for key, is_seen in zip(KEYS, seen, strict=True) if is_seen] == [key for key in KEYS if "sales" in key]
 
 
-async def test_what_was_foreseen_is_not_judged_again(views: TwoViews, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_prepared_is_not_judged_again(views: TwoViews, monkeypatch: pytest.MonkeyPatch) -> None:
     sight = await sight_of_part(views)
     tables = [key for key in KEYS if key.startswith("table:lake/")]
     await sight.prepare(tables)
