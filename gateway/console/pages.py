@@ -43,7 +43,7 @@ from ledger.format.note import parse_note
 from ledger.format.proof import parse_proof
 from ledger.proving.prove import growth_hashes
 from ledger.store.read import Log
-from projections.relational.metrics import read_history
+from projections.relational.metrics import read_hours
 
 router = APIRouter(prefix="/console", include_in_schema=False)
 
@@ -108,6 +108,7 @@ def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awa
                 if credentials is None:
                     return _to_login(request)
                 caller = await _gateway(request).authenticator.authenticate(credentials)
+                request.state.caller = caller  # who asks the routes behind the page: known for this request
                 who = _name_of(caller)
                 visit = Visit(request=request, gateway=_gateway(request), credentials=credentials, caller=caller)
                 return await show(visit, **request.path_params)
@@ -127,7 +128,7 @@ async def overview(visit: Visit) -> Response:
     await check_access(visit.gateway, visit.caller, visit.request, VIEW)
     now = visit.gateway.clock()
     async with reading_as(visit.gateway, visit.caller) as connection:
-        counts = await read_history(connection, since=now - OVERVIEW, limit=COUNTS_MAX)
+        counts = await read_hours(connection, visit.caller.log_id, since=now - OVERVIEW, limit=COUNTS_MAX)
     return visit.page(
         "overview.html",
         log=await visit.read(show_status),

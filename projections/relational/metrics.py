@@ -139,6 +139,31 @@ async def read_history(connection: Connection, *, since: datetime, limit: int = 
     ]
 
 
+async def read_hours(connection: Connection, log_id: int, *, since: datetime, limit: int = 1_000) -> list[CommitCount]:
+    """
+    Return the counts of commits of one log decided from `since` on, newest hour first, over all tables and actors:
+    their `key` and `actor` are empty.
+    """
+    where = {"log_id": log_id, "since": since, "limit": min(limit, ROWS_MAX)}
+    return [
+        CommitCount(
+            dimensions=Dimensions(
+                hour=hour.astimezone(UTC),
+                key="",
+                actor="",
+                operation=operation,
+                decision=decision,
+                outcome=outcome,
+                reason=reason,
+            ),
+            count=count,
+        )
+        for hour, operation, decision, outcome, reason, count in await (
+            await connection.execute(QUERIES["hours"], where)
+        ).fetchall()
+    ]
+
+
 async def read_metrics(connection: Connection, projections: Iterable[str]) -> list[Metric]:
     """
     Return the metrics of all logs that the connection's role may see (an auditor: every one), and the projections' lag.

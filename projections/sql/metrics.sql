@@ -116,6 +116,18 @@ WHERE l.projection = 'metrics' AND c.hour >= %(since)s
 ORDER BY c.hour DESC, c.count DESC, c.digest
 LIMIT %(limit)s
 
+-- name: hours
+-- Commits of one log by hour, whatever tables and actors, since a time, of the live generation.
+SELECT c.hour, c.operation, c.decision, c.outcome, c.reason, sum(c.count)::bigint
+FROM projections.commit_counts AS c
+WHERE c.log_id = %(log_id)s AND c.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'metrics' AND l.log_id = %(log_id)s
+  )
+  AND c.hour >= %(since)s
+GROUP BY c.hour, c.operation, c.decision, c.outcome, c.reason
+ORDER BY c.hour DESC, sum(c.count) DESC, c.operation, c.decision, c.outcome, c.reason
+LIMIT %(limit)s
+
 -- name: totals
 -- Commits at their end, over all logs that the role may see.
 SELECT g.tenant, c.operation, c.decision, c.outcome, c.reason, c.count

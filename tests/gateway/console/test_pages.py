@@ -21,6 +21,9 @@ from gateway.console.pages import COOKIE, ENTRIES_A_PAGE, router
 from gateway.console.rendering import HEADERS
 from gateway.console.sessions import LIFETIME, Sessions
 from gateway.database import Database
+from gateway.identifiers import Target
+from gateway.identity import Arrived
+from gateway.identity.authenticator import Credentials
 from testkit.gateway.console.browsing import OWN, browser_of, log_in, permit_all
 from testkit.gateway.sales import CREATE, ORDERS, ORDERS_KEY, TABLES, another_key, properties
 from testkit.gateway.two_views import project
@@ -316,6 +319,21 @@ async def test_a_table_is_shown_with_its_commits_and_policies(visitor: httpx.Asy
     assert "table.create" in shown
     assert 'href="/console/policies/owned"' in shown
     assert "It was never scanned" in shown
+
+
+async def test_a_page_authenticates_its_visitor_once_whatever_it_asks(
+    visitor: httpx.AsyncClient, sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authenticator, arrived = sales.services.gateway.authenticator, list[object]()
+    arrive = authenticator.arrive
+
+    async def counted(credentials: Credentials, table: Target | None = None) -> Arrived:
+        arrived.append(credentials)
+        return await arrive(credentials, table)
+
+    monkeypatch.setattr(authenticator, "arrive", counted)
+    assert (await visitor.get("/console/tables/lake/sales/orders")).status_code == 200
+    assert len(arrived) == 1
 
 
 async def test_names_of_tables_are_no_paths(visitor: httpx.AsyncClient, sales: Gateway) -> None:

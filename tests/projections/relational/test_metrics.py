@@ -27,7 +27,7 @@ from ledger.format.events import (
 from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
 from projections.processing.generations import rebuild
 from projections.relational.counting import count_entries, groups_settled
-from projections.relational.metrics import read_history, read_metrics
+from projections.relational.metrics import read_history, read_hours, read_metrics
 from testkit.projections.story import dataset
 
 if TYPE_CHECKING:
@@ -200,6 +200,23 @@ async def test_history_is_by_hour_table_and_actor(world: World, story: Story) ->
         by_key[key] = by_key.get(key, 0) + each.count
     assert by_key == {("table:lake/sales/orders", "a" * 32): 2, ("table:lake/sales/items", "b" * 32): 1}
     assert {(each.dimensions.hour.minute, each.dimensions.hour.tzinfo) for each in history} == {(0, UTC)}
+
+
+async def test_hours_are_over_all_tables_and_actors_of_one_log(world: World, story: Story) -> None:
+    story.committed()
+    story.committed("table:lake/sales/items", actor="b" * 32)
+    story.decided(decision=CommitDecision.REJECTED)
+    log, other = await world.new_log(), await world.new_log()
+    await world.project(log, story)
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    async with world.as_reader(log) as connection:
+        hours = await read_hours(connection, log.log_id, since=since)
+        history = await read_history(connection, since=since)
+        assert await read_hours(connection, log.log_id, since=datetime(9000, 1, 1, tzinfo=UTC)) == []
+        assert await read_hours(connection, other.log_id, since=since) == []
+    assert {(each.dimensions.decision, each.count) for each in hours} == {("approved", 2), ("rejected", 1)}
+    assert {(each.dimensions.key, each.dimensions.actor) for each in hours} == {("", "")}
+    assert {each.dimensions.hour for each in hours} == {each.dimensions.hour for each in history}
 
 
 @pytest.mark.parametrize("value", ["", "a", '"', "\\", "\n", '\\"\n\\n', "表"])
