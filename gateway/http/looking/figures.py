@@ -3,7 +3,8 @@
 Figures of a tenant's log: its size and growth, and how many entries of each type it has.
 
 Counting reads every entry once, so a process keeps what it has counted (`ledger/proving/tally.py`), and counts for
-`COUNTING_S` at most in one request: of a long log the first answers say how far it has come.
+`COUNTING_S` at most in one request. It counts on when a long log was asked for, half of the time, so that others look
+meanwhile: the first answers say how far it has come.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from collections import OrderedDict
 from datetime import timedelta
 from typing import Any, Final
 
+from gateway.errors import GatewayError
 from gateway.http.looking.reading import Looking, own_log
+from ledger.errors import LedgerError
 from ledger.format import canonical
 from ledger.format.entry import parse_entry
 from ledger.proving.tally import Tally
 from ledger.store.read import QUERIES, first_index_since, read_entry, read_head
 
-COUNTING_S: Final = 1.0
+COUNTING_S: Final = 0.03
+"""At a time, once a step is done."""
 TALLIES_MAX: Final = 1_000
 
 
@@ -28,6 +32,7 @@ class Figures:
 
     def __init__(self) -> None:
         self._tallies: OrderedDict[int, tuple[Tally, asyncio.Lock]] = OrderedDict()
+        self._counting: dict[int, asyncio.Task[None]] = {}
 
     async def read(self, looking: Looking) -> dict[str, Any]:
         """
@@ -50,6 +55,9 @@ class Figures:
             ]
             ends_s = clock() + COUNTING_S
             await tally.advance(connection, log_id, size=head.size, may_go_on=lambda: clock() < ends_s)
+            if tally.counted < head.size and log_id not in self._counting:
+                task = asyncio.create_task(self._count_on(looking, tally, lock), name=f"count of log {log_id}")
+                self._counting[log_id] = task
             return {
                 "log": log.origin,
                 "entries": head.size,
@@ -72,6 +80,24 @@ class Figures:
                     for each in sorted(tally.types.values(), key=lambda each: (-each.entries, each.type))
                 ],
             }
+
+    async def _count_on(self, looking: Looking, tally: Tally, lock: asyncio.Lock) -> None:
+        """Count the rest of a log, until that is done or cannot be done: the next request goes on then."""
+        log_id, clock = looking.caller.log_id, asyncio.get_running_loop().time
+        try:
+            while True:
+                began_s = clock()
+                async with lock, looking.reading() as connection:
+                    size = (await read_head(connection, log_id)).size
+                    ends_s = clock() + COUNTING_S
+                    await tally.advance(connection, log_id, size=size, may_go_on=lambda: clock() < ends_s)  # noqa: B023
+                if tally.counted >= size:
+                    return
+                await asyncio.sleep(clock() - began_s)
+        except (GatewayError, LedgerError):
+            return  # a request that asks for the figures is told
+        finally:
+            del self._counting[log_id]
 
     def _tally(self, log_id: int) -> tuple[Tally, asyncio.Lock]:
         kept = self._tallies.setdefault(log_id, (Tally(), asyncio.Lock()))
