@@ -61,7 +61,7 @@ rust: $(VENV)/dev.stamp
 tests: $(VENV)/dev.stamp java $(if $(filter-out gateway,$(PACKAGE)),,chromium) $(if $(filter engines,$(PACKAGE)),rust) $(if $(filter-out engines installations spark_detect,$(PACKAGE)),,$(VENV)/archive.stamp)
 	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE),$(APART:%=--ignore=tests/%))
 
-# Measured figures, about an hour and a half. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
+# Measured figures, about two hours. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
 bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.append
 	$(BIN)/python -m bench.prove
@@ -77,6 +77,7 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.policies
 	$(BIN)/python -m bench.replay
+	$(BIN)/python -m bench.looking
 	$(BIN)/python -m testkit.measured_page
 
 # Long searches for faults, about a working day. The tests run small ones of the same.

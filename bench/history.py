@@ -19,6 +19,7 @@ from uuid import UUID
 import psycopg
 
 from ledger.format import canonical
+from ledger.format.canonical import Json
 from ledger.format.event import Event, Part, PreparedEvent, format_key, prepare
 from ledger.format.events import (
     CatalogCreated,
@@ -88,7 +89,7 @@ def event(data: object, key: str, person: int, parts: tuple[Part, ...] = ()) -> 
     return prepare(
         Event(
             type=type(data).TYPE,  # type: ignore[attr-defined]  # any of the vocabulary
-            version=1,
+            version=type(data).VERSION,  # type: ignore[attr-defined]
             key=key,
             actor=f"{person:032x}",
             occurred_at=NOON,
@@ -98,42 +99,54 @@ def event(data: object, key: str, person: int, parts: tuple[Part, ...] = ()) -> 
     )
 
 
-def decision(number: int, table: int, person: int, decided: CommitDecision, reason: Reason | None) -> PreparedEvent:
-    """Return a decision on a commit."""
-    who = {"sub": f"person-{person}@example.com", "roles": ["data-eng"]}
+def decision(
+    number: int,
+    table: int,
+    person: int,
+    decided: CommitDecision,
+    reason: Reason | None,
+    *,
+    uuid: str | None = None,
+    as_of: int = len(POLICIES),
+    policy_set: str = "0" * 64,
+) -> PreparedEvent:
+    """Return a decision on a commit; a table's `uuid` is its number unless it is given, here and below."""
+    name, actor = f"person-{person}@example.com", f"{person:032x}"
+    who: dict[str, Json] = {"actor": actor, "email": name, "issuer": None, "key": None, "sub": name}
+    who |= {"roles": ["data-eng"], "source": "api_key"}
     data = CommitDecided(
         actions=("META_ADD_SNAPSHOT", "META_SET_SNAPSHOT_REF"),
-        as_of=len(POLICIES),
+        as_of=as_of,
         base=f"s3://lake/t{table}/metadata/{number - 1}.metadata.json",
         decision=decided,
         identifier=identifier(table),
         operation="table.commit",
-        policy_set="0" * 64,
+        policy_set=policy_set,
         principal_source="api_key",
         reason=reason,
         request="1" * 64,
         snapshots=(str(number),),
-        table_uuid=table_uuid(table),
+        table_uuid=uuid or table_uuid(table),
     )
     principal = Part(name="principal", payload=canonical.encode(who), salt=bytes(32), subject=f"{person:032x}")
     return event(data, key_of(table), person, (principal,))
 
 
-def outcome(number: int, table: int) -> PreparedEvent:
-    """Return the outcome of the commit that the group of that number decides."""
+def outcome(number: int, table: int, *, group: UUID | None = None, uuid: str | None = None) -> PreparedEvent:
+    """Return the outcome of the commit that the group of that number decides, or the one with the id `group`."""
     data = CommitSettled(
-        decision=str(UUID(int=(1 << 127) + number, version=4)),
+        decision=str(group or group_of(number).id),
         evidence=OutcomeEvidence.ANSWER,
         metadata_location=f"s3://lake/t{table}/metadata/{number}.metadata.json",
         metadata_sha256="2" * 64,
         outcome=CommitOutcome.ACCEPTED,
         snapshots=(str(number),),
-        table_uuid=table_uuid(table),
+        table_uuid=uuid or table_uuid(table),
     )
     return event(data, key_of(table), 0)
 
 
-def scan(number: int, table: int) -> tuple[PreparedEvent, ...]:
+def scan(number: int, table: int, *, uuid: str | None = None) -> tuple[PreparedEvent, ...]:
     """Return a scan with two findings."""
     completed = ScanCompleted(
         bytes_read=1_000_000,
@@ -149,7 +162,7 @@ def scan(number: int, table: int) -> tuple[PreparedEvent, ...]:
         rows_sampled=None,
         ruleset="pii-1",
         snapshot=str(number),
-        table_uuid=table_uuid(table),
+        table_uuid=uuid or table_uuid(table),
         unread=(),
     )
     found = (
@@ -161,7 +174,7 @@ def scan(number: int, table: int) -> tuple[PreparedEvent, ...]:
             matches=9_000,
             ruleset="pii-1",
             snapshot=str(number),
-            table_uuid=table_uuid(table),
+            table_uuid=uuid or table_uuid(table),
             values=10_000,
         )
         for field_id, kind in ((3, DetectionKind.EMAIL), (4, DetectionKind.IBAN))

@@ -63,7 +63,7 @@ def statements(bench: Bench) -> Part:
                     for number in range(TABLES):
                         ask(catalog, number)
                     up.wait_until_quiet()
-                    with _counting(log) as counted:
+                    with counting(log) as counted:
                         for number in range(count):
                             ask(catalog, number)
                         up.wait_until_quiet()
@@ -75,7 +75,7 @@ def statements(bench: Bench) -> Part:
                     except MissingError as error:
                         part.figures[f"per {kind}"] = {"skipped": str(error)}
                         continue
-                    with _counting(log) as counted:
+                    with counting(log) as counted:
                         found = part.measure(target, load_of(bench, mode, connections), f"counted {kind}")
                         up.wait_until_quiet()
                     part.figures[f"per {kind}"] = _per_request(counted, found["requests"])
@@ -121,7 +121,7 @@ def pyspy_program() -> str:
 
 
 @contextmanager
-def _counting(log: Path) -> Iterator[Counts]:
+def counting(log: Path) -> Iterator[Counts]:
     """Count the statements that the server logs while the context is open."""
     counted: Counts = Counter()
     sizes = {file: file.stat().st_size for file in log.glob("*.log")}
