@@ -35,8 +35,8 @@ READER_FUNCTIONS: Final = (
     "agtype_to_text(agtype)",  # keys as text, in the traversals' SQL
 )
 """
-What a tenant's reader calls: `sql/graph.cypher`, what `sql/graph.sql` and `sql/neighbours.sql` read, and what agents write
-(`gateway/agents/cypher.py`).
+What a tenant's reader calls: `sql/graph.cypher`, what `sql/graph.sql` and `sql/neighbours.sql` read, and what agents
+write (`gateway/agents/cypher.py`).
 
 Only `_label_name` takes a graph, by its oid, and it tells a label's name: those are the same for every tenant.
 """

@@ -15,9 +15,10 @@ from psycopg import sql
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
+from projections.graph.agtype import agtype
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
-from projections.graph.read import Direction
-from projections.graph.write import ALL_VERTICES, agtype
+from projections.graph.walking import Direction
+from projections.graph.write import ALL_VERTICES
 from projections.keys import bounded_key
 
 QUERIES: Final = load_queries("projections", "neighbours.sql")

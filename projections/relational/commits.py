@@ -175,7 +175,7 @@ async def read_history_of_actions(
     floor = None if row is None else int(row[0])
     parameters = {**where, "floor": floor or 0, "actions": sorted(actions)}
     rows = await connection.execute(QUERIES["history_of_actions"], parameters)
-    return [_commit(each) for each in await rows.fetchall()], floor
+    return [commit_of(each) for each in await rows.fetchall()], floor
 
 
 async def read_commit_at(connection: Connection, index: int) -> Commit | None:

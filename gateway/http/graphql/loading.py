@@ -29,7 +29,8 @@ from projections.graph.neighbours import (
     read_vertices,
     read_vertices_of_label,
 )
-from projections.graph.read import Direction, Graph, open_graph
+from projections.graph.read import Graph, open_graph
+from projections.graph.walking import Direction
 from projections.relational.batched import (
     read_findings_of_each,
     read_histories,
@@ -109,7 +110,7 @@ class Asking:
 
         async def load(uuids: Sequence[str]) -> list[list[FoundKind]]:
             async with self.reading() as connection:
-                found = await read_found_in_tables(connection, uuids)
+                found = await read_found_in_tables(connection, self.looking.caller.log_id, uuids)
             return [found.get(each, []) for each in uuids]
 
         return await self._load("kinds", load, table_uuid)

@@ -35,7 +35,7 @@ from projections.errors import ProjectionError
 from projections.graph.display_names import key_of_table
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.graph.neighbours import FoundVertex
-from projections.graph.read import Direction
+from projections.graph.walking import Direction
 from projections.relational.commits import INDEX_END, Commit
 from projections.relational.findings import Finding as FoundRow
 

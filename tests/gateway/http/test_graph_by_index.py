@@ -16,7 +16,8 @@ from psycopg import sql
 from ledger.store.session import Connection
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.neighbours import read_edges, read_vertices, read_vertices_of_label
-from projections.graph.read import Direction, open_graph
+from projections.graph.read import open_graph
+from projections.graph.walking import Direction
 from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway
 

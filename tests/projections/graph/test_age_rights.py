@@ -22,8 +22,9 @@ from projections.graph.age_functions import PROJECTOR_FUNCTIONS, READER_FUNCTION
 from projections.graph.labels import EdgeLabel
 from projections.graph.neighbours import read_edges, read_vertices, read_vertices_of_label
 from projections.graph.projection import GraphProjection
-from projections.graph.read import Direction, open_graph
+from projections.graph.read import open_graph
 from projections.graph.traversals import impact_analysis, pii_propagation
+from projections.graph.walking import Direction
 from projections.graph.write import graph_name
 from projections.processing.projection import Transaction
 from testkit.databases import LOGIN_PASSWORD
