@@ -31,6 +31,7 @@ from projections.lineage.read import read_lineage
 from projections.processing.cursors import read_live
 from projections.relational.belonging import read_belonging
 from projections.relational.commits import COMMITS, Commit, read_commit_at, read_commits_of_group
+from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import INDEX_END, Finding, read_findings_below
 
 router = APIRouter(prefix="/v1")
@@ -97,10 +98,11 @@ async def list_findings(request: Request) -> Response:
     """
     List what scans have found, the newest first: one for each scan, column and kind; never a value.
 
-    `table` asks for one table, `kind` for one kind of personal data, `confidence` for so many percent or more.
+    `table` asks for one table, `kind` for one kind of personal data, `confidence` for so many percent or more, and
+    `state` for those that are `open`, `confirmed` or `dismissed`.
     """
     looking = await look(request)
-    query = Query(request, "table", "kind", "confidence", LIMIT, CURSOR)
+    query = Query(request, "table", "kind", "confidence", "state", LIMIT, CURSOR)
     table, limit, key = query.text("table"), query.limit(), await looking.key()
     try:
         table_key = None if table is None else key_of_table(table)
@@ -108,7 +110,7 @@ async def list_findings(request: Request) -> Response:
         raise BadRequestError(str(error), field="table") from error
     before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
     confidence = query.number("confidence", least=0, most=100) or 0
-    kind = query.text("kind")
+    kind, state = query.text("kind"), query.one_of("state", FindingState)
     found: list[Finding] = []
     examined = 0
     following: int | None = before
@@ -121,6 +123,7 @@ async def list_findings(request: Request) -> Response:
                 before=following,
                 key=table_key,
                 kind=kind,
+                state=state,
                 confidence_percent_min=confidence,
                 limit=asked,
             )

@@ -62,12 +62,15 @@ from gateway.http.answer_models import (
     WhatMayBeDone,
     WhoMay,
 )
+from gateway.http.finding_routes import FindingReviewBody
 from gateway.http.looking.answers import (
     AnchorsShown,
     DecisionShown,
     EntriesShown,
     EntryShown,
+    FindingReviewShown,
     FindingsShown,
+    FindingWithReviews,
     ImpactShown,
     LineageShown,
     LogStatusShown,
@@ -89,6 +92,7 @@ from gateway.http.table_routes import TABLE
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
 from ledger.proving.search import Order
 from projections.lineage.read import HOPS_MAX
+from projections.relational.finding_reviews import FindingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("PUT", "/v1/policies/{policy_id}"): PolicyChangeBody,
     ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftBody,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewBody,
+    ("POST", "/v1/findings/{finding}/review"): FindingReviewBody,
     ("POST", "/v1/restrictions"): RestrictionBody,
     ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionChangeBody,
     ("POST", "/v1/access-rules"): AccessRuleBody,
@@ -159,6 +164,8 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/anchors"): AnchorsShown,
     ("GET", "/v1/decisions/{decision}"): DecisionShown,
     ("GET", "/v1/findings"): FindingsShown,
+    ("GET", "/v1/findings/{finding}"): FindingWithReviews,
+    ("POST", "/v1/findings/{finding}/review"): FindingReviewShown,
     ("GET", "/v1/tables"): TablesShown,
     ("GET", f"/v1/tables{TABLE}"): TableShown,
     ("GET", f"/v1/tables{TABLE}/history"): TableHistoryShown,
@@ -180,6 +187,7 @@ STATUSES: Final = {
     ("POST", "/v1/access-rules/import"): 200,
     ("POST", "/v1/catalogs/{alias}/check"): 200,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): 200,
+    ("POST", "/v1/findings/{finding}/review"): 200,
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
     ("POST", "/v1/webhooks/polaris"): 200,
@@ -202,6 +210,9 @@ _TIME: Final = {"type": "string", "format": "date-time"}
 _INDEX: Final = {"type": "integer", "minimum": 0, "maximum": INDEX_MAX}
 _PERCENT: Final = Parameter(
     "With so many percent of confidence, or more.", {"type": "integer", "minimum": 0, "maximum": 100}
+)
+_STATE: Final = Parameter(
+    "What somebody has said of them, if anybody has.", {"enum": [each.value for each in FindingState]}
 )
 _HOPS: Final = Parameter("How far.", {"type": "integer", "minimum": 1, "maximum": HOPS_MAX})
 _PAGES: Final[Mapping[str, str | Parameter]] = {
@@ -252,6 +263,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "table": "Of this table: `catalog.namespace.table`, or its key.",
         "kind": "Of this kind of personal data.",
         "confidence": _PERCENT,
+        "state": _STATE,
         **_PAGES,
     },
     ("GET", "/v1/tables"): {
@@ -264,7 +276,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "as_of": Parameter("As it was when the log ended with the entry of this index.", _INDEX),
         **_PAGES,
     },
-    ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, LIMIT: _PAGES[LIMIT]},
+    ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, "state": _STATE, LIMIT: _PAGES[LIMIT]},
     ("GET", f"/v1/tables{TABLE}/lineage"): {"hops": _HOPS},
     ("GET", f"/v1/tables{TABLE}/schema-history"): {CURSOR: _PAGES[CURSOR]},
     ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS},

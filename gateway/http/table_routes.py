@@ -36,6 +36,7 @@ from gateway.policy.variables import CommitView
 from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
 from projections.relational.commits import INDEX_END, ROWS_MAX, read_history
+from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import (
     Finding,
     ScanSummary,
@@ -137,21 +138,24 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
     that nothing was found says nothing about it.
     """
     looking, target = await _table(request, alias, namespace, table)
-    query = Query(request, "confidence", LIMIT)
+    query = Query(request, "confidence", "state", LIMIT)
     limit, confidence = query.limit(), query.number("confidence", least=0, most=100) or 0
+    state, may_review = query.one_of("state", FindingState), False
     async with looking.reading() as connection:
         found: list[Finding] = []
         scans: list[ScanSummary] = []
         for name in await read_live_names(connection, looking.caller.log_id, keys=[target.key]):
             found += await read_last_findings_of_table(
-                connection, table_uuid=name.table_uuid, confidence_percent_min=confidence, limit=limit
+                connection, table_uuid=name.table_uuid, confidence_percent_min=confidence, state=state, limit=limit
             )
             scans += await read_scans_of_table(connection, table_uuid=name.table_uuid, limit=limit)
+            may_review = may_review or await looking.sight.may_review(target, name.table_uuid)
     return JSONResponse(
         {
             **_named(target.key),
             "findings": [row_shown(each) for each in found],
             "scans": [row_shown(each) for each in scans],
+            "may_review": may_review,
         }
     )
 

@@ -81,6 +81,9 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "detect run": Why.PROCESS,
     "detect request": Why.ROLE,
     "detect status": (("GET", "/metrics"),),
+    "findings list": (("GET", "/v1/findings"),),
+    "findings show": (("GET", "/v1/findings/{finding}"),),
+    "findings review": (("POST", "/v1/findings/{finding}/review"),),
     "policies create": (("POST", "/v1/policies"),),
     "policies change": (("PUT", "/v1/policies/{policy_id}"),),
     "policies list": (
@@ -158,7 +161,6 @@ ROUTES_ALONE: Final[Mapping[Route, str]] = {
     ("POST", "/v1/lineage/batch"): "engines and schedulers send it",
     ("POST", "/v1/webhooks/polaris"): "a catalog sends it, and signs it",
     ("GET", "/v1/decisions/{decision}"): _OF_READ_MODELS,
-    ("GET", "/v1/findings"): _OF_READ_MODELS,
     ("GET", "/v1/tables"): _OF_READ_MODELS,
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/history"): _OF_READ_MODELS,
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/findings"): _OF_READ_MODELS,

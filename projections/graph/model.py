@@ -32,6 +32,7 @@ from ledger.format.events import (
     CommitObserved,
     CommitSettled,
     DetectionFound,
+    FindingReviewed,
     KeyCreated,
     KeyCreatedV1,
     KeyReplaced,
@@ -112,6 +113,8 @@ def apply_entry(changes: GraphChanges, item: LogEntry, lineage: Mapping[int, Res
             scans.failed(changes, entry, failed)
         case DetectionFound() as found:
             scans.found(changes, entry, found)
+        case FindingReviewed() as reviewed:
+            scans.reviewed(changes, entry, reviewed)
         case _:
             _control(changes, entry, item.event)
 

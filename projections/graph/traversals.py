@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, cast
 
 from ledger.format.canonical import Json
-from projections.graph.answers import ColumnFound
+from projections.graph.answers import ColumnFound, column_found
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Direction, Graph, KnownTable, Reached, check_hops
 from projections.graph.scan_coverage import ScanCoverage
@@ -159,16 +159,16 @@ async def _names(graph: Graph, table_key: str) -> list[str]:
 
 async def _classified(graph: Graph, table_key: str, table_uuid: str | None) -> list[ClassifiedColumn]:
     """Return the columns, under one name of a table, in which personal data was found."""
-    columns = ("key", "path", "kind", "percent", "times")
+    columns = ("key", "path", "kind", "percent", "times", "reviews")
     parameters: dict[str, Json] = {"key": bounded_key(table_key), "table_uuid": table_uuid, "limit": ROWS_MAX}
     return [
         ClassifiedColumn(
             key=str(key),
-            found=ColumnFound(
-                column=str(path), kind=str(kind), confidence_percent=int(str(percent)), snapshots=int(str(times))
-            ),
+            found=column_found(str(path), str(kind), int(str(percent)), int(str(times)), cast("list[Any]", reviews)),
         )
-        for key, path, kind, percent, times in await graph.query(CYPHER["classified_columns"], columns, parameters)
+        for key, path, kind, percent, times, reviews in await graph.query(
+            CYPHER["classified_columns"], columns, parameters
+        )
     ]
 
 

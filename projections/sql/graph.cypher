@@ -75,10 +75,11 @@ WITH t, writes, snapshots, ungoverned, sources, made_by, schema_policies,
 OPTIONAL MATCH (t)-[:HAS_COLUMN]->(c:Column)-[:CLASSIFIED_AS]->(f:Classification)
 WHERE t.table_uuid IS NULL OR f.table_uuid = t.table_uuid
 WITH t, writes, snapshots, ungoverned, sources, made_by, schema_policies, write_policies, c.path AS path, f.kind AS kind,
-     max(f.confidence_percent) AS percent, count(DISTINCT f.snapshot_id) AS times
+     max(f.confidence_percent) AS percent, count(DISTINCT f.snapshot_id) AS times,
+     collect(DISTINCT [f.review_index, f.review, f.confidence_percent]) AS reviews
 ORDER BY percent DESC, path LIMIT $limit
 WITH t, writes, snapshots, ungoverned, sources, made_by, schema_policies, write_policies,
-     collect([path, kind, percent, times]) AS found
+     collect([path, kind, percent, times, reviews]) AS found
 OPTIONAL MATCH (r:Run)-[:READ_FROM]->(t)
 WITH t, writes, snapshots, ungoverned, sources, made_by, schema_policies, write_policies, found, r
      ORDER BY r.index DESC LIMIT $limit
@@ -99,8 +100,9 @@ RETURN t.key, t.table_uuid, writes, snapshots, ungoverned, sources, made_by, sch
 MATCH (t:Table)-[:HAS_COLUMN]->(c:Column)-[:CLASSIFIED_AS]->(f:Classification)
 WHERE t.key = $key AND ($table_uuid IS NULL OR f.table_uuid = $table_uuid)
 WITH c.key AS key, c.path AS path, f.kind AS kind, max(f.confidence_percent) AS percent,
-     count(DISTINCT f.snapshot_id) AS times
-RETURN key, path, kind, percent, times
+     count(DISTINCT f.snapshot_id) AS times,
+     collect(DISTINCT [f.review_index, f.review, f.confidence_percent]) AS reviews
+RETURN key, path, kind, percent, times, reviews
 ORDER BY percent DESC, path, kind
 LIMIT $limit
 

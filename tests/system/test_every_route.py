@@ -106,6 +106,7 @@ class Named:
             "key_id": self.key_ids,
             "setting_id": [f"{self.name}-setting"],
             "decision": [self.decision],
+            "finding": [BEYOND],
             "index": [BEYOND],
             "preset": ["impact_analysis"],
             "dataset": [f"{self.name}-vault.{self.name}-sales.{self.name}-orders", f"dataset:{self.name}/files"],
@@ -192,6 +193,7 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("POST", "/v1/policy-drafts/{policy_id}/review"): lambda _: [
         {"version": 1, "verdict": verdict} for verdict in ("approve", "refuse")
     ],
+    ("POST", "/v1/findings/{finding}/review"): lambda _: [{"verdict": "dismissed", "reason": "not ours"}],
     ("POST", "/v1/restrictions"): lambda named: [
         {"id": f"{named.name}-restriction", "filter": "row.region == null", "schemas": {"orders": ORDERS}},
     ],

@@ -210,8 +210,29 @@ class ScanShown(Answered):
     unread: list[dict[str, Any]]
 
 
+class ReviewShown(Answered):
+    """
+    What somebody has said of a finding, whose entry is at `finding`: `confirmed`, or `dismissed`. The entry of the
+    review is at `index`.
+    """
+
+    version: int
+    index: int
+    finding: int
+    recorded_at: str
+    actor: str
+    verdict: str
+    confidence_percent: int
+    reason: str
+
+
 class FindingShown(Answered):
-    """Personal data of one kind in one column: `matches` of `not_null` values. Never a value."""
+    """
+    Personal data of one kind in one column: `matches` of `not_null` values. Never a value.
+
+    `state` is `open`, `confirmed` or `dismissed`; `review` is the last one of its column and kind. What was dismissed
+    is open again once a scan is surer of it than it was then.
+    """
 
     index: int
     group: str
@@ -226,6 +247,24 @@ class FindingShown(Answered):
     confidence_percent: int
     matches: int
     not_null: int
+    state: str
+    review: ReviewShown | None
+
+
+class FindingWithReviews(FindingShown):
+    """A finding, and the reviews of its column and kind, the newest first."""
+
+    reviews: list[ReviewShown]
+
+
+class FindingReviewShown(Answered):
+    """A review that is in the log now."""
+
+    finding: int
+    verdict: str
+    version: int
+    reason: str
+    actor: str
 
 
 class FindingsShown(Answered):
@@ -380,6 +419,7 @@ class ColumnFoundShown(Answered):
     kind: str
     confidence_percent: int
     snapshots: int
+    state: str
 
 
 class UnreadShown(Answered):
@@ -452,10 +492,11 @@ class TableHistoryShown(_Named):
 
 
 class TableFindingsShown(_Named):
-    """What was found last in each column of a table, and its last scans."""
+    """What was found last in each column of a table, its last scans, and whether the caller may review findings."""
 
     findings: list[FindingShown]
     scans: list[ScanShown]
+    may_review: bool
 
 
 class TablePoliciesShown(_Named):
