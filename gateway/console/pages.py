@@ -71,6 +71,12 @@ class Visit:
         """Return what a route of the gateway answers the visitor, as JSON. Raises as the route does."""
         return await ask(self.request, answer, *names, query=query, headers=self.headers)
 
+    async def send(
+        self, answer: Callable[..., Awaitable[Response]], *names: str, body: object = None, **query: object
+    ) -> Any:
+        """Have a route of the gateway do something for the visitor, and return its answer. Raises as the route does."""
+        return await ask(self.request, answer, *names, query=query, headers=self.headers, body=body)
+
     @property
     def headers(self) -> Headers:
         """The visitor's credentials, as programs send them."""
@@ -85,12 +91,12 @@ class Visit:
         """Return parameters of the page's own query; those that were not given are empty."""
         return {name: self.request.query_params.get(name, "").strip() for name in names}
 
-    def page(self, template: str, **values: Any) -> Response:
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page with what every page shows."""
-        return page(template, who=_name_of(self.caller), path=self.request.url.path, **values)
+        return page(template, status, who=_name_of(self.caller), path=self.request.url.path, **values)
 
 
-def _visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """Let a page be seen by whoever is logged in; errors become a page, too."""
 
     async def answer(request: Request) -> Response:
@@ -114,7 +120,7 @@ def _visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Aw
 
 
 @router.get("")
-@_visited
+@visited
 async def overview(visit: Visit) -> Response:
     """Show what was decided in the last day, and what lags behind."""
     await check_access(visit.gateway, visit.caller, visit.request, VIEW)
@@ -131,7 +137,7 @@ async def overview(visit: Visit) -> Response:
 
 
 @router.get("/log")
-@_visited
+@visited
 async def log(visit: Visit) -> Response:
     """Show the newest entries of the log, or those that are asked for."""
     filters = ("type", "key", "actor", "after", "before")
@@ -139,7 +145,7 @@ async def log(visit: Visit) -> Response:
 
 
 @router.get("/log/follow")
-@_visited
+@visited
 async def follow(visit: Visit) -> Response:
     """Answer with what comes, as server-sent events: for the script of the log's page."""
     last = visit.request.headers.get("last-event-id", "")
@@ -149,7 +155,7 @@ async def follow(visit: Visit) -> Response:
 
 
 @router.get("/log/{index}")
-@_visited
+@visited
 async def entry(visit: Visit, index: str) -> Response:
     """Show one entry: what it says, its bytes, its place, and what belongs to it."""
     found = await visit.read(log_entry_routes.show_entry, index)
@@ -157,7 +163,7 @@ async def entry(visit: Visit, index: str) -> Response:
 
 
 @router.get("/log/{index}/proof")
-@_visited
+@visited
 async def proof(visit: Visit, index: str) -> Response:
     """Answer with the proof of an entry as a file."""
     _, answer = await _proof(visit, index)
@@ -166,7 +172,7 @@ async def proof(visit: Visit, index: str) -> Response:
 
 
 @router.get("/log/{index}/check")
-@_visited
+@visited
 async def check(visit: Visit, index: str) -> Response:
     """
     Answer with what the script of an entry's page checks: the proof of the entry, the keys that may have signed it, and
@@ -191,7 +197,7 @@ async def check(visit: Visit, index: str) -> Response:
 
 
 @router.get("/decisions/{decision}")
-@_visited
+@visited
 async def decision(visit: Visit, decision: str) -> Response:
     """Explain a decision: on what it was judged, how each rule came to its verdict, and what came of it."""
     decided = await visit.read(decision_routes.show_decision, decision)
@@ -203,7 +209,7 @@ async def decision(visit: Visit, decision: str) -> Response:
 
 
 @router.get("/tables")
-@_visited
+@visited
 async def tables(visit: Visit) -> Response:
     """List tables by name, or with findings."""
     filters = ("name", "finding", "catalog")
@@ -211,7 +217,7 @@ async def tables(visit: Visit) -> Response:
 
 
 @router.get(TABLE)
-@_visited
+@visited
 async def table(visit: Visit, alias: str, namespace: str, table: str) -> Response:
     """Show a table: its commits, what was found in it, what it was made from, and which policies govern it."""
     named = (alias, namespace, table)
@@ -228,7 +234,7 @@ async def table(visit: Visit, alias: str, namespace: str, table: str) -> Respons
 
 
 @router.get("/findings")
-@_visited
+@visited
 async def findings(visit: Visit) -> Response:
     """List what scans have found, the newest first."""
     filters = ("table", "kind", "confidence")
@@ -236,7 +242,7 @@ async def findings(visit: Visit) -> Response:
 
 
 @router.get("/policies")
-@_visited
+@visited
 async def policies(visit: Visit) -> Response:
     """List the policies, and the drafts that wait for a review."""
     found = await visit.read(admin_routes.list_policies)
@@ -248,7 +254,7 @@ async def policies(visit: Visit) -> Response:
 
 
 @router.get("/policies/{policy_id}")
-@_visited
+@visited
 async def policy(visit: Visit, policy_id: str) -> Response:
     """Show the versions that a policy has had, newest first, and what each changed."""
     found = await visit.read(policy_routes.list_policy_versions, policy_id)
@@ -266,7 +272,7 @@ async def login_form(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """Begin a session with an API key, and go on to the page that was asked for."""
     try:
-        form = await _form(request)
+        form = await form_of(request)
         key = form.get("key", "").strip()
         if not key:
             return _login_page(form.get("to", ""), "Enter an API key.")
@@ -278,7 +284,7 @@ async def login(request: Request) -> Response:
         return _login_page(form.get("to", ""), "This key is not known, or no longer in force.")
     except GatewayError as error:
         return _refused(request, error)
-    answer = _redirect(_own_path(form.get("to", "")))
+    answer = redirect(_own_path(form.get("to", "")))
     _set_cookie(request, answer, cookie)
     return answer
 
@@ -287,11 +293,11 @@ async def login(request: Request) -> Response:
 async def logout(request: Request) -> Response:
     """End the session, and show the login."""
     try:
-        await _form(request)
+        await form_of(request)
         await _sessions(request).end(request.cookies.get(_cookie_name(request), ""))
     except GatewayError as error:
         return _refused(request, error)
-    answer = _redirect("/console/login")
+    answer = redirect("/console/login")
     answer.delete_cookie(_cookie_name(request), path="/")
     return answer
 
@@ -313,7 +319,7 @@ def _sessions(request: Request) -> Sessions:
     return Sessions(gateway.database, gateway.roles.gateway, clock=gateway.clock, random=gateway.random)
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def form_of(request: Request) -> dict[str, str]:
     """
     Return the fields of a form that a page of the console has sent.
 
@@ -360,12 +366,12 @@ def _set_cookie(request: Request, answer: Response, cookie: str) -> None:
 
 def _to_login(request: Request) -> Response:
     if request.method != "GET":
-        return _redirect("/console/login")
+        return redirect("/console/login")
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return _redirect(f"/console/login?to={quote(asked, safe='')}")
+    return redirect(f"/console/login?to={quote(asked, safe='')}")
 
 
-def _redirect(path: str) -> Response:
+def redirect(path: str) -> Response:
     return RedirectResponse(path, status_code=303, headers=HEADERS)
 
 

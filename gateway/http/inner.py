@@ -14,20 +14,29 @@ from urllib.parse import quote, urlencode
 import orjson
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.types import Message
 
 from gateway.identifiers import NAMESPACE_SEPARATOR, Target
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-def inner_request(request: Request, query: Mapping[str, object], *, headers: Headers) -> Request:
+def inner_request(
+    request: Request, query: Mapping[str, object], *, headers: Headers, body: bytes | None = None
+) -> Request:
     """
     Return a request for a route, which came as `request` did, with these headers; parameters that are empty are left
-    out.
+    out. `body` is sent in place of that of `request`, which may have been read.
     """
     sent = {name: value for name, value in query.items() if value not in (None, "")}
     scope = {**request.scope, "headers": list(headers), "query_string": urlencode(sent).encode("ascii")}
-    return Request(scope, request.receive)
+    if body is None:
+        return Request(scope, request.receive)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(scope, receive)
 
 
 async def ask(
@@ -36,13 +45,17 @@ async def ask(
     *names: str,
     query: Mapping[str, object],
     headers: Headers,
+    body: object = None,
 ) -> Any:
     """
-    Return what a route answers, as JSON; `names` are those in its path.
+    Return what a route answers, as JSON, None for an answer without content; `names` are those in its path, `body` is
+    what is sent to it as JSON.
 
     Raises as the route does.
     """
-    return orjson.loads((await answer(inner_request(request, query, headers=headers), *names)).body)
+    sent = None if body is None else orjson.dumps(body)
+    answered = (await answer(inner_request(request, query, headers=headers, body=sent), *names)).body
+    return orjson.loads(answered) if answered else None
 
 
 def names_in_path(target: Target) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from gateway.commit.gateway import LOOKS_MAX
 from gateway.errors import UnavailableError
-from gateway.http.looking import reading
+from gateway.http.looking import answers, reading
 from gateway.http.openapi import ANSWERS
 from lakeproof.services import Services
 from ledger.signing.key_directory import create_key_directory
@@ -150,7 +150,9 @@ async def test_a_table_is_shown_as_the_graph_has_it(views: TwoViews) -> None:
         f"table:lake/hr/{SECRET}",
         "dataset:kafka%3A%2F%2Fprod/clicks",
     }
-    assert table["found"] == [{"column": "id", "kind": "email", "confidence_percent": 92, "snapshots": 1}]
+    assert table["found"] == [
+        {"column": "id", "kind": "email", "confidence_percent": 92, "snapshots": 1, "state": "open"}
+    ]
     assert table["lag_entries"] == 0
     part = await shown(views.part, TABLE)
     assert part["made_from"] == []
@@ -299,7 +301,9 @@ async def test_a_name_with_a_slash_is_one_name(views: TwoViews) -> None:
 
 async def test_every_answer_is_as_its_model_has_it(views: TwoViews) -> None:
     index = (await decisions(views, "table:lake/sales/orders"))[-1]
+    finding = (await shown(views.whole, f"/v1/decisions/{index}"))["findings"][0]["index"]
     values = {
+        "finding": str(finding),
         "index": str(index),
         "decision": str(index),
         "alias": "lake",
@@ -308,7 +312,7 @@ async def test_every_answer_is_as_its_model_has_it(views: TwoViews) -> None:
         "dataset": "lake.sales.orders",
         "preset": "pii_propagation",
     }
-    looking = [route for route in ANSWERS if ANSWERS[route].__module__ == "gateway.http.looking.answers"]
+    looking = [route for route in ANSWERS if route[0] == "GET" and ANSWERS[route].__module__ == answers.__name__]
     assert len(looking) > 15
     for http in (views.whole, views.part):
         for method, path in looking:
