@@ -37,6 +37,7 @@ from gateway.http import (
     status_routes,
     table_routes,
     tenant_routes,
+    timeline_routes,
     webhook_routes,
 )
 from gateway.http.decoding import DecodesBodies
@@ -72,6 +73,7 @@ OWN: Final = (
     decision_routes.router,
     finding_routes.router,
     table_routes.router,
+    timeline_routes.router,
     lineage_reading_routes.router,
     webhook_routes.router,
     status_routes.router,

@@ -82,6 +82,7 @@ from gateway.http.looking.answers import (
     TablePoliciesShown,
     TableShown,
     TablesShown,
+    TimelineShown,
     TraversalShown,
 )
 from gateway.http.looking.entries import INDEX_MAX
@@ -90,6 +91,7 @@ from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
 from gateway.http.table_routes import TABLE
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
+from gateway.http.timeline_routes import COMMITS_MAX
 from ledger.proving.search import Order
 from projections.lineage.read import HOPS_MAX
 from projections.relational.finding_reviews import FindingState
@@ -169,6 +171,7 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/tables"): TablesShown,
     ("GET", f"/v1/tables{TABLE}"): TableShown,
     ("GET", f"/v1/tables{TABLE}/history"): TableHistoryShown,
+    ("GET", f"/v1/tables{TABLE}/timeline"): TimelineShown,
     ("GET", f"/v1/tables{TABLE}/findings"): TableFindingsShown,
     ("GET", f"/v1/tables{TABLE}/lineage"): LineageShown,
     ("GET", f"/v1/tables{TABLE}/policies"): TablePoliciesShown,
@@ -277,6 +280,10 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         **_PAGES,
     },
     ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, "state": _STATE, LIMIT: _PAGES[LIMIT]},
+    ("GET", f"/v1/tables{TABLE}/timeline"): {
+        LIMIT: Parameter("At most so many.", {"type": "integer", "minimum": 1, "maximum": COMMITS_MAX}),
+        CURSOR: _PAGES[CURSOR],
+    },
     ("GET", f"/v1/tables{TABLE}/lineage"): {"hops": _HOPS},
     ("GET", f"/v1/tables{TABLE}/schema-history"): {CURSOR: _PAGES[CURSOR]},
     ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS},

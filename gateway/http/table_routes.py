@@ -87,7 +87,7 @@ async def list_tables(request: Request) -> Response:
         kinds = await read_found_in_tables(connection, [each.table_uuid for each in found])
     tables = [
         {
-            **_named(each.key),
+            **named(each.key),
             "table_uuid": each.table_uuid,
             "named_index": each.index,
             "findings": [asdict(kind) for kind in kinds.get(each.table_uuid, ())],
@@ -103,13 +103,13 @@ async def show_table(request: Request, alias: str, namespace: str, table: str) -
     """
     Answer for a table: who wrote it, made from what, allowed by which policy, what was found in it, who reads it.
     """
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     Query(request)
     async with asking_graph(looking) as (graph, lag_entries):
         state = await graph.table(target.key)
         answers = await graph.answers(target.key)
         shown = await answers_shown(answers, state, looking.sight)
-    return JSONResponse({**_named(target.key), **shown, "lag_entries": lag_entries})
+    return JSONResponse({**named(target.key), **shown, "lag_entries": lag_entries})
 
 
 @router.get(f"/tables{TABLE}/history")
@@ -117,7 +117,7 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
     """
     List the decisions on a table and their outcomes, the newest first; with `as_of` as they were at that entry.
     """
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     query = Query(request, "as_of", LIMIT, CURSOR)
     as_of, limit, key = query.number("as_of", least=0, most=INDEX_MAX), query.limit(), await looking.key()
     before = INDEX_END if as_of is None else as_of + 1
@@ -128,7 +128,7 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
         commits = await read_history(connection, looking.caller.log_id, target.key, before=before, limit=limit)
     cursor = None if len(commits) < limit else format_cursor(key, commits[-1].index, context=query.context)
     shown = [commit_shown(each, with_principal=with_principal, as_of=as_of) for each in commits]
-    return JSONResponse({**_named(target.key), "decisions": shown, "cursor": cursor})
+    return JSONResponse({**named(target.key), "decisions": shown, "cursor": cursor})
 
 
 @router.get(f"/tables{TABLE}/findings")
@@ -137,7 +137,7 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
     List what was found last in each column of a table, of each kind, and the last scans: without one of a snapshot,
     that nothing was found says nothing about it.
     """
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     query = Query(request, "confidence", "state", LIMIT)
     limit, confidence = query.limit(), query.number("confidence", least=0, most=100) or 0
     state, may_review = query.one_of("state", FindingState), False
@@ -152,7 +152,7 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
             may_review = may_review or await looking.sight.may_review(target, name.table_uuid)
     return JSONResponse(
         {
-            **_named(target.key),
+            **named(target.key),
             "findings": [row_shown(each) for each in found],
             "scans": [row_shown(each) for each in scans],
             "may_review": may_review,
@@ -163,7 +163,7 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
 @router.get(f"/tables{TABLE}/lineage")
 async def show_table_lineage(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Show what a table was made from, and what was made from it, within `hops`."""
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     hops = _hops(Query(request, "hops"))
     async with looking.reading() as connection:
         lineage = await read_lineage(connection, looking.caller.log_id, target.key, hops=hops)
@@ -173,7 +173,7 @@ async def show_table_lineage(request: Request, alias: str, namespace: str, table
 @router.get(f"/tables{TABLE}/policies")
 async def list_table_policies(request: Request, alias: str, namespace: str, table: str) -> Response:
     """List the policies in force whose scope covers a table; it takes the right to read policies, too."""
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     Query(request)
     gateway, _ = await may_read(request, "policy")
     now = gateway.clock()
@@ -185,7 +185,7 @@ async def list_table_policies(request: Request, alias: str, namespace: str, tabl
         operation="table.commit",
     )
     policies = policies_for(looking.sight.state.at(now), view)
-    return JSONResponse({**_named(target.key), "policies": [policy_shown(each, now=now) for each in policies]})
+    return JSONResponse({**named(target.key), "policies": [policy_shown(each, now=now) for each in policies]})
 
 
 @router.get(f"/tables{TABLE}/schema-history")
@@ -194,7 +194,7 @@ async def show_schema_history(request: Request, alias: str, namespace: str, tabl
     Show the schemas that a table has had, as its metadata has them, and the decisions that were to add one or set one,
     the newest first.
     """
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     query, key = Query(request, CURSOR), await looking.key()
     before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
     with_principal = await looking.sight.reads_inputs()
@@ -209,7 +209,7 @@ async def show_schema_history(request: Request, alias: str, namespace: str, tabl
     is_last = len(commits) < ROWS_MAX
     return JSONResponse(
         {
-            **_named(target.key),
+            **named(target.key),
             "current_schema_id": current,
             "schemas": schemas,
             "changes": [
@@ -240,7 +240,7 @@ async def traverse(request: Request, preset: str, alias: str, namespace: str, ta
 
 
 async def _traverse(request: Request, preset: Traversal, alias: str, namespace: str, table: str) -> Response:
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     hops = _hops(Query(request, "hops"))
     async with asking_graph(looking) as (graph, lag_entries):
         match preset:
@@ -251,7 +251,7 @@ async def _traverse(request: Request, preset: Traversal, alias: str, namespace: 
     return JSONResponse({"preset": preset.value, **shown, "lag_entries": lag_entries})
 
 
-async def _table(request: Request, alias: str, namespace: str, table: str) -> tuple[Looking, Target]:
+async def find_table(request: Request, alias: str, namespace: str, table: str) -> tuple[Looking, Target]:
     """
     Return who looks, and the table that a path names, which the caller may load.
 
@@ -267,7 +267,7 @@ def _hops(query: Query) -> int:
     return query.number("hops", least=1, most=HOPS_MAX) or HOPS
 
 
-def _named(key: str) -> dict[str, Any]:
+def named(key: str) -> dict[str, Any]:
     """Return the names of a table, given its key."""
     target = target_of(key)
     names: dict[str, Any] = {"key": key, "catalog": None, "namespace": [], "name": None}

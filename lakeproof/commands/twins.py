@@ -163,6 +163,7 @@ ROUTES_ALONE: Final[Mapping[Route, str]] = {
     ("GET", "/v1/decisions/{decision}"): _OF_READ_MODELS,
     ("GET", "/v1/tables"): _OF_READ_MODELS,
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/history"): _OF_READ_MODELS,
+    ("GET", "/v1/tables/{alias}/{namespace}/{table}/timeline"): _OF_READ_MODELS,
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/findings"): _OF_READ_MODELS,
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/policies"): _OF_READ_MODELS,
     ("GET", "/v1/tables/{alias}/{namespace}/{table}/schema-history"): _OF_READ_MODELS,

@@ -491,6 +491,43 @@ class TableHistoryShown(_Named):
     cursor: str | None
 
 
+class SnapshotChange(Answered):
+    """A snapshot that a commit added: its operation, and counts of its summary, as the table's metadata has them."""
+
+    snapshot: str
+    operation: str | None
+    counts: dict[str, str]
+
+
+class PolicyVerdict(Answered):
+    """What a policy said of a commit."""
+
+    id: str
+    version: int
+    outcome: str
+
+
+class CommitShown(DecisionListed):
+    """
+    A decision, the engine that its snapshots name, what they changed, and what was found in them.
+
+    `client`, what the client called itself, and `policies` are null to whoever may not read inputs.
+    """
+
+    engine: str | None
+    client: str | None
+    changes: list[SnapshotChange]
+    policies: list[PolicyVerdict] | None
+    findings: list[FindingShown]
+
+
+class TimelineShown(_Named):
+    """What happened to a table, the newest first."""
+
+    commits: list[CommitShown]
+    cursor: str | None
+
+
 class TableFindingsShown(_Named):
     """What was found last in each column of a table, its last scans, and whether the caller may review findings."""
 

@@ -22,6 +22,7 @@ import uvicorn
 from gateway.agents import routes as agents
 from gateway.commit.metrics import Measures
 from gateway.console import pages as console
+from gateway.console import table_pages
 from gateway.http.app import create_app
 from gateway.http.peers import Peers
 from gateway.http.server.clients import Proxies
@@ -106,7 +107,7 @@ async def answer_requests(
         anchors=anchors_reader(services.installation, lend),
         status=status_reader(services.installation, lend, gateway.clock),
         peers=peers,
-        pages=[console.router, agents.router],
+        pages=[console.router, table_pages.router, agents.router],
     )
     connections = _connections(settings, measures)
     server = Server(server_config(app, connections, tls=None if certificate is None else certificate.context))

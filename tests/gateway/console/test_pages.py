@@ -332,6 +332,7 @@ async def test_a_table_is_shown_with_its_commits_and_policies(visitor: httpx.Asy
     assert "table.create" in shown
     assert 'href="/console/policies/owned"' in shown
     assert "It was never scanned" in shown
+    assert "<code>id</code> long, required" in shown, "what its first schema added"
 
 
 async def test_names_of_tables_are_no_paths(visitor: httpx.AsyncClient, sales: Gateway) -> None:
