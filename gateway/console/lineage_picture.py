@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from projections.graph.display_names import display_name, legible
 from projections.graph.svg import fitted
 
 BOX_WIDTH: Final = 190
@@ -150,9 +151,10 @@ def _height(names: Sequence[str]) -> int:
 
 
 def _name(key: str) -> str:
-    """Return what a box says: the names behind the kind and the alias of a table, all of a data set."""
-    kind, _, rest = key.partition(":")
-    return rest.partition("/")[2].replace("/", ".") if kind in {"table", "view"} else rest
+    """Return what a box says: the names of a table without its catalog, those of a data set with its place."""
+    shown = display_name(key)
+    is_of_catalog = shown.place is None or key.startswith(("table:", "view:"))
+    return legible(shown.name if is_of_catalog else f"{shown.place} {shown.name}")
 
 
 def _lines(lineage: Mapping[str, Any], boxes: Mapping[str, Box]) -> Iterator[Line]:

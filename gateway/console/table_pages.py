@@ -22,6 +22,7 @@ from gateway.console.schema_steps import Step, schema_steps
 from gateway.errors import BadRequestError, ConflictError, ForbiddenError, GatewayError
 from gateway.http import access_routes, finding_routes, table_routes, timeline_routes
 from gateway.http.looking.query import CURSOR
+from projections.relational.finding_reviews import FindingState
 
 router = APIRouter(prefix="/console", include_in_schema=False)
 
@@ -75,6 +76,9 @@ async def _page(
     cursor, with_columns = asked[CURSOR], asked["columns"] == YES
     timeline = await visit.read(timeline_routes.show_timeline, *named, limit=HISTORY_A_PAGE, cursor=cursor)
     findings = await visit.read(table_routes.list_table_findings, *named)
+    findings["findings"].sort(
+        key=lambda each: each["state"] != FindingState.OPEN
+    )  # what waits for somebody comes first
     lineage = await visit.read(table_routes.show_table_lineage, *named)
     try:
         policies = (await visit.read(table_routes.list_table_policies, *named))["policies"]
