@@ -211,7 +211,7 @@ async def decision(visit: Visit, decision: str) -> Response:
 @visited
 async def tables(visit: Visit) -> Response:
     """List tables by name, or with findings."""
-    filters = ("name", "finding", "catalog")
+    filters = ("name", "finding", "tag", "owner", "catalog")
     return await _list(visit, "tables.html", table_routes.list_tables, *filters, limit=TABLES_A_PAGE)
 
 

@@ -273,6 +273,8 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "catalog": "Of this catalog.",
         "name": "With this text in their name, levels joined by dots, in whatever case.",
         "finding": "In which this kind of personal data was found.",
+        "tag": "With this tag: a kind that was found for certain and that nobody has dismissed, or `pii` for any.",
+        "owner": "That this actor has made or registered; or this principal, to whoever may read inputs.",
         **_PAGES,
     },
     ("GET", f"/v1/tables{TABLE}/history"): {

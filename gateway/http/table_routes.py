@@ -44,7 +44,7 @@ from projections.relational.findings import (
     read_last_findings_of_table,
     read_scans_of_table,
 )
-from projections.relational.table_names import ListedTable, read_live_names, read_tables
+from projections.relational.table_names import ListedTable, Owner, read_live_names, read_owners, read_tables
 
 router = APIRouter(prefix="/v1")
 
@@ -61,10 +61,15 @@ SCHEMA_ACTIONS: Final = frozenset(
 @router.get("/tables")
 async def list_tables(request: Request) -> Response:
     """
-    List tables that have a name now, by name: of one catalog, with a text in their name, or with findings of one kind.
+    List tables that have a name now, by name: of one catalog, with a text in their name, with findings of one kind,
+    with a tag, or of one owner.
+
+    A tag is a kind of personal data that was found for certain and that nobody has dismissed, or `pii` for any. An
+    owner made the table or registered it: an actor, or who that is for whoever may read inputs.
     """
     looking = await look(request)
-    query = Query(request, "catalog", "name", "finding", LIMIT, CURSOR)
+    query = Query(request, "catalog", "name", "finding", "tag", "owner", LIMIT, CURSOR)
+    owner, knows_people = query.text("owner", length_max=NAME_LENGTH_MAX), await looking.sight.reads_inputs()
     alias, limit, key = query.text("catalog"), query.limit(), await looking.key()
     after = "" if query.cursor is None else parse_key_cursor(key, query.cursor, context=query.context)
     found: list[ListedTable] = []
@@ -75,6 +80,8 @@ async def list_tables(request: Request) -> Response:
             alias=None if alias is None else parse_alias(alias, field="catalog"),
             text=query.text("name", length_max=NAME_LENGTH_MAX),
             kind=query.text("finding"),
+            tag=query.text("tag"),
+            owner=None if owner is None else Owner(name=owner, may_be_principal=knows_people),
             limit=EXAMINED_MAX,
         )
         for each in rows:
@@ -85,12 +92,14 @@ async def list_tables(request: Request) -> Response:
                 found.append(each)
         is_last = len(rows) < EXAMINED_MAX and (not rows or after == rows[-1].key)
         kinds = await read_found_in_tables(connection, [each.table_uuid for each in found])
+        owners = await read_owners(connection, [each.table_uuid for each in found])
     tables = [
         {
             **named(each.key),
             "table_uuid": each.table_uuid,
             "named_index": each.index,
             "findings": [asdict(kind) for kind in kinds.get(each.table_uuid, ())],
+            "owner": _owner(owners.get(each.table_uuid), with_principal=knows_people),
         }
         for each in found
     ]
@@ -274,6 +283,10 @@ def named(key: str) -> dict[str, Any]:
     if target is not None:
         names |= {"catalog": target.alias, "namespace": list(target.namespace), "name": target.name}
     return names
+
+
+def _owner(owner: tuple[str, str | None] | None, *, with_principal: bool) -> dict[str, str | None] | None:
+    return None if owner is None else {"actor": owner[0], "principal": owner[1] if with_principal else None}
 
 
 def _schemas(body: bytes | None) -> tuple[list[dict[str, Any]], int | None]:

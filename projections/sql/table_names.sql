@@ -60,7 +60,8 @@ FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, proj
 WHERE l.projection = %(projection)s AND n.table_uuid = %(table_uuid)s
 
 -- name: tables
--- The tables that have a name now, by name, bytewise; of some name, and with findings of some kind.
+-- The tables that have a name now, by name, bytewise; of some name, with findings of some kind, with a tag, or of some
+-- owner.
 SELECT n.key, n.table_uuid, n.index
 FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
 WHERE l.projection = 'findings' AND n.is_current AND n.key COLLATE "C" > %(after)s
@@ -71,5 +72,34 @@ WHERE l.projection = 'findings' AND n.is_current AND n.key COLLATE "C" > %(after
       SELECT FROM projections.findings AS f
       WHERE f.log_id = l.log_id AND f.generation = l.generation AND f.table_uuid = n.table_uuid AND f.kind = %(kind)s
   ))
+  AND (%(tag)s::text IS NULL OR EXISTS (
+      SELECT FROM projections.findings AS f
+      WHERE f.log_id = n.log_id AND f.generation = n.generation AND f.table_uuid = n.table_uuid
+        AND f.confidence_percent >= %(tagged_percent)s AND %(tag)s IN ('pii', f.kind)
+        AND NOT EXISTS (
+            SELECT FROM (
+                SELECT r.verdict, r.confidence_percent FROM projections.finding_reviews AS r
+                WHERE r.log_id = f.log_id AND r.generation = f.generation AND r.table_uuid = f.table_uuid
+                  AND r.field_id = f.field_id AND r.kind = f.kind
+                ORDER BY r.version DESC
+                LIMIT 1
+            ) AS r
+            WHERE r.verdict = 'dismissed' AND r.confidence_percent >= f.confidence_percent
+        )
+  ))
+  AND (%(owner)s::text IS NULL OR EXISTS (
+      SELECT FROM projections.live AS k JOIN projections.commits AS c USING (log_id, generation)
+      WHERE k.projection = 'commits' AND k.log_id = n.log_id AND c.table_uuid = n.table_uuid
+        AND c.operation = ANY(%(makes)s::text[]) AND c.outcome = 'accepted'
+        AND (c.actor = %(owner)s OR %(by_principal)s AND c.principal = %(owner)s)
+  ))
 ORDER BY n.key COLLATE "C"
 LIMIT %(limit)s
+
+-- name: owners
+-- Who made some tables, or registered them: the last one that did.
+SELECT DISTINCT ON (c.table_uuid) c.table_uuid, c.actor, c.principal
+FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
+WHERE l.projection = 'commits' AND c.table_uuid = ANY(%(uuids)s::text[]) AND c.operation = ANY(%(makes)s::text[])
+  AND c.outcome = 'accepted'
+ORDER BY c.table_uuid, c.index DESC

@@ -343,12 +343,23 @@ class KindFound(Answered):
     columns: int
 
 
+class OwnerShown(Answered):
+    """Who made a table or registered it; `principal` is null to whoever may not read inputs."""
+
+    actor: str
+    principal: str | None
+
+
 class TableListed(_Named):
-    """A table that has this name since the entry at `named_index`, and what kinds of personal data were found in it."""
+    """
+    A table that has this name since the entry at `named_index`, what kinds of personal data were found in it, and who
+    made it or registered it (null: the log does not say).
+    """
 
     table_uuid: str
     named_index: int
     findings: list[KindFound]
+    owner: OwnerShown | None
 
 
 class TablesShown(Answered):

@@ -21,6 +21,7 @@ from gateway.policy.scopes import EVERYTHING
 from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.recorded_scans import EMAIL, PHONE, Detection, uuid_of_orders
 from testkit.gateway.sales import NAMESPACES, ORDERS, ORDERS_KEY, SCHEMA, TABLES, another_key, error_of, properties
+from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway, open_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -246,6 +247,20 @@ async def test_lists_have_the_state_of_each_and_those_of_one_state(sales: Gatewa
         assert await listed(path, state="dismissed") == [(last, "dismissed")]
         assert await listed(path, state="confirmed") == []
         assert (await sales.http.get(path, params={"state": "closed"})).status_code == 400
+
+
+async def test_a_table_has_a_tag_until_what_was_found_for_certain_is_dismissed(sales: Gateway) -> None:
+    phone = await found(sales, EMAIL, PHONE)
+
+    async def tagged(tag: str) -> int:
+        await project(sales)
+        return len((await sales.http.get("/v1/tables", params={"tag": tag})).json()["tables"])
+
+    assert [await tagged(tag) for tag in ("email", "pii", "phone")] == [1, 1, 0], "a phone of 55 percent tags nothing"
+    assert (await review(sales.http, phone - 1)).status_code == 200
+    assert [await tagged(tag) for tag in ("email", "pii")] == [0, 0]
+    assert (await review(sales.http, phone - 1, verdict="confirmed")).status_code == 200
+    assert await tagged("pii") == 1
 
 
 async def test_a_table_is_not_written_until_its_findings_were_reviewed(sales: Gateway) -> None:

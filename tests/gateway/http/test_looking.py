@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 import pytest_asyncio
 from fastapi import FastAPI
@@ -140,6 +141,31 @@ async def test_tables_are_listed_by_name_as_far_as_they_may_be_seen(views: TwoVi
     assert await pages(views.whole, "/v1/tables", "tables", finding="iban") == []
     assert len(await pages(views.other.http, "/v1/tables", "tables")) == 1
     assert (await views.whole.get("/v1/tables?catalog=a%20b")).status_code == 400
+
+
+async def test_tables_are_found_by_tag_and_by_owner_and_who_owns_one_is_a_right_of_its_own(views: TwoViews) -> None:
+    actor = views.gateway.acme.key.actor
+
+    async def found(http: httpx.AsyncClient, **query: str) -> list[str]:
+        return [each["name"] for each in await pages(http, "/v1/tables", "tables", limit=1, **query)]
+
+    assert await found(views.whole, tag="email") == await found(views.whole, tag="pii") == [SECRET, "orders"]
+    assert await found(views.part, tag="pii") == ["orders"]
+    assert await found(views.whole, tag="iban") == []
+    for owner in (actor, "ada@acme.example"):
+        assert await found(views.whole, owner=owner) == [SECRET, "orders"]
+        assert await found(views.whole, owner=owner, tag="email", name="orders") == ["orders"]
+    assert await found(views.whole, owner="eve@acme.example") == []
+    assert await found(views.part, owner=actor) == ["orders"]
+    assert await found(views.part, owner="ada@acme.example") == [], "who actors are is not theirs to know"
+    assert await found(views.other.http, owner=actor) == []
+    (whole, *_), (part,) = [await pages(http, "/v1/tables", "tables") for http in (views.whole, views.part)]
+    assert (whole["owner"], part["owner"]) == (
+        {"actor": actor, "principal": "ada@acme.example"},
+        {"actor": actor, "principal": None},
+    )
+    for query in ("tag=", "owner=", f"owner={'x' * 501}", "tag=a&tag=b"):
+        assert (await views.whole.get(f"/v1/tables?{query}")).status_code == 400
 
 
 async def test_a_table_is_shown_as_the_graph_has_it(views: TwoViews) -> None:
