@@ -16,6 +16,7 @@ from urllib.parse import quote
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from gateway.admin.limits import REASON_LENGTH_MAX
 from gateway.console.lineage_picture import lineage_picture
 from gateway.console.pages import TABLE, Visit, form_of, more_of, redirect, visited
 from gateway.console.schema_steps import Step, schema_steps
@@ -35,7 +36,6 @@ ASKED: Final = {
 }
 """The operations that the page says who may do, and its words for them."""
 YES: Final = "yes"
-REASON_MAX: Final = 500
 
 
 @router.get(TABLE)
@@ -60,8 +60,12 @@ async def review(visit: Visit, alias: str, namespace: str, table: str, finding: 
     except (BadRequestError, ConflictError) as error:
         written = {"finding": finding, "reason": body["reason"]}
         return await _page(visit, named, status=error.status, problem=str(error), written=written)
-    path = "/".join(quote(name, safe="%") for name in named)
-    return redirect(f"/console/tables/{path}?reviewed={quote(finding, safe='')}#findings")
+    return redirect(f"{_path_of(named)}?reviewed={quote(finding, safe='')}#findings")
+
+
+def _path_of(named: tuple[str, str, str]) -> str:
+    """Return the path of a table's page; names are percent-encoded, as they came."""
+    return "/console/tables/" + "/".join(quote(name, safe="%") for name in named)
 
 
 async def _page(
@@ -76,9 +80,8 @@ async def _page(
     cursor, with_columns = asked[CURSOR], asked["columns"] == YES
     timeline = await visit.read(timeline_routes.show_timeline, *named, limit=HISTORY_A_PAGE, cursor=cursor)
     findings = await visit.read(table_routes.list_table_findings, *named)
-    findings["findings"].sort(
-        key=lambda each: each["state"] != FindingState.OPEN
-    )  # what waits for somebody comes first
+    # What waits for somebody comes first.
+    findings["findings"].sort(key=lambda each: each["state"] != FindingState.OPEN)
     lineage = await visit.read(table_routes.show_table_lineage, *named)
     try:
         policies = (await visit.read(table_routes.list_table_policies, *named))["policies"]
@@ -87,7 +90,7 @@ async def _page(
     return visit.page(
         "table.html",
         status,
-        base=visit.request.scope["path"].partition("/findings/")[0] if status != 200 else visit.request.scope["path"],
+        base=_path_of(named),
         timeline=timeline,
         findings=findings,
         lineage=lineage,
@@ -100,7 +103,7 @@ async def _page(
         reviewed=asked["reviewed"],
         problem=problem,
         written=written or {"finding": "", "reason": ""},
-        reason_max=REASON_MAX,
+        reason_max=REASON_LENGTH_MAX,
         more=more_of(visit, timeline[CURSOR], {}),
     )
 

@@ -105,7 +105,7 @@ async def _step(
             for snapshot, summary in known
         ],
         "policies": policies,
-        "findings": [row_shown(each) for each in found],
+        "findings": [row_shown(each) for each in found if await looking.sight.sees(each.key)],
     }
 
 

@@ -134,9 +134,9 @@ class Sight:
         await self.gateway.check_permitted(self.caller, judgement, operation=operation, target=target)
 
     async def may_review(self, target: Target, uuid: str) -> bool:
-        """Return whether the caller may review findings in a table, which has this uuid."""
+        """Return whether the caller is known to be permitted to review findings in a table, which has this uuid."""
         judgement = await self._judged(target, uuid.lower(), operation=_REVIEW)
-        return await self._permitted(judgement, _REVIEW, target)
+        return judgement.decision is CommitDecision.APPROVED
 
     async def check_review(self, target: Target, uuid: str) -> None:
         """
