@@ -163,7 +163,9 @@ def forms(page: httpx.Response) -> list[str]:
 def form_of(page: httpx.Response, kind: str) -> str:
     """Where the form about a finding of some kind is sent."""
     (card,) = [each for each in page.text.split('<li class="card')[1:] if f"<strong>{kind}</strong>" in each]
-    return re.findall(r'action="([^"]*)"', card)[0]
+    found = re.search(r'action="([^"]*)"', card)
+    assert found is not None
+    return found[1]
 
 
 def said(page: httpx.Response) -> str:
@@ -215,6 +217,13 @@ async def test_what_was_refused_is_said_on_the_page_and_what_was_written_stays(
     stale = await visitor.post(path, data=sent, headers=OWN)
     assert (stale.status_code, "found version 1" in said(stale)) == (409, True)
     assert await reviewed(table, "email") == [("confirmed", "it is")]
+
+
+async def test_links_lead_back_to_the_table_whatever_its_name_is(visitor: httpx.AsyncClient) -> None:
+    path = "/console/tables/lake/findings%1F%22%3E/findings"
+    page = await visitor.post(f"{path}/findings/0/review", data={"verdict": "x", "reason": "y"}, headers=OWN)
+    assert page.status_code == 400
+    assert f'href="{path}?access=yes#access"' in page.text
 
 
 @pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}])

@@ -17,7 +17,6 @@ from gateway.admin.application import OPERATOR
 from gateway.admin.edits import StaleEditError
 from gateway.admin.limits import REASON_LENGTH_MAX
 from gateway.policy.policy_library import library
-from gateway.policy.scopes import EVERYTHING
 from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.recorded_scans import EMAIL, PHONE, Detection, uuid_of_orders
 from testkit.gateway.sales import NAMESPACES, ORDERS, ORDERS_KEY, SCHEMA, TABLES, another_key, error_of, properties
@@ -134,8 +133,8 @@ async def test_only_a_finding_of_the_log_can_be_reviewed(sales: Gateway, module_
         assert answer.status_code == 404, "a scan, a control entry, and no entry at all"
         assert error_of(answer)["message"] == f"finding {finding}: expected a finding that you may see, found none"
         assert (await sales.http.get(f"/v1/findings/{finding}")).status_code == 404
-    for finding in ("-1", "x", "1.0", "9" * 20):
-        assert (await review(sales.http, finding)).status_code == 400
+    for text in ("-1", "x", "1.0", "9" * 20):
+        assert (await review(sales.http, text)).status_code == 400
     async with open_gateway(sales.services, app=module_app) as other:
         await Detection(other).projected()
         assert (await review(other.http, index)).status_code == 404
@@ -272,7 +271,7 @@ async def test_a_table_is_not_written_until_its_findings_were_reviewed(sales: Ga
         policy_id=policy.id,
         expression=policy.expression,
         message=policy.message,
-        scope=policy.scope or EVERYTHING,
+        scope=policy.scope,
     )
     assert (await sales.http.post(ORDERS, json=properties(a="1"))).status_code == 200
     index = await found(sales)
