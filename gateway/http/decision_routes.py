@@ -21,6 +21,7 @@ from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, NUMBER, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import commit_shown, row_shown
+from gateway.http.looking.tags import entity_tag, tagged, unchanged
 from gateway.replaying.recorded import VERDICTS
 from gateway.replaying.replay import verdicts_in
 from ledger.store.read import read_head, read_parts
@@ -32,7 +33,7 @@ from projections.processing.cursors import read_live
 from projections.relational.belonging import read_belonging
 from projections.relational.commits import COMMITS, Commit, read_commit_at, read_commits_of_group
 from projections.relational.finding_reviews import FindingState
-from projections.relational.findings import INDEX_END, Finding, read_findings_below
+from projections.relational.findings import FINDINGS, INDEX_END, Finding, read_findings_below
 
 router = APIRouter(prefix="/v1")
 
@@ -115,6 +116,9 @@ async def list_findings(request: Request) -> Response:
     examined = 0
     following: int | None = before
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, FINDINGS)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         while following is not None and len(found) < limit and examined < EXAMINED_MAX:
             asked = limit - len(found)
             rows, following = await read_findings_below(
@@ -132,7 +136,7 @@ async def list_findings(request: Request) -> Response:
             if len(rows) < asked:
                 break  # as many were looked through as one request may
     cursor = None if following is None else format_cursor(key, following, context=query.context)
-    return JSONResponse({"findings": [row_shown(each) for each in found], "cursor": cursor})
+    return tagged({"findings": [row_shown(each) for each in found], "cursor": cursor}, tag)
 
 
 async def _find(looking: Looking, connection: Connection, decision: str) -> Commit:

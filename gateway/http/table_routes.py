@@ -31,13 +31,16 @@ from gateway.http.looking.query import CURSOR, LIMIT, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import commit_shown, row_shown
 from gateway.http.looking.sight import target_of
+from gateway.http.looking.tags import entity_tag, tagged, unchanged
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.policy.variables import CommitView
 from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
+from projections.lineage.projection import LINEAGE
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
-from projections.relational.commits import INDEX_END, ROWS_MAX, read_history
+from projections.relational.commits import COMMITS, INDEX_END, ROWS_MAX, read_history
 from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import (
+    FINDINGS,
     Finding,
     ScanSummary,
     read_found_in_tables,
@@ -74,6 +77,9 @@ async def list_tables(request: Request) -> Response:
     after = "" if query.cursor is None else parse_key_cursor(key, query.cursor, context=query.context)
     found: list[ListedTable] = []
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, FINDINGS, COMMITS)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         rows = await read_tables(
             connection,
             after=after,
@@ -104,7 +110,7 @@ async def list_tables(request: Request) -> Response:
         for each in found
     ]
     cursor = None if is_last else format_cursor(key, after, context=query.context)
-    return JSONResponse({"tables": tables, "cursor": cursor})
+    return tagged({"tables": tables, "cursor": cursor}, tag)
 
 
 @router.get(f"/tables{TABLE}")
@@ -134,10 +140,13 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
         before = min(before, parse_index_cursor(key, query.cursor, context=query.context))
     with_principal = await looking.sight.reads_inputs()
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, COMMITS)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         commits = await read_history(connection, looking.caller.log_id, target.key, before=before, limit=limit)
     cursor = None if len(commits) < limit else format_cursor(key, commits[-1].index, context=query.context)
     shown = [commit_shown(each, with_principal=with_principal, as_of=as_of) for each in commits]
-    return JSONResponse({**named(target.key), "decisions": shown, "cursor": cursor})
+    return tagged({**named(target.key), "decisions": shown, "cursor": cursor}, tag)
 
 
 @router.get(f"/tables{TABLE}/findings")
@@ -175,8 +184,11 @@ async def show_table_lineage(request: Request, alias: str, namespace: str, table
     looking, target = await find_table(request, alias, namespace, table)
     hops = _hops(Query(request, "hops"))
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, LINEAGE)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         lineage = await read_lineage(connection, looking.caller.log_id, target.key, hops=hops)
-    return JSONResponse(await lineage_shown(lineage, looking.sight))
+    return tagged(await lineage_shown(lineage, looking.sight), tag)
 
 
 @router.get(f"/tables{TABLE}/policies")
