@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TABLES: Final = 1_000
 SNAPSHOTS: Final = 60
-"""Of each table: one scan each, with one finding, its alert, and one decision."""
+"""Of each table: one scan each, with one finding, its review, its alert, and one decision."""
 READ_MAX: Final = 2_000
 """Rows that a query may read, whatever the read models hold; more only where that is its bound."""
 
@@ -41,6 +41,12 @@ _ROWS: Final = {
          column_path, confidence_percent, matches, not_null)
         SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1, 'email', 1000000 + n * 1000 + t,
                gen_random_uuid(), now(), 'table:far/a/t' || t, 'c', 92, 1, 1
+    """,
+    "finding_reviews": """
+        (log_id, generation, table_uuid, field_id, kind, version, index, finding, recorded_at, actor, verdict,
+         confidence_percent, reason)
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, 1, 'email', n, 2000000 + n * 1000 + t, 1000000 + n * 1000 + t,
+               now(), 'system', 'dismissed', 92, 'r'
     """,
     "alerts": """
         (log_id, generation, index, group_id, recorded_at, key, finding, table_uuid, snapshot, field_id, column_path,
@@ -84,7 +90,15 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
     fill(sales)
     log_id, end = sales.acme.log_id, 1_000_000 + SNAPSHOTS * 1_000 // 2
     of_snapshots = {"table_uuid": "uuid-7", "snapshots": ["7"], "limit": 200}
-    of_findings = {"log_id": log_id, "before": end, "kind": None, "confidence_percent_min": 0, "limit": 100}
+    of_findings = {
+        "log_id": log_id,
+        "before": end,
+        "kind": None,
+        "state": None,
+        "confidence_percent_min": 0,
+        "limit": 100,
+    }
+    of_column = {"uuids": ["uuid-7"], "field_ids": [1], "kinds": ["email"]}
     asked: Mapping[str, tuple[str, Mapping[str, Any], int]] = {
         "findings below": (FINDINGS["findings_below"], {**of_findings, "floor": 0}, READ_MAX),
         "findings of a rare kind": (
@@ -92,6 +106,13 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             {**of_findings, "kind": "iban", "floor": end - EXAMINED_MAX},
             EXAMINED_MAX,
         ),
+        "findings of a rare state": (
+            FINDINGS["findings_below"],
+            {**of_findings, "state": "confirmed", "floor": end - EXAMINED_MAX},
+            2 * EXAMINED_MAX,
+        ),
+        "a finding": (FINDINGS["finding_at"], {"log_id": log_id, "index": end}, READ_MAX),
+        "the last review": (FINDINGS["last_reviews"], of_column, READ_MAX),
         "where a page ends": (
             FINDINGS["finding_floor"],
             {"log_id": log_id, "before": end, "skipped": EXAMINED_MAX - 1},
@@ -107,7 +128,7 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
         "scans of a snapshot": (FINDINGS["scans_of_snapshots"], of_snapshots, READ_MAX),
         "last findings of a table": (
             FINDINGS["last_findings_of_table"],
-            {"table_uuid": "uuid-7", "confidence_percent_min": 0, "limit": 100},
+            {"table_uuid": "uuid-7", "confidence_percent_min": 0, "state": None, "limit": 100},
             READ_MAX,
         ),
         "scans of a table": (FINDINGS["scans_of_table"], {"table_uuid": "uuid-7", "limit": 100}, READ_MAX),
