@@ -16,12 +16,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.errors import BadRequestError, GatewayError, NotFoundError, UnavailableError
+from gateway.http.answer_tags import entity_tag, tagged, unchanged
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
 from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, NUMBER, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import commit_shown, row_shown
-from gateway.http.looking.tags import entity_tag, tagged, unchanged
 from gateway.replaying.recorded import VERDICTS
 from gateway.replaying.replay import verdicts_in
 from ledger.store.read import read_head, read_parts

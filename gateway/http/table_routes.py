@@ -23,6 +23,7 @@ from gateway.commit.judgement import policies_for
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.admin_routes import may_read
+from gateway.http.answer_tags import entity_tag, tagged, unchanged
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor, parse_key_cursor
 from gateway.http.looking.entries import INDEX_MAX
 from gateway.http.looking.graphs import answers_shown, asking_graph, impact_shown, propagation_shown
@@ -31,7 +32,6 @@ from gateway.http.looking.query import CURSOR, LIMIT, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import commit_shown, row_shown
 from gateway.http.looking.sight import target_of
-from gateway.http.looking.tags import entity_tag, tagged, unchanged
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.policy.variables import CommitView
 from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
