@@ -20,6 +20,7 @@ from uuid import UUID
 import orjson
 
 from gateway.admin.edits import PRINCIPAL
+from gateway.admin.finding_reviews import review_guard
 from gateway.catalogs.catalog_places import GRANTED, LOCATION, replayed_claim, replayed_release
 from gateway.catalogs.table_places import PLACES, expected_places, parse_places, place_digests
 from gateway.commit.open_decisions import AFTER, FORWARD, close_guard, doubt_guard
@@ -39,6 +40,7 @@ from ledger.format.events import (
     CommitOutcome,
     CommitSettled,
     EventData,
+    FindingReviewed,
     KeyCreated,
     KeyCreatedV1,
     KeyRevoked,
@@ -96,6 +98,8 @@ def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[EntryWi
                 case PurgeCompleted.TYPE:
                     completed = from_data(PurgeCompleted, entry.data)
                     yield close_purge_guard(UUID(completed.purge), entry.key)
+                case FindingReviewed.TYPE:
+                    yield review_guard(from_data(FindingReviewed, entry.data))
                 case _:
                     yield from _edited(entry, lost)
 
@@ -129,7 +133,8 @@ def subject_of(entry: Entry, part: str) -> str | None:
     """
     if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE, MetricsReported.TYPE}:
         return None if part in {FORWARD, PLACES} else entry.actor
-    return entry.actor if is_control(entry.type) and part == PRINCIPAL else None
+    is_edit = is_control(entry.type) or entry.type == FindingReviewed.TYPE
+    return entry.actor if is_edit and part == PRINCIPAL else None
 
 
 def _created_key(entry: Entry) -> KeyCreatedV1 | KeyCreated:

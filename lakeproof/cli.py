@@ -57,6 +57,7 @@ GROUPS: Final = {
     "streams": ("streams.streams_app", "Run the streams, and see how far they are."),
     "dead-letters": ("streams.dead_letters_app", "See what the streams have given up, and why; replay it."),
     "detect": ("detect.detect_app", "Run detection on Spark, and see what it has scanned and found."),
+    "findings": ("findings.findings_app", "See what scans took for personal data; say whether that is real."),
     "policies": ("rules.policies_app", "Write, test, apply, show, change and delete the policies that judge commits."),
     "restrictions": (
         "restrictions.restrictions_app",

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from gateway.admin import limits
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
+from gateway.admin.finding_reviews import FindingReviews
 from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.policy_diff import policy_diff, sides
@@ -53,6 +54,8 @@ from ledger.format.events import (
     AccessRuleCreated,
     CatalogCreated,
     Effect,
+    FindingReviewed,
+    FindingVerdict,
     ReviewVerdict,
     SettingChanged,
     TenantCreated,
@@ -102,6 +105,7 @@ class Admin:
         self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
         self._policies = PolicyEdits(self._edits, control, engine, lend=lend_appender, clock=clock)
         self._restrictions = RestrictionEdits(self._edits, control, conditions)
+        self._reviews = FindingReviews(self._edits, lend_appender)
         self._holding = Holding(lend_appender, self._edits, warehouse=warehouse)
         self._control = control
         self._engine = engine
@@ -548,6 +552,26 @@ class Admin:
         await self._holding.grant(log_id, by, place=place)
 
     # Settings
+
+    async def review_finding(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        finding: int,
+        key: str,
+        verdict: FindingVerdict,
+        reason: str,
+        version: int | None = None,
+    ) -> FindingReviewed:
+        """
+        Say of the finding at an index of a log that it is real, or none; `key` is the present key of its table.
+
+        Raises as `FindingReviews.review`.
+        """
+        return await self._reviews.review(
+            log_id, by, finding=finding, key=key, verdict=verdict, reason=reason, version=version
+        )
 
     async def change_setting(
         self, log_id: int, by: Editor, *, setting_id: str, value: str, version: int | None = None

@@ -214,6 +214,7 @@ class Edits:
                 actor=by.actor,
                 occurred_at=self._clock(),
                 data=to_data(event),
+                parts=self._parts(by),
             )
         )
         group = Group(id=self._store.new_group_id(), then=(prepared,), guard=tuple(guard), as_of=as_of)
@@ -231,11 +232,13 @@ class Edits:
                 return
 
     def _change(self, by: Editor, event: ControlEvent) -> ControlChange:
-        parts: tuple[Part, ...] = ()
-        if by.principal is not None:
-            payload = canonical.encode(by.principal)
-            parts = (Part(name=PRINCIPAL, payload=payload, salt=self._random(32), subject=by.actor),)
-        return ControlChange(event=event, actor=by.actor, occurred_at=self._clock(), parts=parts)
+        return ControlChange(event=event, actor=by.actor, occurred_at=self._clock(), parts=self._parts(by))
+
+    def _parts(self, by: Editor) -> tuple[Part, ...]:
+        if by.principal is None:
+            return ()
+        payload = canonical.encode(by.principal)
+        return (Part(name=PRINCIPAL, payload=payload, salt=self._random(32), subject=by.actor),)
 
     async def _in_thread(self, work: Callable[[], R]) -> R:
         async with self._turns:

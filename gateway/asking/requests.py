@@ -24,7 +24,7 @@ from ledger.format.event import parse_key
 TARGET_LENGTH_MAX: Final = 1_000
 
 _READS: Final[Mapping[str, tuple[str, ...]]] = {
-    "table": ("load", "exists"),
+    "table": ("load", "exists", "review"),
     "view": ("load", "exists"),
     "function": ("load",),
     "namespace": ("load", "exists", "list"),

@@ -79,6 +79,7 @@ def findings_view(found: TableFindings) -> FindingsView:
                 values=one.values,
                 snapshot=one.snapshot,
                 found_at=one.found_at,
+                state=one.state.value,
             )
             for one in found.columns
         ),

@@ -52,7 +52,6 @@ FORM_SIZE_BYTES_MAX: Final = 16 * 1024
 FORM_FIELDS_MAX: Final = 30
 ENTRIES_A_PAGE: Final = 50
 TABLES_A_PAGE: Final = 100
-HISTORY_A_PAGE: Final = 25
 OVERVIEW: Final = timedelta(hours=24)
 COUNTS_MAX: Final = 10_000
 TARGET_LENGTH_MAX: Final = 2_048
@@ -214,32 +213,15 @@ async def decision(visit: Visit, decision: str) -> Response:
 @visited
 async def tables(visit: Visit) -> Response:
     """List tables by name, or with findings."""
-    filters = ("name", "finding", "catalog")
+    filters = ("name", "finding", "tag", "owner", "catalog")
     return await _list(visit, "tables.html", table_routes.list_tables, *filters, limit=TABLES_A_PAGE)
-
-
-@router.get(TABLE)
-@visited
-async def table(visit: Visit, alias: str, namespace: str, table: str) -> Response:
-    """Show a table: its commits, what was found in it, what it was made from, and which policies govern it."""
-    named = (alias, namespace, table)
-    cursor = visit.asked(CURSOR)[CURSOR]
-    history = await visit.read(table_routes.list_table_history, *named, limit=HISTORY_A_PAGE, cursor=cursor)
-    findings = await visit.read(table_routes.list_table_findings, *named)
-    lineage = await visit.read(table_routes.show_table_lineage, *named)
-    try:
-        policies = (await visit.read(table_routes.list_table_policies, *named))["policies"]
-    except ForbiddenError:
-        policies = None  # who may see the table may still not read policies
-    more = _more(visit, history[CURSOR], {})
-    return visit.page("table.html", history=history, findings=findings, lineage=lineage, policies=policies, more=more)
 
 
 @router.get("/findings")
 @visited
 async def findings(visit: Visit) -> Response:
     """List what scans have found, the newest first."""
-    filters = ("table", "kind", "confidence")
+    filters = ("table", "kind", "confidence", "state")
     return await _list(visit, "findings.html", decision_routes.list_findings, *filters, limit=TABLES_A_PAGE)
 
 
@@ -388,11 +370,11 @@ async def _list(
     """Show a list that a route answers page by page, by `filters` of the page's own query."""
     asked, cursor = visit.asked(*filters), visit.asked(CURSOR)[CURSOR]
     found = await visit.read(answer, limit=limit, cursor=cursor, **asked)
-    more = _more(visit, found[CURSOR], asked)
+    more = more_of(visit, found[CURSOR], asked)
     return visit.page(template, **found, asked=asked, is_first=not cursor, more=more)
 
 
-def _more(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | None:
+def more_of(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | None:
     """Return the path of the page that continues a list; None at its end."""
     if cursor is None:
         return None

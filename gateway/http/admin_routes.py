@@ -475,19 +475,23 @@ async def _edit_each(
             [await check_access(gateway, caller, request, view, grant=grant, retired=retired) for view in views]
         )
         try:
-            by = Editor(
-                actor=caller.actor,
-                as_of=as_of,
-                caller=principal_view(caller),
-                principal=caller.payload(),
-                key_id=caller.key_id,
-                # A key's own access token stands for the key, which ends when the key does.
-                ends_at=caller.ends_at if caller.key_id is None else None,
-            )
-            return await act(gateway.admin, caller, by)
+            return await act(gateway.admin, caller, editor_of(caller, as_of))
         except StaleEditError:
             continue
     raise UnavailableError("access rules changed too often meanwhile; nothing was changed")
+
+
+def editor_of(caller: Principal, as_of: int) -> Editor:
+    """Return who edits, as a caller whose access was judged by the control entry at index `as_of`."""
+    return Editor(
+        actor=caller.actor,
+        as_of=as_of,
+        caller=principal_view(caller),
+        principal=caller.payload(),
+        key_id=caller.key_id,
+        # A key's own access token stands for the key, which ends when the key does.
+        ends_at=caller.ends_at if caller.key_id is None else None,
+    )
 
 
 async def authenticate(request: Request) -> tuple[Gateway, Principal]:

@@ -27,6 +27,7 @@ from gateway.http import (
     admin_routes,
     decision_routes,
     evidence_routes,
+    finding_routes,
     graphql_routes,
     iceberg_routes,
     lineage_reading_routes,
@@ -39,6 +40,7 @@ from gateway.http import (
     status_routes,
     table_routes,
     tenant_routes,
+    timeline_routes,
     webhook_routes,
 )
 from gateway.http.decoding import DecodesBodies
@@ -78,7 +80,9 @@ OWN: Final = (
     log_entry_routes.router,
     decision_routes.router,
     evidence_routes.router,
+    finding_routes.router,
     table_routes.router,
+    timeline_routes.router,
     lineage_reading_routes.router,
     graphql_routes.router,
     webhook_routes.router,

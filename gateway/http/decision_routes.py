@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway.errors import BadRequestError, GatewayError, NotFoundError, UnavailableError
+from gateway.http.answer_tags import entity_tag, tagged, unchanged
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
 from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, NUMBER, Query
@@ -31,7 +32,8 @@ from projections.lineage.read import read_lineage
 from projections.processing.cursors import read_live
 from projections.relational.belonging import read_belonging
 from projections.relational.commits import COMMITS, Commit, read_commit_at, read_commits_of_group
-from projections.relational.findings import INDEX_END, Finding, read_findings_below
+from projections.relational.finding_reviews import FindingState
+from projections.relational.findings import FINDINGS, INDEX_END, Finding, read_findings_below
 
 router = APIRouter(prefix="/v1")
 
@@ -97,10 +99,11 @@ async def list_findings(request: Request) -> Response:
     """
     List what scans have found, the newest first: one for each scan, column and kind; never a value.
 
-    `table` asks for one table, `kind` for one kind of personal data, `confidence` for so many percent or more.
+    `table` asks for one table, `kind` for one kind of personal data, `confidence` for so many percent or more, and
+    `state` for those that are `open`, `confirmed` or `dismissed`.
     """
     looking = await look(request)
-    query = Query(request, "table", "kind", "confidence", LIMIT, CURSOR)
+    query = Query(request, "table", "kind", "confidence", "state", LIMIT, CURSOR)
     table, limit, key = query.text("table"), query.limit(), await looking.key()
     try:
         table_key = None if table is None else key_of_table(table)
@@ -108,13 +111,23 @@ async def list_findings(request: Request) -> Response:
         raise BadRequestError(str(error), field="table") from error
     before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
     confidence = query.number("confidence", least=0, most=100) or 0
-    kind = query.text("kind")
+    kind, state = query.text("kind"), query.one_of("state", FindingState)
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, FINDINGS)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         found, following = await page_of_findings(
-            looking, connection, before=before, key=table_key, kind=kind, confidence=confidence, limit=limit
+            looking,
+            connection,
+            before=before,
+            key=table_key,
+            kind=kind,
+            state=state,
+            confidence=confidence,
+            limit=limit,
         )
     cursor = None if following is None else format_cursor(key, following, context=query.context)
-    return Shown({"findings": [row_shown(each) for each in found], "cursor": cursor})
+    return tagged({"findings": [row_shown(each) for each in found], "cursor": cursor}, tag)
 
 
 async def page_of_findings(
@@ -124,6 +137,7 @@ async def page_of_findings(
     before: int,
     key: str | None,
     kind: str | None,
+    state: FindingState | None = None,
     confidence: int,
     limit: int,
 ) -> tuple[list[Finding], int | None]:
@@ -141,6 +155,7 @@ async def page_of_findings(
             before=following,
             key=key,
             kind=kind,
+            state=state,
             confidence_percent_min=confidence,
             limit=asked,
         )

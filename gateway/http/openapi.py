@@ -71,13 +71,16 @@ from gateway.http.answer_models import (
     WhoMay,
 )
 from gateway.http.evidence_routes import CONTENT_TYPE, EvidenceBody
+from gateway.http.finding_routes import FindingReviewBody
 from gateway.http.graphql_routes import GraphQLAnswer, GraphQLBody
 from gateway.http.looking.answers import (
     AnchorsShown,
     DecisionShown,
     EntriesShown,
     EntryShown,
+    FindingReviewShown,
     FindingsShown,
+    FindingWithReviews,
     ImpactShown,
     LineageShown,
     LogStatusShown,
@@ -89,6 +92,7 @@ from gateway.http.looking.answers import (
     TablePoliciesShown,
     TableShown,
     TablesShown,
+    TimelineShown,
     TraversalShown,
 )
 from gateway.http.looking.entries import INDEX_MAX
@@ -98,8 +102,10 @@ from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
 from gateway.http.table_routes import TABLE
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
+from gateway.http.timeline_routes import COMMITS_MAX
 from ledger.proving.search import Order
 from projections.lineage.read import HOPS_MAX
+from projections.relational.finding_reviews import FindingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,7 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("PUT", "/v1/policies/{policy_id}"): PolicyChangeBody,
     ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftBody,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewBody,
+    ("POST", "/v1/findings/{finding}/review"): FindingReviewBody,
     ("POST", "/v1/restrictions"): RestrictionBody,
     ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionChangeBody,
     ("POST", "/v1/access-rules"): AccessRuleBody,
@@ -174,9 +181,12 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/anchors"): AnchorsShown,
     ("GET", "/v1/decisions/{decision}"): DecisionShown,
     ("GET", "/v1/findings"): FindingsShown,
+    ("GET", "/v1/findings/{finding}"): FindingWithReviews,
+    ("POST", "/v1/findings/{finding}/review"): FindingReviewShown,
     ("GET", "/v1/tables"): TablesShown,
     ("GET", f"/v1/tables{TABLE}"): TableShown,
     ("GET", f"/v1/tables{TABLE}/history"): TableHistoryShown,
+    ("GET", f"/v1/tables{TABLE}/timeline"): TimelineShown,
     ("GET", f"/v1/tables{TABLE}/findings"): TableFindingsShown,
     ("GET", f"/v1/tables{TABLE}/lineage"): LineageShown,
     ("GET", f"/v1/tables{TABLE}/policies"): TablePoliciesShown,
@@ -209,6 +219,7 @@ STATUSES: Final = {
     ("POST", "/v1/evidence"): 202,
     ("POST", "/v1/projections/{projection}/rebuild"): 202,
     ("POST", "/v1/dead-letters/replay"): 202,
+    ("POST", "/v1/findings/{finding}/review"): 200,
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
     ("POST", "/v1/webhooks/polaris"): 200,
@@ -232,6 +243,9 @@ _TIME: Final = {"type": "string", "format": "date-time"}
 _INDEX: Final = {"type": "integer", "minimum": 0, "maximum": INDEX_MAX}
 _PERCENT: Final = Parameter(
     "With so many percent of confidence, or more.", {"type": "integer", "minimum": 0, "maximum": 100}
+)
+_STATE: Final = Parameter(
+    "What somebody has said of them, if anybody has.", {"enum": [each.value for each in FindingState]}
 )
 _HOPS: Final = Parameter("How far.", {"type": "integer", "minimum": 1, "maximum": HOPS_MAX})
 _PAGES: Final[Mapping[str, str | Parameter]] = {
@@ -285,19 +299,26 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "table": "Of this table: `catalog.namespace.table`, or its key.",
         "kind": "Of this kind of personal data.",
         "confidence": _PERCENT,
+        "state": _STATE,
         **_PAGES,
     },
     ("GET", "/v1/tables"): {
         "catalog": "Of this catalog.",
         "name": "With this text in their name, levels joined by dots, in whatever case.",
         "finding": "In which this kind of personal data was found.",
+        "tag": "With this tag: a kind that was found for certain and that nobody has dismissed, or `pii` for any.",
+        "owner": "That this actor has made or registered; or this principal, to whoever may read inputs.",
         **_PAGES,
     },
     ("GET", f"/v1/tables{TABLE}/history"): {
         "as_of": Parameter("As it was when the log ended with the entry of this index.", _INDEX),
         **_PAGES,
     },
-    ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, LIMIT: _PAGES[LIMIT]},
+    ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, "state": _STATE, LIMIT: _PAGES[LIMIT]},
+    ("GET", f"/v1/tables{TABLE}/timeline"): {
+        LIMIT: Parameter("At most so many.", {"type": "integer", "minimum": 1, "maximum": COMMITS_MAX}),
+        CURSOR: _PAGES[CURSOR],
+    },
     ("GET", f"/v1/tables{TABLE}/lineage"): {"hops": _HOPS},
     ("GET", f"/v1/tables{TABLE}/schema-history"): {CURSOR: _PAGES[CURSOR]},
     ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS},

@@ -24,6 +24,7 @@ from gateway.commit.judgement import policies_for
 from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.admin_routes import may_read
+from gateway.http.answer_tags import entity_tag, tagged, unchanged
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor, parse_key_cursor
 from gateway.http.looking.entries import INDEX_MAX
 from gateway.http.looking.graphs import answers_shown, asking_graph, impact_shown, propagation_shown
@@ -36,16 +37,19 @@ from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.policy.variables import CommitView
 from ledger.store.session import Connection
 from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
+from projections.lineage.projection import LINEAGE
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
-from projections.relational.commits import INDEX_END, read_history, read_history_of_actions
+from projections.relational.commits import COMMITS, INDEX_END, read_history, read_history_of_actions
+from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import (
+    FINDINGS,
     Finding,
     ScanSummary,
     read_found_in_tables,
     read_last_findings_of_table,
     read_scans_of_table,
 )
-from projections.relational.table_names import ListedTable, read_live_names, read_tables
+from projections.relational.table_names import ListedTable, Owner, read_live_names, read_owners, read_tables
 
 router = APIRouter(prefix="/v1")
 
@@ -62,13 +66,21 @@ SCHEMA_ACTIONS: Final = frozenset(
 @router.get("/tables")
 async def list_tables(request: Request) -> Response:
     """
-    List tables that have a name now, by name: of one catalog, with a text in their name, or with findings of one kind.
+    List tables that have a name now, by name: of one catalog, with a text in their name, with findings of one kind,
+    with a tag, or of one owner.
+
+    A tag is a kind of personal data that was found for certain and that nobody has dismissed, or `pii` for any. An
+    owner made the table or registered it: an actor, or who that is for whoever may read inputs.
     """
     looking = await look(request)
-    query = Query(request, "catalog", "name", "finding", LIMIT, CURSOR)
+    query = Query(request, "catalog", "name", "finding", "tag", "owner", LIMIT, CURSOR)
+    owner, knows_people = query.text("owner", length_max=NAME_LENGTH_MAX), await looking.sight.reads_inputs()
     alias, limit, key = query.text("catalog"), query.limit(), await looking.key()
     after = "" if query.cursor is None else parse_key_cursor(key, query.cursor, context=query.context)
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, FINDINGS, COMMITS)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         found, going_on = await page_of_tables(
             looking.sight,
             connection,
@@ -76,20 +88,24 @@ async def list_tables(request: Request) -> Response:
             alias=None if alias is None else parse_alias(alias, field="catalog"),
             text=query.text("name", length_max=NAME_LENGTH_MAX),
             kind=query.text("finding"),
+            tag=query.text("tag"),
+            owner=None if owner is None else Owner(name=owner, may_be_principal=knows_people),
             limit=limit,
         )
         kinds = await read_found_in_tables(connection, looking.caller.log_id, [each.table_uuid for each in found])
+        owners = await read_owners(connection, [each.table_uuid for each in found])
     tables = [
         {
             **names_shown(each.key),
             "table_uuid": each.table_uuid,
             "named_index": each.index,
             "findings": [asdict(kind) for kind in kinds.get(each.table_uuid, ())],
+            "owner": _owner(owners.get(each.table_uuid), with_principal=knows_people),
         }
         for each in found
     ]
     cursor = None if going_on is None else format_cursor(key, going_on, context=query.context)
-    return Shown({"tables": tables, "cursor": cursor})
+    return tagged({"tables": tables, "cursor": cursor}, tag)
 
 
 async def page_of_tables(
@@ -100,13 +116,23 @@ async def page_of_tables(
     alias: str | None,
     text: str | None,
     kind: str | None,
+    tag: str | None = None,
+    owner: Owner | None = None,
     limit: int,
 ) -> tuple[list[ListedTable], str | None]:
     """
     Return tables that the caller may see, as `read_tables` does, and the key behind which there may be more.
     """
     rows, following = await read_tables(
-        connection, sight.caller.log_id, after=after, alias=alias, text=text, kind=kind, limit=limit
+        connection,
+        sight.caller.log_id,
+        after=after,
+        alias=alias,
+        text=text,
+        kind=kind,
+        tag=tag,
+        owner=owner,
+        limit=limit,
     )
     await sight.prepare(each.key for each in rows)
     found: list[ListedTable] = []
@@ -123,7 +149,7 @@ async def show_table(request: Request, alias: str, namespace: str, table: str) -
     """
     Answer for a table: who wrote it, made from what, allowed by which policy, what was found in it, who reads it.
     """
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     Query(request)
     async with asking_graph(looking) as (graph, lag_entries):
         state = await graph.table(target.key)
@@ -137,7 +163,7 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
     """
     List the decisions on a table and their outcomes, the newest first; with `as_of` as they were at that entry.
     """
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     query = Query(request, "as_of", LIMIT, CURSOR)
     as_of, limit, key = query.number("as_of", least=0, most=INDEX_MAX), query.limit(), await looking.key()
     before = INDEX_END if as_of is None else as_of + 1
@@ -145,10 +171,13 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
         before = min(before, parse_index_cursor(key, query.cursor, context=query.context))
     with_principal = await looking.sight.reads_inputs()
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, COMMITS)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         commits = await read_history(connection, looking.caller.log_id, target.key, before=before, limit=limit)
     cursor = None if len(commits) < limit else format_cursor(key, commits[-1].index, context=query.context)
     shown = [commit_shown(each, with_principal=with_principal, as_of=as_of) for each in commits]
-    return Shown({**names_shown(target.key), "decisions": shown, "cursor": cursor})
+    return tagged({**names_shown(target.key), "decisions": shown, "cursor": cursor}, tag)
 
 
 @router.get(f"/tables{TABLE}/findings")
@@ -157,9 +186,10 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
     List what was found last in each column of a table, of each kind, and the last scans: without one of a snapshot,
     that nothing was found says nothing about it.
     """
-    looking, target = await _table(request, alias, namespace, table)
-    query = Query(request, "confidence", LIMIT)
+    looking, target = await find_table(request, alias, namespace, table)
+    query = Query(request, "confidence", "state", LIMIT)
     limit, confidence = query.limit(), query.number("confidence", least=0, most=100) or 0
+    state, may_review = query.one_of("state", FindingState), False
     async with looking.reading() as connection:
         found: list[Finding] = []
         scans: list[ScanSummary] = []
@@ -169,16 +199,19 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
                 looking.caller.log_id,
                 table_uuid=name.table_uuid,
                 confidence_percent_min=confidence,
+                state=state,
                 limit=limit,
             )
             scans += await read_scans_of_table(
                 connection, looking.caller.log_id, table_uuid=name.table_uuid, limit=limit
             )
+            may_review = may_review or await looking.sight.may_review(target, name.table_uuid)
     return Shown(
         {
             **names_shown(target.key),
             "findings": [row_shown(each) for each in found],
             "scans": [row_shown(each) for each in scans],
+            "may_review": may_review,
         }
     )
 
@@ -186,17 +219,20 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
 @router.get(f"/tables{TABLE}/lineage")
 async def show_table_lineage(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Show what a table was made from, and what was made from it, within `hops`."""
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     hops = _hops(Query(request, "hops"))
     async with looking.reading() as connection:
+        tag = await entity_tag(looking, connection, request, LINEAGE)
+        if (same := unchanged(request, tag)) is not None:
+            return same
         lineage = await read_lineage(connection, looking.caller.log_id, target.key, hops=hops)
-    return Shown(await lineage_shown(lineage, looking.sight))
+    return tagged(await lineage_shown(lineage, looking.sight), tag)
 
 
 @router.get(f"/tables{TABLE}/policies")
 async def list_table_policies(request: Request, alias: str, namespace: str, table: str) -> Response:
     """List the policies in force whose scope covers a table; it takes the right to read policies, too."""
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     Query(request)
     gateway, _ = await may_read(request, "policy")
     policies = policies_of(looking.sight, target, now=gateway.clock())
@@ -223,7 +259,7 @@ async def show_schema_history(request: Request, alias: str, namespace: str, tabl
     Show the schemas that a table has had, as its metadata has them, and the decisions that were to add one or set one,
     the newest first.
     """
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     query, key = Query(request, CURSOR), await looking.key()
     before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
     with_principal = await looking.sight.reads_inputs()
@@ -266,7 +302,7 @@ async def traverse(request: Request, preset: str, alias: str, namespace: str, ta
 
 
 async def _traverse(request: Request, preset: Traversal, alias: str, namespace: str, table: str) -> Response:
-    looking, target = await _table(request, alias, namespace, table)
+    looking, target = await find_table(request, alias, namespace, table)
     hops = _hops(Query(request, "hops"))
     async with asking_graph(looking) as (graph, lag_entries):
         match preset:
@@ -277,7 +313,7 @@ async def _traverse(request: Request, preset: Traversal, alias: str, namespace: 
     return Shown({"preset": preset.value, **shown, "lag_entries": lag_entries})
 
 
-async def _table(request: Request, alias: str, namespace: str, table: str) -> tuple[Looking, Target]:
+async def find_table(request: Request, alias: str, namespace: str, table: str) -> tuple[Looking, Target]:
     """
     Return who looks, and the table that a path names, which the caller may load.
 
@@ -300,6 +336,10 @@ def names_shown(key: str) -> dict[str, Any]:
     if target is not None:
         names |= {"catalog": target.alias, "namespace": list(target.namespace), "name": target.name}
     return names
+
+
+def _owner(owner: tuple[str, str | None] | None, *, with_principal: bool) -> dict[str, str | None] | None:
+    return None if owner is None else {"actor": owner[0], "principal": owner[1] if with_principal else None}
 
 
 def _schemas(body: bytes | None) -> tuple[list[dict[str, Any]], int | None]:

@@ -153,6 +153,7 @@ _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "unregister": ("DELETE_ENTITY", "CATALOG_DROP_ENTITY"),
     "rename_from": ("DELETE_ENTITY", "CATALOG_RENAME_ENTITY_FROM"),
     "load": ("READ_ENTITY_VALUE", None),
+    "review": ("REVIEW_FINDING", None),
     "exists": ("READ_CONTENT_KEY", None),
     "list": ("READ_CONTENT_KEY", None),
     "receive": ("UPDATE_ENTITY", None),

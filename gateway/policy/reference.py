@@ -326,6 +326,13 @@ FINDINGS: Final[Sequence[Described]] = (
         "findings.columns.all(f, age(f.found_at) < duration('720h'))",
     ),
     Described(
+        "columns[].state",
+        "text",
+        "`open`, `confirmed` or `dismissed`: what somebody has said of it; what was dismissed is `open` again once a "
+        "scan is surer of it",
+        "findings.columns.all(f, f.state != 'open')",
+    ),
+    Described(
         "scanned_at",
         "text (time)",
         "when the last complete scan was recorded; empty if there is none",

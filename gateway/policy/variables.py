@@ -97,7 +97,8 @@ class FindingView:
     """
     Personal data of one kind that detection found in one column: `matches` of `values` that are not null.
 
-    `confidence` is in percent; `found_at` is when it was recorded (RFC 3339, UTC).
+    `confidence` is in percent; `found_at` is when it was recorded (RFC 3339, UTC). `state` is "open", "confirmed" or
+    "dismissed".
     """
 
     column: str
@@ -108,6 +109,7 @@ class FindingView:
     values: int
     snapshot: str
     found_at: str
+    state: str = "open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +263,7 @@ def _findings(findings: FindingsView, demanded: frozenset[str]) -> dict[str, Jso
                 "values": one.values,
                 "snapshot": one.snapshot,
                 "found_at": one.found_at,
+                "state": one.state,
             }
             for one in findings.columns
         ]

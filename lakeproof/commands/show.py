@@ -147,6 +147,7 @@ SUMMARY_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "commit.observed": ("snapshots",),
     "commit.settled": ("outcome", "snapshots"),
     "detection.found": ("column", "kind", "confidence_percent", "snapshot"),
+    "finding.reviewed": ("finding", "verdict", "column", "kind", "reason"),
     "logs.anchored": ("size", "root"),
     "scan.completed": ("snapshot", "rows", "findings"),
     "scan.failed": ("snapshot", "fault"),

@@ -90,7 +90,7 @@ async def read_found(
 ) -> list[tuple[Any, ...]]:
     """
     Return what was found in the columns of the table with this key: key and path of the column, kind, highest
-    confidence, and in how many snapshots; the most certain first.
+    confidence, in how many snapshots, and reviews as `column_found` takes them; the most certain first.
     """
     if (id_ := await _id_of(connection, graph, key)) is None:
         return []

@@ -17,6 +17,7 @@ from projections.graph.labels import VertexLabel
 from projections.graph.policy_scope import Governs
 from projections.graph.scan_coverage import ScanCoverage
 from projections.lineage.runs import Omitted
+from projections.relational.finding_reviews import FindingState, state_of
 
 WRITES: Final = 10
 EACH_MAX: Final = 50
@@ -86,12 +87,21 @@ class GoverningPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFound:
-    """Personal data of one kind in one column: the highest confidence, and in how many snapshots it was found."""
+    """
+    Personal data of one kind in one column: the highest confidence, in how many snapshots it was found, and whether
+    somebody has said that it is real.
+    """
 
     column: str
     kind: str
     confidence_percent: int
     snapshots: int
+    state: FindingState = FindingState.OPEN
+
+    @property
+    def reviewed(self) -> str:
+        """What a sentence about it ends with: what somebody has said of it, if anybody has."""
+        return "" if self.state is FindingState.OPEN else f", {self.state}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +227,19 @@ def _governing(schema: Iterable[Sequence[Any]], write: Iterable[Sequence[Any]]) 
 
 def _found(rows: Iterable[Sequence[Any]]) -> tuple[ColumnFound, ...]:
     found = [
-        ColumnFound(column=column, kind=kind, confidence_percent=percent, snapshots=snapshots)
-        for column, kind, percent, snapshots in rows
+        column_found(column, kind, percent, snapshots, reviews)
+        for column, kind, percent, snapshots, reviews in rows
         if column is not None
     ]
     return tuple(sorted(found, key=lambda one: (-one.confidence_percent, one.column, one.kind)))
+
+
+def column_found(column: str, kind: str, percent: int, snapshots: int, reviews: Iterable[Sequence[Any]]) -> ColumnFound:
+    """
+    Return what was found in a column; `reviews` are collected as [index, verdict, confidence of what was reviewed].
+    """
+    _, verdict, reviewed_percent = max(
+        (review for review in reviews if review[0] is not None), key=lambda review: review[0], default=(0, None, 0)
+    )
+    state = state_of(verdict, reviewed_percent=reviewed_percent, confidence_percent=percent)
+    return ColumnFound(column=column, kind=kind, confidence_percent=percent, snapshots=snapshots, state=state)

@@ -287,7 +287,8 @@ def _findings(answers: TableAnswers) -> Panel:
     cards = [
         Card(
             title=f"{found.column}: {found.kind}",
-            detail=f"{found.confidence_percent} % sure, in {found.snapshots} snapshot{'s' * (found.snapshots > 1)}",
+            detail=f"{found.confidence_percent} % sure, in {found.snapshots} snapshot{'s' * (found.snapshots > 1)}"
+            + found.reviewed,
             colour=FOUND,
             kind="finding",
         )

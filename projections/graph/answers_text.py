@@ -46,7 +46,8 @@ def format_answers(answers: TableAnswers) -> list[str]:
         *_section(
             "What was found in it?",
             (
-                f"{found.column}: {found.kind}, {found.confidence_percent} %, in {found.snapshots} snapshots"
+                f"{found.column}: {found.kind}, {found.confidence_percent} %, in {found.snapshots}"
+                f" snapshots{found.reviewed}"
                 for found in answers.found
             ),
             answers.evidence.nothing,

@@ -83,6 +83,7 @@ class EdgeLabel(StrEnum):
     DETECTED_BY = "DETECTED_BY"
     CLASSIFIED_AS = "CLASSIFIED_AS"
     TAGGED_WITH = "TAGGED_WITH"
+    REVIEWED = "REVIEWED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,7 @@ EDGES: Final[Mapping[EdgeLabel, EdgeKind]] = MappingProxyType(
         _E.DETECTED_BY: _joins(_V.CLASSIFICATION, _V.DETECTION_RUN),
         _E.CLASSIFIED_AS: _joins(_V.COLUMN, _V.CLASSIFICATION),
         _E.TAGGED_WITH: _joins(frozenset({_V.TABLE, _V.COLUMN, _V.CLASSIFICATION}), _V.TAG),
+        _E.REVIEWED: _joins(_V.PERSON, _V.CLASSIFICATION),
     }
 )
 

@@ -33,6 +33,7 @@ from ledger.format.events import (
     CommitObserved,
     CommitSettled,
     DetectionFound,
+    FindingReviewed,
     KeyCreated,
     KeyCreatedV1,
     KeyReplaced,
@@ -114,6 +115,8 @@ def apply_entry(changes: GraphChanges, item: LogEntry, lineage: Mapping[int, Res
             scans.failed(changes, entry, failed)
         case DetectionFound() as found:
             scans.found(changes, entry, found)
+        case FindingReviewed() as reviewed:
+            scans.reviewed(changes, entry, reviewed)
         case _:
             _control(changes, entry, item.event)
 

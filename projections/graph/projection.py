@@ -26,7 +26,7 @@ from projections.processing.projection import Transaction
 from projections.relational.table_names import TableNames, drop_names, lookups_of, read_names, write_names
 
 GRAPH: Final = "graph"
-GRAPH_VERSION: Final = 4
+GRAPH_VERSION: Final = 5
 
 
 class GraphProjection:

@@ -192,7 +192,8 @@ class Graph:
 
     async def found(self, table_key: str, table_uuid: str | None, *, limit: int = ROWS_MAX) -> list[tuple[Any, ...]]:
         """
-        Return what was found in the columns of a table: key and path of the column, kind, confidence, snapshots.
+        Return what was found in the columns of a table: key and path of the column, kind, confidence, snapshots,
+        reviews.
         """
         return await read_found(
             self._connection, self.name, bounded_key(table_key), table_uuid=table_uuid, limit=min(limit, ROWS_MAX)

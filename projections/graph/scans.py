@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What detection means to the graph: scans of snapshots, findings in columns, and the tags that follow. Pure.
+What detection means to the graph: scans of snapshots, findings in columns, the tags that follow, and who has said
+whether a finding is real. Pure.
 
 A finding belongs to the table of its uuid. While that table has no name, the finding has no column; once it gets one,
 earlier findings are connected to the table of that name (`named`). A column and its table are tagged only by a finding
-of name and values together (92 percent): people act on tags.
+of name and values together (92 percent): people act on tags. A review is a property of the finding that it is about:
+of those of a column and kind, the newest holds (`answers.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Final
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
-from ledger.format.events import DetectionFound, ScanCompleted, ScanCompletedV1, ScanFailed
+from ledger.format.events import DetectionFound, FindingReviewed, ScanCompleted, ScanCompletedV1, ScanFailed
 from projections.graph import vertices
 from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
@@ -102,6 +104,20 @@ def found(changes: GraphChanges, entry: Entry, event: DetectionFound) -> None:
     table = vertices.table_of(changes, event.table_uuid)
     if table is not None:
         _classify(changes, table, classification, changes.vertices[classification])
+
+
+def reviewed(changes: GraphChanges, entry: Entry, event: FindingReviewed) -> None:
+    """
+    Say of a finding what a person has said of it; of several reviews the last one stays.
+    """
+    classification = changes.vertex(
+        VertexLabel.CLASSIFICATION,
+        *(event.table_uuid, event.snapshot, event.ruleset, str(event.field_id), event.kind.value),
+        review=event.verdict.value,
+        review_index=entry.index,
+    )
+    person = vertices.person(changes, entry.actor)
+    changes.edge(person, EdgeLabel.REVIEWED, classification, index=entry.index, verdict=event.verdict.value)
 
 
 def _classify(changes: GraphChanges, table: Vertex, classification: Vertex, properties: Mapping[str, Json]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from projections.graph.answers import ColumnFound
+from projections.graph.answers import ColumnFound, column_found
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Graph, KnownTable, check_hops
 from projections.graph.scan_coverage import ScanCoverage
@@ -167,9 +167,9 @@ async def _classified(graph: Graph, table_key: str, table_uuid: str | None) -> l
     return [
         ClassifiedColumn(
             key=key,
-            found=ColumnFound(column=path, kind=kind, confidence_percent=percent, snapshots=times),
+            found=column_found(path, kind, percent, times, reviews),
         )
-        for key, path, kind, percent, times in await graph.found(table_key, table_uuid)
+        for key, path, kind, percent, times, reviews in await graph.found(table_key, table_uuid)
     ]
 
 

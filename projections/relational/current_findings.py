@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What detection knows of one table as of the log: of each column and kind the newest finding, and the last scan.
+What detection knows of one table as of the log: of each column and kind the newest finding, whether somebody has said
+that it is real, and the last scan.
 
 Guarantee: it is a function of the table's uuid and of the entries before `as_of`, whichever way it is made.
 `read_current` takes what the live generation of the findings has, and the entries from its cursor to the end of the
@@ -14,27 +15,34 @@ under the same ruleset found before; a scan of another snapshot leaves it, since
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from ledger.format import canonical
 from ledger.format.entry import Entry
-from ledger.format.events import DetectionFound, ScanCompleted, ScanCompletedV1, ScanFailed
+from ledger.format.events import DetectionFound, FindingReviewed, ScanCompleted, ScanCompletedV1, ScanFailed
 from ledger.store.session import Connection
 from projections.entries import LogEntry, read_log_entry, storable
 from projections.errors import NotKnownNowError
 from projections.keys import bounded_name
 from projections.processing.digest import time_text
+from projections.relational.finding_reviews import FindingState, state_of
 from projections.relational.findings import FINDINGS, QUERIES
 
 BEHIND_ENTRIES_MAX: Final = 10_000
 """Entries between the live generation and the end of the log; as many are read in place of the rows that they make."""
 FINDINGS_MAX: Final = 5_000
 """Of one table: beyond them nothing is known of it."""
-TYPES: Final = (DetectionFound.TYPE, ScanCompleted.TYPE, ScanFailed.TYPE)
+TYPES: Final = (DetectionFound.TYPE, FindingReviewed.TYPE, ScanCompleted.TYPE, ScanFailed.TYPE)
 """The entries that say what detection knows."""
+
+_COLUMNS: Final = (
+    *("index", "group_id", "column", "field_id", "kind", "confidence_percent", "matches", "values"),
+    *("snapshot", "found_at"),
+)
+"""What a row of the query `current_findings` has."""
 
 ONE_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """The first statement of a transaction all of whose reads are of one moment."""
@@ -61,6 +69,7 @@ class CurrentFinding:
     values: int
     snapshot: str
     found_at: str
+    state: FindingState = FindingState.OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +97,35 @@ class Scanned:
 
 
 @dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The last review of a column and kind: its verdict, and the confidence of the finding that it was about."""
+
+    verdict: str
+    confidence_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewTold:
+    """That somebody has reviewed a column and kind."""
+
+    field_id: int
+    kind: str
+    review: Reviewed
+
+
+What: TypeAlias = Scanned | CurrentFinding | ReviewTold
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
-    """What one entry says of a table: that a snapshot was scanned under a ruleset, or what was found in it."""
+    """
+    What one entry says of a table: that a snapshot was scanned under a ruleset, what was found in it, or whether that
+    is real.
+    """
 
     table_uuid: str
     scan: Scan
-    what: Scanned | CurrentFinding
+    what: What
 
 
 @dataclass(slots=True)
@@ -103,6 +135,7 @@ class FindingsFold:
     _scans: dict[Scan, Scanned] = field(default_factory=dict)
     _found: dict[Scan, dict[_Found, CurrentFinding]] = field(default_factory=dict)
     _newest: dict[_Found, CurrentFinding] = field(default_factory=dict)
+    _reviews: dict[_Found, Reviewed] = field(default_factory=dict)
     _last: tuple[Scan, Scanned] | None = None
     """The last complete scan."""
 
@@ -115,6 +148,8 @@ class FindingsFold:
             case CurrentFinding() as finding:
                 found[finding.field_id, finding.kind] = finding
                 self._newest[finding.field_id, finding.kind] = finding
+            case ReviewTold() as told_review:
+                self._reviews[told_review.field_id, told_review.kind] = told_review.review
 
     def _replace(self, scan: Scan, scanned: Scanned) -> None:
         """Let a scan replace what another one of the same snapshot and ruleset found."""
@@ -136,14 +171,19 @@ class FindingsFold:
         return [(*scan, scanned.group_id) for scan, scanned in self._scans.items()]
 
     def value(
-        self, earlier: Iterable[CurrentFinding] = (), scanned: tuple[str, str] | None = None, *, as_of: int
+        self,
+        earlier: Iterable[CurrentFinding] = (),
+        scanned: tuple[str, str] | None = None,
+        reviews: Mapping[_Found, Reviewed] | None = None,
+        *,
+        as_of: int,
     ) -> TableFindings:
         """
         Return the findings of the entries that were applied, which are all before index `as_of`, over what is known
         from entries before them.
 
         `earlier` is the newest finding of each column and kind, and `scanned` the time and snapshot of the last
-        complete scan, both without what is `replaced`.
+        complete scan, both without what is `replaced`; `reviews` are those from earlier entries.
 
         Raises:
             NotKnownNowError: if there are more than `FINDINGS_MAX`.
@@ -155,8 +195,9 @@ class FindingsFold:
             (snapshot, _), last = self._last
             scanned = (last.recorded_at, snapshot)
         scanned_at, scanned_snapshot = scanned or ("", "")
+        known = {**(reviews or {}), **self._reviews}
         return TableFindings(
-            columns=tuple(newest[at] for at in sorted(newest)),
+            columns=tuple(_with_state(newest[at], known.get(at)) for at in sorted(newest)),
             scanned_at=scanned_at,
             scanned_snapshot=scanned_snapshot,
             as_of=as_of,
@@ -171,9 +212,12 @@ def told_by(item: LogEntry) -> Told | None:
     match item.event:
         case ScanCompleted() | ScanCompletedV1() | ScanFailed() as event:
             is_complete = not isinstance(event, ScanFailed)
-            what: Scanned | CurrentFinding = Scanned(entry.index, entry.group_id, _time(entry), is_complete)
+            what: What = Scanned(entry.index, entry.group_id, _time(entry), is_complete)
         case DetectionFound() as event:
             what = _finding(entry, event)
+        case FindingReviewed() as event:
+            review = Reviewed(event.verdict.value, event.confidence_percent)
+            what = ReviewTold(event.field_id, event.kind.value, review)
         case _:
             return None
     return Told(stored(event.table_uuid), (stored(event.snapshot), stored(event.ruleset)), what)
@@ -298,10 +342,23 @@ async def _read_table(
     async with connection.pipeline():
         found = await connection.execute(QUERIES["current_findings"], {**of_table, "limit": FINDINGS_MAX + 1})
         scans = await connection.execute(QUERIES["last_complete_scan"], of_table)
+        reviews = await connection.execute(QUERIES["reviews_of_table"], of_table)
     earlier = [_finding_of(row) for row in await found.fetchall()]
     scan = await scans.fetchone()
     scanned = None if scan is None else (_text(scan[0]), scan[1])
-    return tail.value(earlier, scanned, as_of=end.size)
+    reviewed = {
+        (field_id, kind): Reviewed(verdict, percent) for field_id, kind, verdict, percent in await reviews.fetchall()
+    }
+    return tail.value(earlier, scanned, reviewed, as_of=end.size)
+
+
+def _with_state(finding: CurrentFinding, review: Reviewed | None) -> CurrentFinding:
+    if review is None:
+        return finding
+    state = state_of(
+        review.verdict, reviewed_percent=review.confidence_percent, confidence_percent=finding.confidence_percent
+    )
+    return replace(finding, state=state)
 
 
 def _finding(entry: Entry, event: DetectionFound) -> CurrentFinding:
@@ -320,7 +377,7 @@ def _finding(entry: Entry, event: DetectionFound) -> CurrentFinding:
 
 
 def _finding_of(row: Sequence[Any]) -> CurrentFinding:
-    members = dict(zip(CurrentFinding.__dataclass_fields__, row, strict=True))
+    members = dict(zip(_COLUMNS, row, strict=True))
     return CurrentFinding(**{**members, "found_at": _text(members["found_at"])})
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The rows that entries of triggers, streams and detection add to the findings. Pure.
+The rows that entries of triggers, streams, detection and reviews add to the findings. Pure.
 
 A repeated scan replaces the findings of the scan before it, which belong to another group.
 """
@@ -19,6 +19,7 @@ from ledger.format.events import (
     AlertRaised,
     CommitObserved,
     DetectionFound,
+    FindingReviewed,
     ScanCompleted,
     ScanCompletedV1,
     ScanFailed,
@@ -36,6 +37,7 @@ class FindingRows:
     scans: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
     superseded: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
     findings: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
+    reviews: list[dict[str, Json]] = field(default_factory=list)
     alerts: list[dict[str, Json]] = field(default_factory=list)
     deliveries: dict[tuple[str, str], Json] = field(default_factory=dict)
     triggers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -67,6 +69,8 @@ def _add(rows: FindingRows, item: LogEntry) -> None:
         case DetectionFound() as event:
             scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
             rows.findings[*scan, str(event.field_id), event.kind.value] = _finding_row(entry, event, scan)
+        case FindingReviewed() as event:
+            rows.reviews.append(_review_row(entry, event))
         case AlertRaised() as event:
             rows.alerts.append(_alert_row(entry, event))
         case AlertDelivered() as event:
@@ -136,6 +140,21 @@ def _finding_row(entry: Entry, event: DetectionFound, scan: tuple[str, str, str]
         "confidence_percent": event.confidence_percent,
         "matches": event.matches,
         "not_null": event.values,
+    }
+
+
+def _review_row(entry: Entry, event: FindingReviewed) -> dict[str, Json]:
+    return {
+        **_place(entry),
+        "table_uuid": bounded_name(event.table_uuid),
+        "field_id": event.field_id,
+        "kind": event.kind.value,
+        "version": event.version,
+        "finding": event.finding,
+        "actor": entry.actor,
+        "verdict": event.verdict.value,
+        "confidence_percent": event.confidence_percent,
+        "reason": event.reason,
     }
 
 

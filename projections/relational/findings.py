@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Findings as tables: scans and what they found, alerts and their deliveries, sources of triggers, and snapshots that were
-committed without the gateway. For the console, the API, alerting and detection itself.
+Findings as tables: scans and what they found, reviews of that, alerts and their deliveries, sources of triggers, and
+snapshots that were committed without the gateway. For the console, the API, alerting and detection itself.
 
 `finding_rows.py` decides which rows an entry makes; this module stores and reads them. No value of a column is stored.
 """
@@ -9,7 +9,7 @@ committed without the gateway. For the console, the API, alerting and detection 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -23,20 +23,22 @@ from projections.entries import LogEntry, encode_json
 from projections.keys import bounded_name
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
+from projections.relational.finding_reviews import QUERIES as REVIEWS
+from projections.relational.finding_reviews import FindingReview, FindingState, read_reviews, state_of
 from projections.relational.finding_rows import rows_of
 from projections.relational.table_names import QUERIES as NAMES
 from projections.relational.table_names import drop_names, lookups_of, read_names, write_names
 
-QUERIES: Final = load_queries("projections", "findings.sql")
+QUERIES: Final = {**load_queries("projections", "findings.sql"), **REVIEWS}
 FINDINGS: Final = "findings"
-FINDINGS_VERSION: Final = 2
+FINDINGS_VERSION: Final = 3
 ROWS_MAX: Final = 1_000
 EXAMINED_MAX: Final = 20_000
 """Findings that are looked through for one page."""
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
 
-TABLES: Final = ("scans", "findings", "alerts", "deliveries", "triggers", "ungoverned")
+TABLES: Final = ("scans", "findings", "reviews", "alerts", "deliveries", "triggers", "ungoverned")
 _NAMED: Final = ("scans", "findings", "alerts", "ungoverned")
 """Tables whose rows have the key of their table's name, which may become known later."""
 
@@ -71,7 +73,10 @@ class ScanSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Personal data of one kind that a scan found in one column: `matches` of `not_null` values."""
+    """
+    Personal data of one kind that a scan found in one column: `matches` of `not_null` values. `review` is the last one
+    of its column and kind.
+    """
 
     index: int
     group_id: UUID
@@ -86,6 +91,18 @@ class Finding:
     confidence_percent: int
     matches: int
     not_null: int
+    review: FindingReview | None = None
+
+    @property
+    def state(self) -> FindingState:
+        """Return whether somebody has said that it is real, or none."""
+        if self.review is None:
+            return FindingState.OPEN
+        return state_of(
+            self.review.verdict,
+            reviewed_percent=self.review.confidence_percent,
+            confidence_percent=self.confidence_percent,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +178,7 @@ class FindingsProjection:
         await _execute(transaction, "upsert_scans", list(rows.scans.values()))
         await _execute(transaction, "delete_superseded", list(rows.superseded.values()))
         await _execute(transaction, "upsert_findings", list(rows.findings.values()))
+        await _execute(transaction, "insert_reviews", rows.reviews)
         await _execute(transaction, "insert_alerts", rows.alerts)
         await _execute(transaction, "insert_deliveries", list(rows.deliveries.values()))
         await _execute(transaction, "add_triggers", list(rows.triggers.values()))
@@ -211,9 +229,8 @@ async def read_findings(
     """
     Return the last finding of each column and kind, newest first: of one table (its event key), or of all.
     """
-    return await _read(
+    return await _read_findings(
         connection,
-        Finding,
         "findings",
         key=key,
         confidence_percent_min=confidence_percent_min,
@@ -229,6 +246,7 @@ async def read_findings_below(
     before: int,
     key: str | None = None,
     kind: str | None = None,
+    state: FindingState | None = None,
     confidence_percent_min: int = 0,
     limit: int = 100,
 ) -> tuple[list[Finding], int | None]:
@@ -243,19 +261,28 @@ async def read_findings_below(
         "log_id": log_id,
         "before": before,
         "kind": kind,
+        "state": state and state.value,
         "confidence_percent_min": confidence_percent_min,
         "limit": limit,
     }
     if key is not None:
-        found = await _read(connection, Finding, "findings_of_key_below", **where, key=key)
+        found = await _read_findings(connection, "findings_of_key_below", **where, key=key)
         return found, found[-1].index if len(found) == limit else None
     skipped = {"log_id": log_id, "before": before, "skipped": EXAMINED_MAX - 1}
     row = await (await connection.execute(QUERIES["finding_floor"], skipped)).fetchone()
     floor = 0 if row is None else int(row[0])
-    found = await _read(connection, Finding, "findings_below", **where, floor=floor)
+    found = await _read_findings(connection, "findings_below", **where, floor=floor)
     if len(found) == limit:
         return found, found[-1].index
     return found, None if row is None else floor
+
+
+async def read_finding_at(connection: Connection, log_id: int, index: int) -> Finding | None:
+    """
+    Return the finding whose entry is at an index; None if there is none, or if a later scan has taken its place.
+    """
+    found = await _read_findings(connection, "finding_at", log_id=log_id, index=index)
+    return found[0] if found else None
 
 
 async def read_found_in_tables(connection: Connection, log_id: int, uuids: Sequence[str]) -> dict[str, list[FoundKind]]:
@@ -276,7 +303,8 @@ async def read_findings_of_snapshots(
     """
     Return what was found in some snapshots of one table, under any ruleset.
     """
-    return await _read_of_snapshots(connection, Finding, "findings_of_snapshots", table_uuid, snapshots, limit)
+    found = await _read_of_snapshots(connection, Finding, "findings_of_snapshots", table_uuid, snapshots, limit)
+    return await _reviewed(connection, found)
 
 
 async def read_scans_of_snapshots(
@@ -289,13 +317,24 @@ async def read_scans_of_snapshots(
 
 
 async def read_last_findings_of_table(
-    connection: Connection, log_id: int, *, table_uuid: str, confidence_percent_min: int = 0, limit: int = 100
+    connection: Connection,
+    log_id: int,
+    *,
+    table_uuid: str,
+    confidence_percent_min: int = 0,
+    state: FindingState | None = None,
+    limit: int = 100,
 ) -> list[Finding]:
     """
     Return the last finding of each column and kind in the table of a uuid, newest first.
     """
-    where = {"log_id": log_id, "table_uuid": bounded_name(table_uuid), "confidence_percent_min": confidence_percent_min}
-    return await _read(connection, Finding, "last_findings_of_table", **where, limit=min(limit, ROWS_MAX))
+    where = {
+        "log_id": log_id,
+        "table_uuid": bounded_name(table_uuid),
+        "confidence_percent_min": confidence_percent_min,
+        "state": state and state.value,
+    }
+    return await _read_findings(connection, "last_findings_of_table", **where, limit=min(limit, ROWS_MAX))
 
 
 async def read_scans_of_table(
@@ -351,6 +390,16 @@ async def _read_of_snapshots(
     return await _read(connection, cls, query, **where, limit=min(limit, ROWS_MAX))
 
 
+async def _read_findings(connection: Connection, query: str, **parameters: object) -> list[Finding]:
+    return await _reviewed(connection, await _read(connection, Finding, query, **parameters))
+
+
+async def _reviewed(connection: Connection, found: Sequence[Finding]) -> list[Finding]:
+    """Return findings with the last review of each."""
+    reviews = await read_reviews(connection, ((one.table_uuid, one.field_id, one.kind) for one in found))
+    return [replace(one, review=reviews.get((one.table_uuid, one.field_id, one.kind))) for one in found]
+
+
 async def _read(connection: Connection, cls: type[R], query: str, **parameters: object) -> list[R]:
     rows = await (await connection.execute(QUERIES[query], parameters)).fetchall()
     return [row_of(cls, row) for row in rows]
@@ -360,7 +409,8 @@ def row_of(cls: type[R], row: Sequence[Any]) -> R:
     """
     Return a row of this module's queries as one of its dataclasses.
     """
-    names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each of them is a dataclass
+    members = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each of them is a dataclass
+    names = [name for name, member in members.items() if member.default is MISSING]
     return cls(**{name: _value(value) for name, value in zip(names, row, strict=True)})
 
 

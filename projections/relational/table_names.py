@@ -41,6 +41,10 @@ from projections.processing.projection import Transaction
 
 QUERIES: Final = load_queries("projections", "table_names.sql")
 TABLE: Final = "table"
+MAKES: Final = ("table.create", "table.register")
+"""Operations that make a table, or bring one into a catalog: who did owns it."""
+TAGGED_PERCENT: Final = 92
+"""Name and values together: a finding of less tags nothing (`graph/scans.py`)."""
 LEVELS_MIN: Final = 3
 """Alias, namespace and name."""
 EXAMINED_MAX: Final = 20_000
@@ -251,6 +255,23 @@ class ListedTable:
     index: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """An owner to look for: an actor, or, if the reader may know who actors are, a principal."""
+
+    name: str
+    may_be_principal: bool
+
+
+async def read_owners(connection: Connection, uuids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """
+    Return, by uuid, who made or registered some tables: actor and principal (None: it is not known any more).
+    """
+    asked = {"uuids": list(uuids), "makes": list(MAKES)}
+    rows = await (await connection.execute(QUERIES["owners"], asked)).fetchall()
+    return {uuid: (actor, principal) for uuid, actor, principal in rows}
+
+
 async def read_tables(
     connection: Connection,
     log_id: int,
@@ -259,6 +280,8 @@ async def read_tables(
     alias: str | None = None,
     text: str | None = None,
     kind: str | None = None,
+    tag: str | None = None,
+    owner: Owner | None = None,
     limit: int = 100,
 ) -> tuple[list[ListedTable], str | None]:
     """
@@ -266,8 +289,9 @@ async def read_tables(
     on, None at the end.
 
     `alias` is their catalog, `text` a part of their name, levels joined by dots, in whatever case; `kind` is one of
-    personal data that was found in them. At most `EXAMINED_MAX` names are looked through: what is found may be less
-    than `limit`, and yet not all.
+    personal data that was found in them; `tag` one that was found for certain and that nobody has dismissed, or "pii"
+    for any. `owner` is who made or registered them. At most `EXAMINED_MAX` names are
+    looked through: what is found may be less than `limit`, and yet not all.
     """
     prefix = f"{TABLE}:" if alias is None else f"{format_key(TABLE, (alias,))}/"
     # Keys are ASCII: every one with this prefix, and no other one, is between these two.
@@ -281,6 +305,11 @@ async def read_tables(
         "upto": ceiling or upto,
         "texts": None if text is None else sorted({quote(text, safe="").lower(), _segments(text).lower()}),
         "kind": kind,
+        "tag": tag,
+        "tagged_percent": TAGGED_PERCENT,
+        "owner": owner and owner.name,
+        "by_principal": owner is not None and owner.may_be_principal,
+        "makes": list(MAKES),
         "limit": limit,
     }
     rows = await (await connection.execute(QUERIES["tables"], parameters)).fetchall()

@@ -325,6 +325,13 @@ WHERE s.log_id = %(log_id)s AND s.generation = %(generation)s AND s.table_uuid =
 ORDER BY s.index DESC
 LIMIT 1
 
+-- name: finding_at
+-- The finding of one entry.
+SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
+       f.kind, f.confidence_percent, f.matches, f.not_null
+FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
+WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND f.index = %(index)s
+
 -- name: finding_floor
 -- The index of the finding so many below an index: what is looked through for one page ends there. Log and generation are
 -- constants here and below: joined, they would keep the planner from reading the index in its order.
@@ -338,7 +345,7 @@ ORDER BY f.index DESC
 OFFSET %(skipped)s LIMIT 1
 
 -- name: findings_below
--- Every finding below an index, of the last scan of each snapshot, newest first.
+-- Every finding below an index, of the last scan of each snapshot, newest first; of one state, as `state_of` has it.
 SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
        f.kind, f.confidence_percent, f.matches, f.not_null
 FROM projections.findings AS f
@@ -347,6 +354,15 @@ WHERE f.log_id = %(log_id)s AND f.generation = (
   )
   AND f.index < %(before)s AND f.index >= %(floor)s
   AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
+  AND (%(state)s::text IS NULL OR %(state)s = coalesce((
+      SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < f.confidence_percent THEN 'open'
+                  ELSE r.verdict END
+      FROM projections.finding_reviews AS r
+      WHERE r.log_id = f.log_id AND r.generation = f.generation AND r.table_uuid = f.table_uuid
+        AND r.field_id = f.field_id AND r.kind = f.kind
+      ORDER BY r.version DESC
+      LIMIT 1
+  ), 'open'))
 ORDER BY f.index DESC
 LIMIT %(limit)s
 
@@ -360,6 +376,15 @@ WHERE f.log_id = %(log_id)s AND f.generation = (
   )
   AND f.key = %(key)s AND f.index < %(before)s
   AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
+  AND (%(state)s::text IS NULL OR %(state)s = coalesce((
+      SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < f.confidence_percent THEN 'open'
+                  ELSE r.verdict END
+      FROM projections.finding_reviews AS r
+      WHERE r.log_id = f.log_id AND r.generation = f.generation AND r.table_uuid = f.table_uuid
+        AND r.field_id = f.field_id AND r.kind = f.kind
+      ORDER BY r.version DESC
+      LIMIT 1
+  ), 'open'))
 ORDER BY f.index DESC
 LIMIT %(limit)s
 
@@ -392,6 +417,15 @@ newest AS (
 SELECT n.index, n.group_id, n.recorded_at, n.key, n.table_uuid, n.snapshot, n.ruleset, n.field_id, n.column_path,
        n.kind, n.confidence_percent, n.matches, n.not_null
 FROM newest AS n
+WHERE (%(state)s::text IS NULL OR %(state)s = coalesce((
+      SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < n.confidence_percent THEN 'open'
+                  ELSE r.verdict END
+      FROM projections.finding_reviews AS r
+      WHERE r.log_id = n.log_id AND r.generation = n.generation AND r.table_uuid = n.table_uuid
+        AND r.field_id = n.field_id AND r.kind = n.kind
+      ORDER BY r.version DESC
+      LIMIT 1
+  ), 'open'))
 ORDER BY n.index DESC
 LIMIT %(limit)s
 

@@ -335,14 +335,19 @@ FROM (
 CROSS JOIN LATERAL (SELECT properties FROM {policies} WHERE id OPERATOR(ag_catalog.=) n.id OFFSET 0) AS v
 
 -- name: found_in_columns
--- What was found in the columns of a table: of each kind the highest confidence, and in how many snapshots; of each column
--- by its last findings.
-SELECT f.key, f.path, f.kind, max(f.percent), count(DISTINCT f.snapshot)
+-- What was found in the columns of a table: of each kind the highest confidence, in how many snapshots, and reviews of it,
+-- each with the confidence of what was reviewed; of each column by its last findings.
+SELECT f.key, f.path, f.kind, max(f.percent), count(DISTINCT f.snapshot),
+       coalesce(
+           jsonb_agg(jsonb_build_array(f.review_index, f.review, f.percent)) FILTER (WHERE f.review_index IS NOT NULL), '[]'
+       )
 FROM (
     SELECT (ag_catalog.agtype_access_operator(c.properties, '"key"'::ag_catalog.agtype))::text AS key,
            (ag_catalog.agtype_access_operator(c.properties, '"path"'::ag_catalog.agtype))::text AS path,
            (ag_catalog.agtype_access_operator(x.properties, '"kind"'::ag_catalog.agtype))::text AS kind,
            (ag_catalog.agtype_access_operator(x.properties, '"confidence_percent"'::ag_catalog.agtype))::bigint AS percent,
+           (ag_catalog.agtype_access_operator(x.properties, '"review"'::ag_catalog.agtype))::text AS review,
+           (ag_catalog.agtype_access_operator(x.properties, '"review_index"'::ag_catalog.agtype))::bigint AS review_index,
            (ag_catalog.agtype_access_operator(x.properties, '"snapshot_id"'::ag_catalog.agtype))::text AS snapshot,
            (ag_catalog.agtype_access_operator(x.properties, '"table_uuid"'::ag_catalog.agtype))::text AS table_uuid
     FROM {has_column} AS h

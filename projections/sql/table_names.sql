@@ -60,8 +60,8 @@ FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, proj
 WHERE l.projection = %(projection)s AND n.table_uuid = %(table_uuid)s
 
 -- name: tables
--- The tables that have a name now, by name, bytewise; of some name, and with findings of some kind. Log and generation are
--- constants: joined, they would keep the planner from reading the index in its order.
+-- The tables that have a name now, by name, bytewise; of some name, with findings of some kind, with a tag, or of some
+-- owner. Log and generation are constants: joined, they would keep the planner from reading the index in its order.
 SELECT n.key, n.table_uuid, n.index
 FROM projections.table_names AS n
 WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
@@ -73,6 +73,27 @@ WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
   AND (%(kind)s::text IS NULL OR EXISTS (
       SELECT FROM projections.findings AS f
       WHERE f.log_id = n.log_id AND f.generation = n.generation AND f.table_uuid = n.table_uuid AND f.kind = %(kind)s
+  ))
+  AND (%(tag)s::text IS NULL OR EXISTS (
+      SELECT FROM projections.findings AS f
+      WHERE f.log_id = n.log_id AND f.generation = n.generation AND f.table_uuid = n.table_uuid
+        AND f.confidence_percent >= %(tagged_percent)s AND %(tag)s IN ('pii', f.kind)
+        AND NOT EXISTS (
+            SELECT FROM (
+                SELECT r.verdict, r.confidence_percent FROM projections.finding_reviews AS r
+                WHERE r.log_id = f.log_id AND r.generation = f.generation AND r.table_uuid = f.table_uuid
+                  AND r.field_id = f.field_id AND r.kind = f.kind
+                ORDER BY r.version DESC
+                LIMIT 1
+            ) AS r
+            WHERE r.verdict = 'dismissed' AND r.confidence_percent >= f.confidence_percent
+        )
+  ))
+  AND (%(owner)s::text IS NULL OR EXISTS (
+      SELECT FROM projections.live AS k JOIN projections.commits AS c USING (log_id, generation)
+      WHERE k.projection = 'commits' AND k.log_id = n.log_id AND c.table_uuid = n.table_uuid
+        AND c.operation = ANY(%(makes)s::text[]) AND c.outcome = 'accepted'
+        AND (c.actor = %(owner)s OR %(by_principal)s AND c.principal = %(owner)s)
   ))
 ORDER BY n.key COLLATE "C"
 LIMIT %(limit)s
@@ -87,3 +108,11 @@ WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
   AND n.is_current AND n.key COLLATE "C" > %(after)s AND n.key COLLATE "C" <= %(upto)s
 ORDER BY n.key COLLATE "C"
 OFFSET %(skipped)s LIMIT 1
+
+-- name: owners
+-- Who made some tables, or registered them: the last one that did.
+SELECT DISTINCT ON (c.table_uuid) c.table_uuid, c.actor, c.principal
+FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
+WHERE l.projection = 'commits' AND c.table_uuid = ANY(%(uuids)s::text[]) AND c.operation = ANY(%(makes)s::text[])
+  AND c.outcome = 'accepted'
+ORDER BY c.table_uuid, c.index DESC

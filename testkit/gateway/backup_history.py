@@ -8,14 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.admin.application import OPERATOR
 from gateway.purging.purger import Purger
-from ledger.format.events import CommitOutcome
+from ledger.format.events import CommitOutcome, FindingVerdict
 from ledger.format.sequence import Group
 from spark_detect.marks import scan_guard
 from spark_detect.recording.groups import record_scan
 from spark_detect.tasks import Scan
 from testkit.gateway.application_events import save_note
 from testkit.gateway.decisions import decide, settle
-from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, properties
+from testkit.gateway.log_contents import read_stored
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, ORDERS_KEY, SALES, TABLES, properties
+from testkit.gateway.two_views import append, finding
 from testkit.servers.gateways import Gateway
 from testkit.spark_detect.scans import result, scan
 
@@ -74,7 +76,23 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     await save_note(gateway.services, log_id, 2, 3)
     await record(gateway, replace(scan(), snapshot="1"))
     await record(gateway, replace(scan(), request="somebody asked"))
+    for verdict in FindingVerdict:
+        await review(gateway, verdict)
     return made.id, made.secret
+
+
+async def review(gateway: Gateway, verdict: FindingVerdict) -> None:
+    """Record that something was found, and say what it is."""
+    await append(gateway, ORDERS_KEY, [finding(str((await gateway.http.get(ORDERS)).json()["metadata"]["table-uuid"]))])
+    entries = await read_stored(gateway.services, gateway.acme.log_id, key=ORDERS_KEY)
+    await gateway.services.gateway.admin.review_finding(
+        gateway.acme.log_id,
+        OPERATOR,
+        finding=entries[-1].entry.index,
+        key=ORDERS_KEY,
+        verdict=verdict,
+        reason="somebody has looked",
+    )
 
 
 async def hold_places(gateway: Gateway) -> None:

@@ -97,17 +97,7 @@ async def make_table(gateway: Gateway, namespace: str, name: str) -> str:
 async def found_in(gateway: Gateway, namespace: str, name: str, uuid: str) -> None:
     """Record a scan of snapshot 7 that found addresses in column `id`, and the alert about it."""
     key = format_key("table", ("lake", namespace, name))
-    found = DetectionFound(
-        column="id",
-        confidence_percent=92,
-        field_id=1,
-        kind=DetectionKind.EMAIL,
-        matches=9,
-        ruleset=RULESET,
-        snapshot="7",
-        table_uuid=uuid,
-        values=10,
-    )
+    found = finding(uuid)
     scan = ScanCompleted(
         bytes_read=1,
         cells=10,
@@ -136,6 +126,21 @@ async def found_in(gateway: Gateway, namespace: str, name: str, uuid: str) -> No
         table_uuid=uuid,
     )
     await append(gateway, key, [alert])
+
+
+def finding(uuid: str) -> DetectionFound:
+    """Addresses in column `id` of snapshot 7."""
+    return DetectionFound(
+        column="id",
+        confidence_percent=92,
+        field_id=1,
+        kind=DetectionKind.EMAIL,
+        matches=9,
+        ruleset=RULESET,
+        snapshot="7",
+        table_uuid=uuid,
+        values=10,
+    )
 
 
 async def append(gateway: Gateway, key: str, events: Sequence[Any]) -> str:

@@ -25,6 +25,7 @@ def happened(story: Story) -> Story:
     )
     story.scanned("12", ("email", DetectionKind.EMAIL, 92), ("note", DetectionKind.PHONE, 55))
     story.scanned("13", ("email", DetectionKind.EMAIL, 92))
+    story.reviewed(story.size - 1)
     story.lineage(
         [dataset("sales.orders", version="12")],
         [dataset("mart.revenue")],

@@ -38,6 +38,8 @@ from ledger.format.events import (
     Effect,
     ErasureReason,
     EventData,
+    FindingReviewed,
+    FindingVerdict,
     Identifier,
     IdentitySource,
     LineageColumn,
@@ -295,6 +297,34 @@ class Story:
         ]
         of = key if of_catalog else format_key("snapshot", [table_uuid, snapshot])
         return self.add(*(self.event(data, key=of, actor="system") for data in (completed, *findings)))
+
+    def reviewed(
+        self,
+        finding: int,
+        verdict: FindingVerdict = FindingVerdict.DISMISSED,
+        *,
+        version: int = 1,
+        reason: str = "test data",
+        actor: str = ADA,
+    ) -> None:
+        """What somebody says of the finding at an index."""
+        item = self.entries()[finding]
+        assert isinstance(item.event, DetectionFound)
+        found = item.event
+        data = FindingReviewed(
+            column=found.column,
+            confidence_percent=found.confidence_percent,
+            field_id=found.field_id,
+            finding=finding,
+            kind=found.kind,
+            reason=reason,
+            ruleset=found.ruleset,
+            snapshot=found.snapshot,
+            table_uuid=found.table_uuid,
+            verdict=verdict,
+            version=version,
+        )
+        self.add(self.event(data, key=item.entry.key, actor=actor))
 
     def scan_failed(self, snapshot: str, fault: ScanFault = ScanFault.FILE_MISSING, *, key: str = ORDERS) -> None:
         """A scan that could not be done."""

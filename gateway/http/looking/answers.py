@@ -210,8 +210,29 @@ class ScanShown(Answered):
     unread: list[dict[str, Any]]
 
 
+class ReviewShown(Answered):
+    """
+    What somebody has said of a finding, whose entry is at `finding`: `confirmed`, or `dismissed`. The entry of the
+    review is at `index`.
+    """
+
+    version: int
+    index: int
+    finding: int
+    recorded_at: str
+    actor: str
+    verdict: str
+    confidence_percent: int
+    reason: str
+
+
 class FindingShown(Answered):
-    """Personal data of one kind in one column: `matches` of `not_null` values. Never a value."""
+    """
+    Personal data of one kind in one column: `matches` of `not_null` values. Never a value.
+
+    `state` is `open`, `confirmed` or `dismissed`; `review` is the last one of its column and kind. What was dismissed
+    is open again once a scan is surer of it than it was then.
+    """
 
     index: int
     group: str
@@ -226,6 +247,24 @@ class FindingShown(Answered):
     confidence_percent: int
     matches: int
     not_null: int
+    state: str
+    review: ReviewShown | None
+
+
+class FindingWithReviews(FindingShown):
+    """A finding, and the reviews of its column and kind, the newest first."""
+
+    reviews: list[ReviewShown]
+
+
+class FindingReviewShown(Answered):
+    """A review that is in the log now."""
+
+    finding: int
+    verdict: str
+    version: int
+    reason: str
+    actor: str
 
 
 class FindingsShown(Answered):
@@ -304,12 +343,23 @@ class KindFound(Answered):
     columns: int
 
 
+class OwnerShown(Answered):
+    """Who made a table or registered it; `principal` is null to whoever may not read inputs."""
+
+    actor: str
+    principal: str | None
+
+
 class TableListed(_Named):
-    """A table that has this name since the entry at `named_index`, and what kinds of personal data were found in it."""
+    """
+    A table that has this name since the entry at `named_index`, what kinds of personal data were found in it, and who
+    made it or registered it (null: the log does not say).
+    """
 
     table_uuid: str
     named_index: int
     findings: list[KindFound]
+    owner: OwnerShown | None
 
 
 class TablesShown(Answered):
@@ -380,6 +430,7 @@ class ColumnFoundShown(Answered):
     kind: str
     confidence_percent: int
     snapshots: int
+    state: str
 
 
 class UnreadShown(Answered):
@@ -451,11 +502,49 @@ class TableHistoryShown(_Named):
     cursor: str | None
 
 
+class SnapshotChange(Answered):
+    """A snapshot that a commit added: its operation, and counts of its summary, as the table's metadata has them."""
+
+    snapshot: str
+    operation: str | None
+    counts: dict[str, str]
+
+
+class PolicyVerdict(Answered):
+    """What a policy said of a commit."""
+
+    id: str
+    version: int
+    outcome: str
+
+
+class CommitShown(DecisionListed):
+    """
+    A decision, the engine that its snapshots name, what they changed, and what was found in them.
+
+    `client`, what the client called itself, and `policies` are null to whoever may not read inputs.
+    """
+
+    engine: str | None
+    client: str | None
+    changes: list[SnapshotChange]
+    policies: list[PolicyVerdict] | None
+    findings: list[FindingShown]
+
+
+class TimelineShown(_Named):
+    """What happened to a table, the newest first."""
+
+    commits: list[CommitShown]
+    cursor: str | None
+
+
 class TableFindingsShown(_Named):
-    """What was found last in each column of a table, and its last scans."""
+    """What was found last in each column of a table, its last scans, and whether the caller may review findings."""
 
     findings: list[FindingShown]
     scans: list[ScanShown]
+    may_review: bool
 
 
 class TablePoliciesShown(_Named):

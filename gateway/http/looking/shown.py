@@ -66,6 +66,8 @@ def row_shown(row: Alert | Finding | ScanSummary) -> dict[str, Any]:
     Return a scan, a finding or an alert.
     """
     shown: dict[str, Any] = plain(members(row))
+    if isinstance(row, Finding):
+        shown["state"] = row.state.value
     group = shown.pop("group_id", None)
     return shown if group is None else {**shown, "group": group}
 

@@ -42,7 +42,7 @@ LINEAGE_KINDS: Final = frozenset({"dataset", "pipeline", "run", "lineage"})
 """Kinds of keys that lineage alone has."""
 COLUMN: Final = "column"
 """A key of a column begins with the key of what it is a column of."""
-WITH_OBJECT: Final = frozenset({"commit", "purge", "scan", "detection", "alert", "table"})
+WITH_OBJECT: Final = frozenset({"commit", "purge", "scan", "detection", "finding", "alert", "table"})
 """Families of events that are seen with the object that they are about; all others are seen by readers of the log."""
 
 _NAMED_MIN: Final = {"table": 3, "view": 3, "function": 3, "namespace": 2}
@@ -51,6 +51,7 @@ _KEYS_KEPT: Final = 4_096
 _LOG: Final = "log.load"
 _LINEAGE: Final = "lineage.load"
 _INPUTS: Final = "inputs.load"
+_REVIEW: Final = "table.review"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +170,18 @@ class Sight:
         judgement = await self._judged(target, uuid)
         await self.gateway.check_permitted(self.caller, judgement, operation=operation, target=target)
 
+    async def may_review(self, target: Target, uuid: str) -> bool:
+        """Return whether the caller is known to be permitted to review findings in a table, which has this uuid."""
+        judgement = await self._judged(target, uuid.lower(), operation=_REVIEW)
+        return judgement.decision is CommitDecision.APPROVED
+
+    async def check_review(self, target: Target, uuid: str) -> None:
+        """
+        Check that the caller may review findings in a table, which has this uuid. Raises as `check`.
+        """
+        judgement = await self._judged(target, uuid.lower(), operation=_REVIEW)
+        await self.gateway.check_permitted(self.caller, judgement, operation=_REVIEW, target=target)
+
     async def _has(self, target: Target, uuid: str | None = None) -> bool:
         key = target, uuid if self.state.reads_uuid else None
         if key not in self._known:
@@ -181,10 +194,10 @@ class Sight:
             return False  # its uuid stays unknown, so what rests on that is not shown
         return await self._permitted(judgement, SEEN_BY[target.kind], target)
 
-    async def _judged(self, target: Target, uuid: str | None) -> Judgement:
-        operation = SEEN_BY[target.kind]
+    async def _judged(self, target: Target, uuid: str | None, *, operation: str | None = None) -> Judgement:
+        asked = SEEN_BY[target.kind] if operation is None else operation
         return await self.gateway.judge.read(
-            self.state, self.caller, target, operation=operation, request=lambda: self.request, uuid=uuid
+            self.state, self.caller, target, operation=asked, request=lambda: self.request, uuid=uuid
         )
 
     async def _sees_all(self, kind: str) -> bool:

@@ -21,7 +21,7 @@ import uvicorn
 
 from gateway.agents import routes as agents
 from gateway.commit.metrics import Measures
-from gateway.console import operate, policy_pages
+from gateway.console import operate, policy_pages, table_pages
 from gateway.console import pages as console
 from gateway.http.app import create_app
 from gateway.http.peers import Peers
@@ -111,7 +111,7 @@ async def answer_requests(
         projections=read_projections,
         evidence=EvidenceMaker(services.installation, services.opener),
         peers=peers,
-        pages=[console.router, policy_pages.router, operate.router, agents.router],
+        pages=[console.router, table_pages.router, policy_pages.router, operate.router, agents.router],
     )
     connections = _connections(settings, measures)
     server = Server(server_config(app, connections, tls=None if certificate is None else certificate.context))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Detection: scans of snapshots, what they found, and which alerts were delivered.
+Detection: scans of snapshots, what they found, what people say of that, and which alerts were delivered.
 
 A scan covers one snapshot of one table under one ruleset. It records counts only, never a value of a column.
 """
@@ -189,3 +189,40 @@ class AlertDelivered:
     alert: str
     attempt: int
     sink: str
+
+
+class FindingVerdict(StrEnum):
+    """What a review says of a finding."""
+
+    CONFIRMED = "confirmed"
+    """It is personal data."""
+    DISMISSED = "dismissed"
+    """It is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingReviewed:
+    """
+    Somebody who may do so says of the finding at index `finding` whether it is real; `reason` is theirs, never empty.
+
+    The actor of the entry is the author. `snapshot`, `ruleset` and what else describes the finding are copied from it.
+    The review holds for the column and kind, in this table, so also for what later scans find there; but a scan that is
+    surer than the dismissed finding was (`confidence_percent`) opens it again. `version` counts the reviews of this
+    column and kind, from 1, under a guard: the last one holds, and each was written by somebody who could know the one
+    before it.
+    """
+
+    TYPE: ClassVar[str] = "finding.reviewed"
+    VERSION: ClassVar[int] = 1
+
+    column: str
+    confidence_percent: int
+    field_id: int
+    finding: int
+    kind: DetectionKind
+    reason: str
+    ruleset: str
+    snapshot: str
+    table_uuid: str
+    verdict: FindingVerdict
+    version: int

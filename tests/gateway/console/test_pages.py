@@ -319,6 +319,7 @@ async def test_a_table_is_shown_with_its_commits_and_policies(visitor: httpx.Asy
     assert "table.create" in shown
     assert 'href="/console/policies/owned"' in shown
     assert "It was never scanned" in shown
+    assert "<code>id</code> long, required" in shown, "what its first schema added"
 
 
 async def test_a_page_authenticates_its_visitor_once_whatever_it_asks(

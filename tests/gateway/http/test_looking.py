@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 
 from gateway.commit.gateway import LOOKS_MAX
 from gateway.errors import UnavailableError
-from gateway.http.looking import reading
+from gateway.http.looking import answers, reading
 from gateway.http.openapi import ANSWERS
 from lakeproof.services import Services
 from ledger.signing.key_directory import create_key_directory
@@ -142,6 +143,31 @@ async def test_tables_are_listed_by_name_as_far_as_they_may_be_seen(views: TwoVi
     assert (await views.whole.get("/v1/tables?catalog=a%20b")).status_code == 400
 
 
+async def test_tables_are_found_by_tag_and_by_owner_and_who_owns_one_is_a_right_of_its_own(views: TwoViews) -> None:
+    actor = views.gateway.acme.key.actor
+
+    async def found(http: httpx.AsyncClient, **query: str) -> list[str]:
+        return [each["name"] for each in await pages(http, "/v1/tables", "tables", limit=1, **query)]
+
+    assert await found(views.whole, tag="email") == await found(views.whole, tag="pii") == [SECRET, "orders"]
+    assert await found(views.part, tag="pii") == ["orders"]
+    assert await found(views.whole, tag="iban") == []
+    for owner in (actor, "ada@acme.example"):
+        assert await found(views.whole, owner=owner) == [SECRET, "orders"]
+        assert await found(views.whole, owner=owner, tag="email", name="orders") == ["orders"]
+    assert await found(views.whole, owner="eve@acme.example") == []
+    assert await found(views.part, owner=actor) == ["orders"]
+    assert await found(views.part, owner="ada@acme.example") == [], "who actors are is not theirs to know"
+    assert await found(views.other.http, owner=actor) == []
+    (whole, *_), (part,) = [await pages(http, "/v1/tables", "tables") for http in (views.whole, views.part)]
+    assert (whole["owner"], part["owner"]) == (
+        {"actor": actor, "principal": "ada@acme.example"},
+        {"actor": actor, "principal": None},
+    )
+    for query in ("tag=", "owner=", f"owner={'x' * 501}", "tag=a&tag=b"):
+        assert (await views.whole.get(f"/v1/tables?{query}")).status_code == 400
+
+
 async def test_a_table_is_shown_as_the_graph_has_it(views: TwoViews) -> None:
     table = await shown(views.whole, TABLE)
     assert (table["key"], table["table_uuid"]) == ("table:lake/sales/orders", views.uuids["orders"])
@@ -150,7 +176,9 @@ async def test_a_table_is_shown_as_the_graph_has_it(views: TwoViews) -> None:
         f"table:lake/hr/{SECRET}",
         "dataset:kafka%3A%2F%2Fprod/clicks",
     }
-    assert table["found"] == [{"column": "id", "kind": "email", "confidence_percent": 92, "snapshots": 1}]
+    assert table["found"] == [
+        {"column": "id", "kind": "email", "confidence_percent": 92, "snapshots": 1, "state": "open"}
+    ]
     assert table["lag_entries"] == 0
     part = await shown(views.part, TABLE)
     assert part["made_from"] == []
@@ -299,7 +327,9 @@ async def test_a_name_with_a_slash_is_one_name(views: TwoViews) -> None:
 
 async def test_every_answer_is_as_its_model_has_it(views: TwoViews) -> None:
     index = (await decisions(views, "table:lake/sales/orders"))[-1]
+    finding = (await shown(views.whole, f"/v1/decisions/{index}"))["findings"][0]["index"]
     values = {
+        "finding": str(finding),
         "index": str(index),
         "decision": str(index),
         "alias": "lake",
@@ -308,7 +338,7 @@ async def test_every_answer_is_as_its_model_has_it(views: TwoViews) -> None:
         "dataset": "lake.sales.orders",
         "preset": "pii_propagation",
     }
-    looking = [route for route in ANSWERS if ANSWERS[route].__module__ == "gateway.http.looking.answers"]
+    looking = [route for route in ANSWERS if route[0] == "GET" and ANSWERS[route].__module__ == answers.__name__]
     assert len(looking) > 15
     for http in (views.whole, views.part):
         for method, path in looking:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TABLES: Final = 1_000
 SNAPSHOTS: Final = 60
-"""Of each table: one scan each, with one finding, its alert, and one decision."""
+"""Of each table: one scan each, with one finding, its review, its alert, and one decision."""
 HOT_SNAPSHOTS: Final = 6_000
 """The same of one more table, whose number is 0."""
 READ_MAX: Final = 2_000
@@ -47,6 +47,12 @@ _ROWS: Final = {
          column_path, confidence_percent, matches, not_null)
         SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1, 'email', 1000000 + n * 10000 + t,
                gen_random_uuid(), now(), 'table:far/a/t' || t, 'c', 92, 1, 1
+    """,
+    "finding_reviews": """
+        (log_id, generation, table_uuid, field_id, kind, version, index, finding, recorded_at, actor, verdict,
+         confidence_percent, reason)
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, 1, 'email', n, 2000000 + n * 1000 + t, 1000000 + n * 1000 + t,
+               now(), 'system', 'dismissed', 92, 'r'
     """,
     "alerts": """
         (log_id, generation, index, group_id, recorded_at, key, finding, table_uuid, snapshot, field_id, column_path,
@@ -113,8 +119,17 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
     log_id, end = sales.acme.log_id, 1_000_000 + SNAPSHOTS * 10_000 // 2
     since = datetime(2027, 6, 1, tzinfo=UTC)
     of_snapshots = {"table_uuid": "uuid-7", "snapshots": ["7"], "limit": 200}
+    of_nobody: dict[str, Any] = {"tag": None, "tagged_percent": 92, "owner": None, "by_principal": False, "makes": []}
     of_tables = {"log_id": log_id, "after": "table:", "upto": "table:\x7f"}
-    of_findings = {"log_id": log_id, "before": end, "kind": None, "confidence_percent_min": 0, "limit": 100}
+    of_findings = {
+        "log_id": log_id,
+        "before": end,
+        "kind": None,
+        "state": None,
+        "confidence_percent_min": 0,
+        "limit": 100,
+    }
+    of_column = {"uuids": ["uuid-7"], "field_ids": [1], "kinds": ["email"]}
     asked: Mapping[str, tuple[str, Mapping[str, Any], int]] = {
         "findings below": (FINDINGS["findings_below"], {**of_findings, "floor": 0}, READ_MAX),
         "findings of a rare kind": (
@@ -122,6 +137,13 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             {**of_findings, "kind": "iban", "floor": end - EXAMINED_MAX},
             EXAMINED_MAX,
         ),
+        "findings of a rare state": (
+            FINDINGS["findings_below"],
+            {**of_findings, "state": "confirmed", "floor": end - EXAMINED_MAX},
+            2 * EXAMINED_MAX,
+        ),
+        "a finding": (FINDINGS["finding_at"], {"log_id": log_id, "index": end}, READ_MAX),
+        "the last review": (FINDINGS["last_reviews"], of_column, READ_MAX),
         "where a page ends": (
             FINDINGS["finding_floor"],
             {"log_id": log_id, "before": end, "skipped": EXAMINED_MAX - 1},
@@ -137,7 +159,7 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
         "scans of a snapshot": (FINDINGS["scans_of_snapshots"], of_snapshots, READ_MAX),
         "last findings of a table": (
             FINDINGS["last_findings_of_table"],
-            {"log_id": log_id, "table_uuid": "uuid-0", "confidence_percent_min": 0, "limit": 100},
+            {"log_id": log_id, "table_uuid": "uuid-0", "confidence_percent_min": 0, "state": None, "limit": 100},
             READ_MAX,
         ),
         "scans of a table": (
@@ -150,10 +172,10 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             {"log_id": log_id, "uuids": ["uuid-0", "uuid-7", "uuid-8"]},
             READ_MAX,
         ),
-        "tables": (NAMES["tables"], {**of_tables, "texts": None, "kind": None, "limit": 500}, READ_MAX),
+        "tables": (NAMES["tables"], {**of_tables, "texts": None, "kind": None, **of_nobody, "limit": 500}, READ_MAX),
         "tables with nothing of a kind": (
             NAMES["tables"],
-            {**of_tables, "upto": "table:far/a/t10", "texts": None, "kind": "iban", "limit": 500},
+            {**of_tables, "upto": "table:far/a/t10", "texts": None, "kind": "iban", **of_nobody, "limit": 500},
             READ_MAX + HOT_SNAPSHOTS,
         ),
         "where a page of tables ends": (NAMES["table_ceiling"], {**of_tables, "skipped": 19_999}, 20_000),

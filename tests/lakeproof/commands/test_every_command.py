@@ -22,6 +22,7 @@ OTHER_VERBS: Final = {
     "policies draft": "proposes contents, which are in force only once somebody else approves them",
     "policies review": "approves or refuses what somebody else has proposed",
     "policies diff": "compares two versions",
+    "findings review": "says of a finding whether it is real",
     "policies test": "runs the examples of files",
     "policies lint": "says what looks wrong in files",
     "policies apply": "creates, changes and deletes what it takes to have in force what files say",

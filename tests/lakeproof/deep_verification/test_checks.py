@@ -39,7 +39,7 @@ async def home(gateway: Gateway) -> AsyncIterator[Home]:
 
 async def test_each_change_beside_the_logs_is_found_and_named_and_nothing_else(home: Home) -> None:
     clean = [await home.check(log) for log in (home.acme, home.system)]
-    assert clean[0][0].startswith("11 aggregates, 5 recorded events, 0 erased people, 3 API keys, ")
+    assert clean[0][0].startswith("12 aggregates, 5 recorded events, 0 erased people, 3 API keys, ")
     assert "6 projections, each against a rebuild to the entry at which it stands (commits at " in clean[0][-1]
     assert clean[0][-1].endswith(", 2 of them at the attested position, too")
     assert "objects of schema, roles, grants and settings against the record at entry" in clean[1][-1]

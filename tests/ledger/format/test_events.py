@@ -62,6 +62,9 @@ MEMBERS = {
     ("metrics.reported", 1): "identifier kind operation snapshot",
     ("scan.failed", 1): "fault file identifier metadata_location ruleset snapshot table_uuid",
     ("detection.found", 1): "column confidence_percent field_id kind matches ruleset snapshot table_uuid values",
+    ("finding.reviewed", 1): (
+        "column confidence_percent field_id finding kind reason ruleset snapshot table_uuid verdict version"
+    ),
     ("alert.raised", 1): "column confidence_percent field_id finding kind snapshot table_uuid",
     ("alert.delivered", 1): "alert attempt sink",
     ("access.refused", 1): "count identifier operation reason",

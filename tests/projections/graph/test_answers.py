@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from ledger.format.event import format_key
-from ledger.format.events import CommitDecision, DetectionKind
+from ledger.format.events import CommitDecision, DetectionKind, FindingVerdict
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, DataRef, GoverningPolicy, RunSummary
 from projections.graph.answers_svg import draw_answers
@@ -21,8 +21,9 @@ from projections.graph.policy_scope import Governs
 from projections.graph.read import Graph, open_graph
 from projections.graph.traversals import impact_analysis, pii_propagation
 from projections.graph.walking import Direction
+from projections.relational.finding_reviews import FindingState
 from testkit.projections.eventful_table import happened
-from testkit.projections.story import BOB, ORDERS, dataset
+from testkit.projections.story import ADA, BOB, ORDERS, dataset
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
@@ -62,7 +63,7 @@ async def test_one_query_gives_all_five_answers(world: World, story: Story) -> N
         GoverningPolicy(id="tenant-id", version=1, governs=schema, is_in_force=False),
     )
     assert answers.found == (
-        ColumnFound(column="email", kind="email", confidence_percent=92, snapshots=2),
+        ColumnFound(column="email", kind="email", confidence_percent=92, snapshots=2, state=FindingState.DISMISSED),
         ColumnFound(column="note", kind="phone", confidence_percent=55, snapshots=1),
     )
     assert answers.read_by == (RunSummary(job=("airflow", "revenue"), engine="spark 4.1.4", actor=BOB),)
@@ -84,6 +85,31 @@ async def test_a_table_of_which_little_is_known_is_answered_too_and_one_of_which
             assert await graph.answers(ORDERS) == answers
         with pytest.raises(ProjectionError, match="no entry names it"):
             await graph.answers("table:lake/sales/none")
+
+
+async def test_of_several_reviews_of_a_column_the_last_one_holds(world: World, story: Story) -> None:
+    story.scanned("11", ("email", DetectionKind.EMAIL, 65), ("note", DetectionKind.PHONE, 55))
+    first = story.size - 2
+    story.reviewed(first, FindingVerdict.CONFIRMED, actor=BOB)
+    story.scanned("12", ("email", DetectionKind.EMAIL, 65))
+    story.reviewed(story.size - 1, version=2)
+    log = await projected(world, story)
+
+    async def states() -> list[str]:
+        async with world.as_reader(log) as connection:
+            return [each.state for each in (await (await open_graph(connection)).answers(ORDERS)).found]
+
+    assert await states() == ["dismissed", "open"]
+    async with world.as_reader(log) as connection:
+        graph = await open_graph(connection)
+        said = await graph.query(
+            "MATCH (p:Person)-[r:REVIEWED]->(c:Classification) RETURN p.actor, r.verdict, c.review ORDER BY r.index",
+            ("actor", "verdict", "review"),
+        )
+    assert said == [(BOB, "confirmed", "confirmed"), (ADA, "dismissed", "dismissed")]
+    story.scanned("13", ("email", DetectionKind.EMAIL, 92))
+    await world.project(log, story)
+    assert await states() == ["open", "open"], "a scan is surer of it now"
 
 
 async def test_each_answer_is_of_the_latest_so_many(world: World, story: Story) -> None:

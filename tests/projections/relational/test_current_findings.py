@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.format.events import DetectionKind
+from ledger.format.events import DetectionKind, FindingVerdict
 from projections.errors import NotKnownNowError
 from projections.processing.cursors import read_live
 from projections.processing.generations import rebuild
@@ -42,6 +42,10 @@ def folded(story: Story, end: int, *, table_uuid: str = ORDERS_UUID) -> TableFin
     return fold.value(as_of=end)
 
 
+def states(found: TableFindings) -> list[tuple[str, str]]:
+    return [(one.kind, one.state.value) for one in found.columns]
+
+
 def words(found: TableFindings) -> list[tuple[int, str, str, int]]:
     return [(one.field_id, one.kind, one.snapshot, one.index) for one in found.columns]
 
@@ -58,6 +62,7 @@ def same(found: TableFindings, expected: TableFindings) -> None:
         (one.column, one.confidence_percent, one.matches, one.values) for one in expected.columns
     ]
     assert (found.scanned_snapshot, found.as_of) == (expected.scanned_snapshot, expected.as_of)
+    assert states(found) == states(expected)
 
 
 def test_each_column_and_kind_has_its_newest_finding() -> None:
@@ -89,6 +94,23 @@ def test_a_failed_scan_is_no_scan_and_takes_back_what_the_one_before_it_found() 
     assert folded(story, story.size) == TableFindings(as_of=story.size)
 
 
+def test_a_review_holds_for_what_later_scans_find_in_the_column_unless_one_is_surer_of_what_was_dismissed() -> None:
+    story = Story()
+    story.scanned("11", ("email", DetectionKind.EMAIL, 65), PHONE)
+    story.reviewed(1)
+    story.reviewed(2, FindingVerdict.CONFIRMED)
+    story.scanned("12", ("email", DetectionKind.EMAIL, 65), ("note", DetectionKind.PHONE, 92), IBAN)
+    assert states(folded(story, 3)) == [("email", "open"), ("phone", "open")]
+    assert states(folded(story, 5)) == [("email", "dismissed"), ("phone", "confirmed")]
+    assert states(folded(story, story.size)) == [("email", "dismissed"), ("phone", "confirmed"), ("iban", "open")]
+    story.scanned("13", EMAIL)
+    assert states(folded(story, story.size))[0] == ("email", "open"), "it is surer now"
+    story.reviewed(story.size - 1, version=2)
+    assert states(folded(story, story.size))[0] == ("email", "dismissed")
+    story.reviewed(story.size - 2, FindingVerdict.CONFIRMED, version=3)
+    assert states(folded(story, story.size))[0] == ("email", "confirmed"), "the last one holds"
+
+
 def test_of_another_table_nothing_is_told() -> None:
     story = Story()
     story.scanned("11", EMAIL, table_uuid=OTHER_UUID)
@@ -117,7 +139,10 @@ async def test_it_does_not_depend_on_how_far_the_read_model_is(world: World, sto
     story.scanned("11", EMAIL, PHONE)
     story.scanned("12", EMAIL, table_uuid=OTHER_UUID)
     story.committed()
+    story.reviewed(1)
     story.scanned("12", PHONE, EMAIL, IBAN)
+    story.reviewed(story.size - 3, FindingVerdict.CONFIRMED)
+    story.reviewed(2, version=2)
     story.scanned("11", PHONE)
     story.scan_failed("12")
     story.scanned("13", IBAN)

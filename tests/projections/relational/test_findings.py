@@ -9,27 +9,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.format.events import DetectionKind, ScanFault, TriggerSource
+from ledger.format.events import DetectionKind, FindingVerdict, ScanFault, TriggerSource
 from ledger.format.sequence import Group
 from projections.errors import DigestMismatchError
 from projections.processing.cursors import read_live
 from projections.processing.generations import rebuild
 from projections.processing.projection import Transaction
+from projections.relational.finding_reviews import FindingState, read_review_history
 from projections.relational.finding_rows import rows_of
 from projections.relational.findings import (
+    INDEX_END,
     FindingsProjection,
     read_alerts,
+    read_finding_at,
     read_findings,
+    read_findings_below,
     read_findings_of_snapshots,
+    read_last_findings_of_table,
     read_scans,
     read_sources,
     read_ungoverned,
 )
-from testkit.projections.story import ORDERS, ORDERS_UUID, RULESET
+from testkit.projections.story import ADA, BOB, ORDERS, ORDERS_UUID, RULESET, Story
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
-    from testkit.projections.story import Story, World
+    from testkit.projections.story import World
 
 EMAIL, PHONE = ("email", DetectionKind.EMAIL, 92), ("note", DetectionKind.PHONE, 55)
 ITEMS = "table:lake/sales/items"
@@ -69,6 +74,64 @@ async def test_the_latest_finding_of_each_column_and_kind_is_told_first(world: W
         assert await read_findings(connection, key="table:lake/none") == []
     assert [(one.snapshot, one.kind) for one in of_orders] == [("12", "email"), ("11", "phone")]
     assert [(one.key, one.snapshot) for one in sure] == [(ITEMS, "7"), (ORDERS, "12")]
+
+
+@pytest.mark.parametrize("batch_max", [1, 250])
+async def test_reviews_are_kept_and_the_last_one_of_a_column_and_kind_holds(
+    world: World, story: Story, batch_max: int
+) -> None:
+    story.scanned("11", ("email", DetectionKind.EMAIL, 65), PHONE)
+    story.reviewed(1, reason="a test account")
+    story.scanned("12", ("email", DetectionKind.EMAIL, 65))
+    story.reviewed(5, FindingVerdict.CONFIRMED, version=2, reason="it is not", actor=BOB)
+    story.scanned("7", EMAIL, key=ITEMS, table_uuid="another")
+    story.reviewed(8)
+    story.scanned("8", EMAIL, key=ITEMS, table_uuid="another")
+    log = await world.new_log()
+    await world.project(log, story, batch_max=batch_max)
+    async with world.as_reader(log) as connection:
+        every, _ = await read_findings_below(connection, log.log_id, before=INDEX_END)
+        by_state = {
+            state: [
+                one.index for one in (await read_findings_below(connection, log.log_id, before=100, state=state))[0]
+            ]
+            for state in FindingState
+        }
+        of_orders, _ = await read_findings_below(
+            connection, log.log_id, before=100, key=ORDERS, state=FindingState.CONFIRMED
+        )
+        last = await read_last_findings_of_table(
+            connection, log.log_id, table_uuid=ORDERS_UUID, state=FindingState.OPEN
+        )
+        history = await read_review_history(connection, table_uuid=ORDERS_UUID, field_id=1, kind="email")
+        one = await read_finding_at(connection, log.log_id, 5)
+        assert await read_finding_at(connection, log.log_id, 3) is None, "a review is no finding"
+    assert [(each.index, each.state) for each in every] == [
+        *((11, "dismissed"), (8, "dismissed"), (5, "confirmed"), (2, "open"), (1, "confirmed"))
+    ]
+    assert by_state == {"open": [2], "confirmed": [5, 1], "dismissed": [11, 8]}
+    assert ([each.index for each in of_orders], [each.index for each in last]) == ([5, 1], [2])
+    assert one is not None
+    assert one.review == history[0]
+    assert [(each.version, each.verdict, each.reason, each.actor, each.finding) for each in history] == [
+        (2, "confirmed", "it is not", BOB, 5),
+        (1, "dismissed", "a test account", ADA, 1),
+    ]
+    await rebuild(world.dsn, world.findings, log, append=world.attest, batch_max=3)
+
+
+async def test_no_tenant_sees_reviews_of_another_one(world: World, story: Story) -> None:
+    ours, theirs = await world.new_log(), await world.new_log()
+    story.scanned("11", EMAIL)
+    story.reviewed(1)
+    await world.project(theirs, story)
+    mine = Story()
+    mine.scanned("11", EMAIL)
+    await world.project(ours, mine)
+    async with world.as_reader(ours) as connection:
+        (found,) = await read_findings(connection)
+        assert await read_review_history(connection, table_uuid=ORDERS_UUID, field_id=1, kind="email") == []
+    assert (found.state, found.review) == ("open", None)
 
 
 @pytest.mark.parametrize("batch_max", [1, 2, 250])
