@@ -12,7 +12,7 @@ from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.keys import bounded_name
 from projections.relational.commits import ROWS_MAX, Commit, commit_of
-from projections.relational.findings import Finding, row_of
+from projections.relational.findings import Finding, row_of, with_reviews
 
 QUERIES: Final = load_queries("projections", "batched.sql")
 SNAPSHOTS_MAX: Final = 100
@@ -52,7 +52,7 @@ async def read_last_findings_of_tables(
         "limit": min(limit, ROWS_MAX),
     }
     rows = await (await connection.execute(QUERIES["last_findings_of_tables"], where)).fetchall()
-    return _by_place(len(uuids), [(place, row_of(Finding, row)) for place, *row in rows])
+    return await _findings_by_place(connection, len(uuids), rows)
 
 
 async def read_findings_of_each(
@@ -77,8 +77,15 @@ async def read_findings_of_each(
         "limit": limit,
     }
     rows = await (await connection.execute(QUERIES["findings_of_each"], where)).fetchall()
-    found = _by_place(len(scanned), [(place, row_of(Finding, row)) for place, *row in rows])
+    found = await _findings_by_place(connection, len(scanned), rows)
     return [each[:limit] for each in found]
+
+
+async def _findings_by_place(
+    connection: Connection, count: int, rows: Sequence[Sequence[Any]]
+) -> list[list[Finding]]:
+    found = await with_reviews(connection, [row_of(Finding, row) for _, *row in rows])
+    return _by_place(count, [(place, each) for (place, *_), each in zip(rows, found, strict=True)])
 
 
 def _by_place(count: int, rows: Sequence[tuple[Any, R]]) -> list[list[R]]:

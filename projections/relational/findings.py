@@ -304,7 +304,7 @@ async def read_findings_of_snapshots(
     Return what was found in some snapshots of one table, under any ruleset.
     """
     found = await _read_of_snapshots(connection, Finding, "findings_of_snapshots", table_uuid, snapshots, limit)
-    return await _reviewed(connection, found)
+    return await with_reviews(connection, found)
 
 
 async def read_scans_of_snapshots(
@@ -391,11 +391,13 @@ async def _read_of_snapshots(
 
 
 async def _read_findings(connection: Connection, query: str, **parameters: object) -> list[Finding]:
-    return await _reviewed(connection, await _read(connection, Finding, query, **parameters))
+    return await with_reviews(connection, await _read(connection, Finding, query, **parameters))
 
 
-async def _reviewed(connection: Connection, found: Sequence[Finding]) -> list[Finding]:
-    """Return findings with the last review of each."""
+async def with_reviews(connection: Connection, found: Sequence[Finding]) -> list[Finding]:
+    """
+    Return findings with the last review of each.
+    """
     reviews = await read_reviews(connection, ((one.table_uuid, one.field_id, one.kind) for one in found))
     return [replace(one, review=reviews.get((one.table_uuid, one.field_id, one.kind))) for one in found]
 

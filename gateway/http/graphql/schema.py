@@ -101,6 +101,18 @@ class Policy:
     coming: list[PolicyComing]
 
 
+@strawberry.type(description="What somebody has said of a finding, whose entry is at its index: confirmed, or dismissed.")
+class Review:
+    version: Long
+    index: Long
+    finding: Long
+    recorded_at: str
+    actor: str
+    verdict: str
+    confidence_percent: int
+    reason: str
+
+
 @strawberry.type(description="Personal data of one kind in one column: matches of not_null values. Never a value.")
 class Finding:
     index: Long
@@ -116,6 +128,8 @@ class Finding:
     confidence_percent: int
     matches: Long
     not_null: Long
+    state: str
+    review: Review | None
 
     @field(description="The table, if it is still called that.")
     async def table(self, info: Info) -> Table | None:
@@ -469,7 +483,11 @@ async def decision_shown(asking: Asking, commit: Commit) -> Decision:
 
 def findings_shown(rows: Sequence[FoundRow]) -> list[Finding]:
     """Return findings that the caller may see."""
-    return [made_of(Finding, row_shown(each)) for each in rows]
+    shown = [row_shown(each) for each in rows]
+    for each in shown:
+        if each["review"] is not None:
+            each["review"] = made_of(Review, each["review"])
+    return [made_of(Finding, each) for each in shown]
 
 
 def policy_of(shown: Mapping[str, Any]) -> Policy:
