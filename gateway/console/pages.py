@@ -6,9 +6,7 @@ A page asks the same functions that answer programs (`gateway/http`), with the v
 they answer: what nobody may read over HTTP, nobody sees here. Every page works without script; the live tail of the log
 is what needs it.
 
-Who is not logged in is sent to the login, and back to the page afterwards. A request that changes something comes by
-POST from a page of the console itself: its Origin (or Sec-Fetch-Site) must say so, and the cookie is sent with no other
-(SameSite).
+Who is not logged in is sent to the login (`logins.py`), and back to the page afterwards.
 """
 
 from __future__ import annotations
@@ -17,24 +15,24 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.gateway import Gateway
+from gateway.console.logins import cookie_name, gateway_of, refused, sessions_of, to_login
 from gateway.console.overview import chart, totals
 from gateway.console.rendering import HEADERS, page, static_file
-from gateway.console.sessions import LIFETIME, Sessions
-from gateway.errors import BadRequestError, ForbiddenError, GatewayError, UnauthorizedError
+from gateway.errors import ForbiddenError, GatewayError, UnauthorizedError
 from gateway.http import admin_routes, decision_routes, log_entry_routes, policy_routes, table_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
 from gateway.http.log_routes import VIEW, receipt_answer
 from gateway.http.looking.query import CURSOR, parse_index
 from gateway.http.looking.reading import Looking, reading_as, sight_of
-from gateway.http.request import body_of, check_access, has_own_origin
+from gateway.http.request import check_access
 from gateway.identity import Principal
 from gateway.log_errors import unmapped_errors
 from ledger.format.checkpoint import parse_checkpoint
@@ -47,14 +45,11 @@ from projections.relational.metrics import read_history
 
 router = APIRouter(prefix="/console", include_in_schema=False)
 
-COOKIE: Final = "lakeproof_console"
-FORM_SIZE_BYTES_MAX: Final = 16 * 1024
 ENTRIES_A_PAGE: Final = 50
 TABLES_A_PAGE: Final = 100
 HISTORY_A_PAGE: Final = 25
 OVERVIEW: Final = timedelta(hours=24)
 COUNTS_MAX: Final = 10_000
-TARGET_LENGTH_MAX: Final = 2_048
 TABLE: Final = "/tables/{alias}/{namespace}/{table}"
 
 
@@ -97,17 +92,17 @@ def _visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Aw
         who = None
         try:
             with unmapped_errors():
-                credentials = await _sessions(request).credentials(request.cookies.get(_cookie_name(request), ""))
+                credentials = await sessions_of(request).credentials(request.cookies.get(cookie_name(request), ""))
                 if credentials is None:
-                    return _to_login(request)
-                caller = await _gateway(request).authenticator.authenticate(credentials)
+                    return to_login(request)
+                caller = await gateway_of(request).authenticator.authenticate(credentials)
                 who = _name_of(caller)
-                visit = Visit(request=request, gateway=_gateway(request), credentials=credentials, caller=caller)
+                visit = Visit(request=request, gateway=gateway_of(request), credentials=credentials, caller=caller)
                 return await show(visit, **request.path_params)
         except UnauthorizedError:
-            return _to_login(request)
+            return to_login(request)
         except GatewayError as error:
-            return _refused(request, error, who)
+            return refused(request, error, who)
 
     answer.__name__, answer.__doc__ = show.__name__, show.__doc__
     return answer
@@ -256,131 +251,11 @@ async def policy(visit: Visit, policy_id: str) -> Response:
     return visit.page("policy.html", id=policy_id, steps=list(zip(steps, [*steps[1:], None], strict=True)))
 
 
-@router.get("/login")
-async def login_form(request: Request) -> Response:
-    """Show the login."""
-    return _login_page(request.query_params.get("to", ""))
-
-
-@router.post("/login")
-async def login(request: Request) -> Response:
-    """Begin a session with an API key, and go on to the page that was asked for."""
-    try:
-        form = await _form(request)
-        key = form.get("key", "").strip()
-        if not key:
-            return _login_page(form.get("to", ""), "Enter an API key.")
-        credentials = f"Bearer {key}"
-        await _gateway(request).authenticator.authenticate(credentials)
-        cookie = await _sessions(request).begin(credentials)
-    except UnauthorizedError:
-        await _gateway(request).refusals.unauthenticated("POST /console/login")
-        return _login_page(form.get("to", ""), "This key is not known, or no longer in force.")
-    except GatewayError as error:
-        return _refused(request, error)
-    answer = _redirect(_own_path(form.get("to", "")))
-    _set_cookie(request, answer, cookie)
-    return answer
-
-
-@router.post("/logout")
-async def logout(request: Request) -> Response:
-    """End the session, and show the login."""
-    try:
-        await _form(request)
-        await _sessions(request).end(request.cookies.get(_cookie_name(request), ""))
-    except GatewayError as error:
-        return _refused(request, error)
-    answer = _redirect("/console/login")
-    answer.delete_cookie(_cookie_name(request), path="/")
-    return answer
-
-
 @router.get("/static/{name}")
 async def static(name: str) -> Response:
     """Answer with a file that pages load."""
     found = static_file(name)
     return page("refused.html", 404, message="There is no such file.", who=None, path="") if found is None else found
-
-
-def _gateway(request: Request) -> Gateway:
-    gateway: Gateway = request.app.state.gateway
-    return gateway
-
-
-def _sessions(request: Request) -> Sessions:
-    gateway = _gateway(request)
-    return Sessions(gateway.database, gateway.roles.gateway, clock=gateway.clock, random=gateway.random)
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """
-    Return the fields of a form that a page of the console has sent.
-
-    Raises:
-        ForbiddenError: if another site has sent it, or nobody says who.
-        BadRequestError: if it is no form.
-    """
-    _check_own(request)
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise BadRequestError("expected a form (application/x-www-form-urlencoded)", field="content-type")
-    body = await body_of(request, size_bytes_max=FORM_SIZE_BYTES_MAX)
-    try:
-        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=20))
-    except ValueError as error:
-        raise BadRequestError("expected a form of at most 20 fields", field="body") from error
-
-
-def _check_own(request: Request) -> None:
-    """Check that a page of this site has sent a request (Fetch Metadata; RFC 6454 where a browser lacks that)."""
-    site = request.headers.get("sec-fetch-site")
-    is_own = has_own_origin(request) if site is None else site == "same-origin"
-    if not is_own:
-        raise ForbiddenError(
-            "expected a form of this site, found one of another: open the console, and try again there"
-        )
-
-
-def _cookie_name(request: Request) -> str:
-    """Behind TLS a cookie that no other host and no plain connection can have set (RFC 6265bis, `__Host-`)."""
-    return f"__Host-{COOKIE}" if request.url.scheme == "https" else COOKIE
-
-
-def _set_cookie(request: Request, answer: Response, cookie: str) -> None:
-    answer.set_cookie(
-        _cookie_name(request),
-        cookie,
-        max_age=int(LIFETIME.total_seconds()),
-        path="/",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="lax",
-    )
-
-
-def _to_login(request: Request) -> Response:
-    if request.method != "GET":
-        return _redirect("/console/login")
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return _redirect(f"/console/login?to={quote(asked, safe='')}")
-
-
-def _redirect(path: str) -> Response:
-    return RedirectResponse(path, status_code=303, headers=HEADERS)
-
-
-def _own_path(path: str) -> str:
-    """Return a path of the console, or its first page: a link to the login cannot lead anywhere else."""
-    is_own = path == "/console" or path.startswith(("/console/", "/console?"))
-    return path if is_own and len(path) <= TARGET_LENGTH_MAX and path.isprintable() and "\\" not in path else "/console"
-
-
-def _login_page(to: str, problem: str = "") -> Response:
-    return page("login.html", 401 if problem else 200, to=_own_path(to), problem=problem, who=None, path="")
-
-
-def _refused(request: Request, error: GatewayError, who: str | None = None) -> Response:
-    return page("refused.html", error.status, message=str(error), who=who, path=request.url.path)
 
 
 def _name_of(caller: Principal) -> str:

@@ -21,7 +21,7 @@ from gateway.agents import routes as agents
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
 from gateway.commit.target_queues import TargetQueues
-from gateway.console import pages
+from gateway.console import logins, pages
 from gateway.http.app import Application, create_app
 from gateway.http.peers import Peers
 from gateway.identity.api_keys import KeyHasher
@@ -151,7 +151,7 @@ def app_of(
         anchors=None if installation is None else anchors_reader(installation, lend),
         status=None if installation is None else status_reader(installation, lend, parts.clock),
         peers=peers,
-        pages=[pages.router, agents.router],
+        pages=[pages.router, logins.router, agents.router],
     )
 
 

@@ -21,6 +21,7 @@ import uvicorn
 
 from gateway.agents import routes as agents
 from gateway.commit.metrics import Measures
+from gateway.console import logins
 from gateway.console import pages as console
 from gateway.http.app import create_app
 from gateway.http.peers import Peers
@@ -106,7 +107,7 @@ async def answer_requests(
         anchors=anchors_reader(services.installation, lend),
         status=status_reader(services.installation, lend, gateway.clock),
         peers=peers,
-        pages=[console.router, agents.router],
+        pages=[console.router, logins.router, agents.router],
     )
     connections = _connections(settings, measures)
     server = Server(server_config(app, connections, tls=None if certificate is None else certificate.context))

@@ -18,7 +18,8 @@ import pytest_asyncio
 from fastapi.routing import APIRoute
 from psycopg import AsyncConnection
 
-from gateway.console.pages import COOKIE, ENTRIES_A_PAGE, router
+from gateway.console.logins import COOKIE
+from gateway.console.pages import ENTRIES_A_PAGE, router
 from gateway.console.rendering import HEADERS
 from gateway.console.sessions import LIFETIME, Sessions
 from gateway.database import Database
