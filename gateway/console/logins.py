@@ -22,7 +22,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from gateway.commit.gateway import Gateway
-from gateway.console.one_time import LINK_PATH, OneTime
+from gateway.console.one_time import LINK_PATH, one_time_of
 from gateway.console.rendering import HEADERS, page
 from gateway.console.sessions import LIFETIME, Sessions
 from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
@@ -138,7 +138,7 @@ async def use_link(request: Request) -> Response:
     try:
         _check_at_the_machine(request)
         form = await form_of(request)
-        credentials = await _one_time(request).take_link(form.get("once", ""))
+        credentials = await one_time_of(gateway_of(request)).take_link(form.get("once", ""))
         if credentials is None:
             return _login_page(request, "", LINK_USED)
         return await _begun(request, credentials, to="")
@@ -238,7 +238,7 @@ async def _finished(request: Request, name: str, kept: str) -> Response:
     finished = await _codes(request).finish(name, dict(given), kept=kept)
     attempt = finished.attempt
     until = datetime.fromtimestamp(attempt.began_s, tz=UTC) + ATTEMPT_LIFETIME
-    if not await _one_time(request).spend(attempt.secret, until=until):
+    if not await one_time_of(gateway_of(request)).spend(attempt.secret, until=until):
         raise TokenRefusedError(NOT_BEGUN)
     return await _begun(request, f"Bearer {finished.access_token}", to=attempt.to)
 
@@ -249,11 +249,6 @@ def _codes(request: Request) -> CodeLogins:
     if tokens is None:
         raise NotFoundError("expected a login that the operator has configured", kind="NotFoundException")
     return tokens.codes
-
-
-def _one_time(request: Request) -> OneTime:
-    gateway = gateway_of(request)
-    return OneTime(gateway.database, gateway.roles.gateway, clock=gateway.clock, random=gateway.random)
 
 
 def _check_own(request: Request) -> None:

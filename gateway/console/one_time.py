@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from gateway.commit.gateway import Gateway
 from gateway.console.sessions import EXPIRED_AT_A_TIME, SECRET_SIZE_BYTES, opened, seal, secret_in
 from gateway.database import Database
 from ledger.store.queries import load_queries
@@ -89,6 +90,11 @@ class OneTime:
         row = {"attempt": attempt, "sealed": seal(_ATTEMPT, secret, "spent", about=attempt), "expires_at": until}
         async with self._database.as_role(self._role) as connection:
             return (await connection.execute(_QUERIES["spend_attempt"], row)).rowcount == 1
+
+
+def one_time_of(gateway: Gateway) -> OneTime:
+    """Return the links and attempts of the installation that a gateway works on."""
+    return OneTime(gateway.database, gateway.roles.gateway, clock=gateway.clock, random=gateway.random)
 
 
 def _hash(purpose: bytes, secret: bytes) -> bytes:
