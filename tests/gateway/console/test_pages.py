@@ -235,7 +235,7 @@ async def test_every_answer_keeps_browsers_from_loading_anything_else(visitor: h
         assert answer.headers[name] == HEADERS[name]
     scripts = re.findall(r"<script[^>]*>[^<]*", answer.text)
     assert set(scripts) <= {
-        f'<script type="module" src="/console/static/{name}.mjs">' for name in ("follow", "checking")
+        f'<script type="module" src="/console/static/{name}.mjs">' for name in ("times", "follow", "checking")
     }
     assert not re.search(r"\s(style|on[a-z]+)=", answer.text)
 
