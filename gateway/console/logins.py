@@ -47,6 +47,12 @@ LINK_ELSEWHERE: Final = (
     "a login link is opened in a browser on the gateway's own machine, at the address in the link and through no "
     "proxy: open it there, or log in with an API key"
 )
+ADVICE: Final = {
+    403: "Access rules decide who may see what: ask whoever writes those of your tenant.",
+    404: "It may have another name, or you may not see it: ask whoever writes your tenant's access rules.",
+    503: "Try again in a minute. If it stays so, ask whoever runs this gateway.",
+}
+"""What to do about an error, by its status, where the error itself does not say it."""
 
 
 @router.get("/login")
@@ -205,7 +211,8 @@ def own_path(path: str) -> str:
 
 def refused(request: Request, error: GatewayError, who: str | None = None) -> Response:
     """Return the page that says why something cannot be shown."""
-    return page("refused.html", error.status, message=str(error), who=who, path=request.url.path)
+    advice = ADVICE.get(error.status, "")
+    return page("refused.html", error.status, message=str(error), advice=advice, who=who, path=request.url.path)
 
 
 async def _begun(request: Request, credentials: str, *, to: str) -> Response:

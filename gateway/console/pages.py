@@ -22,10 +22,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.gateway import Gateway
+from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Listed, format_csv
 from gateway.console.logins import cookie_name, gateway_of, refused, sessions_of, to_login
 from gateway.console.overview import chart, totals
 from gateway.console.rendering import HEADERS, page, static_file
-from gateway.errors import ForbiddenError, GatewayError, UnauthorizedError
+from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
 from gateway.http import admin_routes, decision_routes, log_entry_routes, policy_routes, table_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
@@ -50,6 +51,7 @@ TABLES_A_PAGE: Final = 100
 HISTORY_A_PAGE: Final = 25
 OVERVIEW: Final = timedelta(hours=24)
 COUNTS_MAX: Final = 10_000
+CSV: Final = "text/csv; charset=utf-8; header=present"
 TABLE: Final = "/tables/{alias}/{namespace}/{table}"
 
 
@@ -129,8 +131,7 @@ async def overview(visit: Visit) -> Response:
 @_visited
 async def log(visit: Visit) -> Response:
     """Show the newest entries of the log, or those that are asked for."""
-    filters = ("type", "key", "actor", "after", "before")
-    return await _list(visit, "log.html", log_entry_routes.list_entries, *filters, limit=ENTRIES_A_PAGE)
+    return await _list(visit, "log.html", LISTS["log"], limit=ENTRIES_A_PAGE)
 
 
 @router.get("/log/follow")
@@ -201,8 +202,7 @@ async def decision(visit: Visit, decision: str) -> Response:
 @_visited
 async def tables(visit: Visit) -> Response:
     """List tables by name, or with findings."""
-    filters = ("name", "finding", "catalog")
-    return await _list(visit, "tables.html", table_routes.list_tables, *filters, limit=TABLES_A_PAGE)
+    return await _list(visit, "tables.html", LISTS["tables"], limit=TABLES_A_PAGE)
 
 
 @router.get(TABLE)
@@ -218,16 +218,29 @@ async def table(visit: Visit, alias: str, namespace: str, table: str) -> Respons
         policies = (await visit.read(table_routes.list_table_policies, *named))["policies"]
     except ForbiddenError:
         policies = None  # who may see the table may still not read policies
-    more = _more(visit, history[CURSOR], {})
-    return visit.page("table.html", history=history, findings=findings, lineage=lineage, policies=policies, more=more)
+    return visit.page(
+        "table.html",
+        history=history,
+        findings=findings,
+        lineage=lineage,
+        policies=policies,
+        more=_more(visit, history[CURSOR], {}),
+        twins=_twins(f"{visit.request.scope['path']}/commits", {}),
+    )
+
+
+@router.get(f"{TABLE}/commits.{{form}}")
+@_visited
+async def table_commits(visit: Visit, alias: str, namespace: str, table: str, form: str) -> Response:
+    """Answer with the commits of a table, for programs and spreadsheets."""
+    return await _listed(visit, HISTORY, "commits", form, alias, namespace, table)
 
 
 @router.get("/findings")
 @_visited
 async def findings(visit: Visit) -> Response:
     """List what scans have found, the newest first."""
-    filters = ("table", "kind", "confidence")
-    return await _list(visit, "findings.html", decision_routes.list_findings, *filters, limit=TABLES_A_PAGE)
+    return await _list(visit, "findings.html", LISTS["findings"], limit=TABLES_A_PAGE)
 
 
 @router.get("/policies")
@@ -239,7 +252,8 @@ async def policies(visit: Visit) -> Response:
         drafts = (await visit.read(policy_routes.list_policy_drafts))["policy-drafts"]
     except ForbiddenError:
         drafts = []  # drafts are a right of their own
-    return visit.page("policies.html", policies=found["policies"], drafts=drafts)
+    twins = _twins(visit.request.scope["path"], {})
+    return visit.page("policies.html", policies=found["policies"], drafts=drafts, twins=twins)
 
 
 @router.get("/policies/{policy_id}")
@@ -251,11 +265,22 @@ async def policy(visit: Visit, policy_id: str) -> Response:
     return visit.page("policy.html", id=policy_id, steps=list(zip(steps, [*steps[1:], None], strict=True)))
 
 
+@router.get("/{name}.{form}")
+@_visited
+async def listed(visit: Visit, name: str, form: str) -> Response:
+    """Answer with a list, for programs and spreadsheets."""
+    if name not in LISTS:
+        raise NotFoundError(f"{name:.100}: expected one of the lists {', '.join(LISTS)}", kind="NotFoundException")
+    return await _listed(visit, LISTS[name], name, form)
+
+
 @router.get("/static/{name}")
 async def static(name: str) -> Response:
     """Answer with a file that pages load."""
     found = static_file(name)
-    return page("refused.html", 404, message="There is no such file.", who=None, path="") if found is None else found
+    if found is None:
+        return page("refused.html", 404, message="There is no such file.", advice="", who=None, path="")
+    return found
 
 
 def _name_of(caller: Principal) -> str:
@@ -270,14 +295,44 @@ async def _proof(visit: Visit, index: str) -> tuple[Log, Response]:
     return log, await receipt_answer(visit.gateway, visit.caller, log.origin, at)
 
 
-async def _list(
-    visit: Visit, template: str, answer: Callable[..., Awaitable[Response]], *filters: str, limit: int
-) -> Response:
-    """Show a list that a route answers page by page, by `filters` of the page's own query."""
-    asked, cursor = visit.asked(*filters), visit.asked(CURSOR)[CURSOR]
-    found = await visit.read(answer, limit=limit, cursor=cursor, **asked)
-    more = _more(visit, found[CURSOR], asked)
-    return visit.page(template, **found, asked=asked, is_first=not cursor, more=more)
+async def _list(visit: Visit, template: str, listed: Listed, *, limit: int) -> Response:
+    """Show a list that a route answers page by page, as the page's own query asks for it."""
+    asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
+    found = await visit.read(listed.answer, limit=limit, cursor=cursor, **asked)
+    more, twins = _more(visit, found[CURSOR], asked), _twins(visit.request.scope["path"], asked)
+    return visit.page(template, **found, asked=asked, is_first=not cursor, more=more, twins=twins)
+
+
+async def _listed(visit: Visit, listed: Listed, name: str, form: str, *names: str) -> Response:
+    """
+    Answer with a list as `form` (json or csv), as the query asks for it.
+
+    Raises:
+        NotFoundError: if there is no such form.
+    """
+    asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
+    in_pages = {"limit": PAGE, **asked} if listed.in_pages else {}
+    if form == "json":
+        found = await visit.read(listed.answer, *names, **in_pages, **({CURSOR: cursor} if cursor else {}))
+        return JSONResponse(found, headers=HEADERS)
+    if form != "csv":
+        raise NotFoundError(f"{name}.{form}: expected json or csv", kind="NotFoundException")
+    rows: list[Any] = []
+    following: str | None = cursor
+    for _ in range(PAGES_MAX):
+        found = await visit.read(listed.answer, *names, **in_pages, **({CURSOR: following} if following else {}))
+        rows += found[listed.member]
+        following = found.get(CURSOR)
+        if following is None or len(rows) + PAGE > ROWS_MAX:
+            break
+    more = _more(visit, following, asked)
+    file = f"{name}{'' if more is None else '.part'}.csv"
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{file}"'}
+    if more is not None:
+        headers["Link"] = f'<{more}>; rel="next"'
+    return Response(
+        format_csv(listed.columns, rows), media_type="text/csv; charset=utf-8; header=present", headers=headers
+    )
 
 
 def _more(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | None:
@@ -286,3 +341,9 @@ def _more(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | None
         return None
     given = {name: value for name, value in asked.items() if value}
     return f"{visit.request.scope['path']}?{urlencode({**given, CURSOR: cursor})}"
+
+
+def _twins(path: str, asked: dict[str, str]) -> dict[str, str]:
+    """Return where a list that is asked for so is JSON, and CSV."""
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return {form: f"{path}.{form}{'?' if query else ''}{query}" for form in FORMS}

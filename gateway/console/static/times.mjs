@@ -10,7 +10,7 @@ function show(element) {
   const time = new Date(element.dateTime);
   if (Number.isNaN(time.getTime())) return;
   const part = Object.fromEntries(format.formatToParts(time).map(({ type, value }) => [type, value]));
-  const zone = part.timeZoneName === "GMT" ? "UTC" : part.timeZoneName;
+  const zone = ["GMT", "GMT+0"].includes(part.timeZoneName) ? "UTC" : part.timeZoneName;
   element.title = element.textContent;
   element.textContent = `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${zone}`;
 }
