@@ -21,7 +21,7 @@ from gateway.console.logins import COOKIE, LINK_USED
 from gateway.console.one_time import LINK_LIFETIME, LINK_PATH, OneTime, one_time_of
 from lakeproof.serving.listening import loopback_url
 from testkit.gateway.console.chromium import chromium_in_loop
-from testkit.gateway.sales import another_key
+from testkit.gateway.sales import another_key, revoke
 from testkit.servers.gateways import Gateway
 from testkit.servers.loopback import serve_gateway
 
@@ -112,9 +112,7 @@ async def test_a_link_is_of_no_use_after_ten_minutes(machine: Machine) -> None:
 async def test_a_link_whose_key_was_revoked_logs_nobody_in(machine: Machine) -> None:
     key = await another_key(machine.gateway, "grace@acme.example", "data-eng")
     once = await machine.link(key)
-    keys = (await machine.gateway.http.get("/v1/keys")).json()["keys"]
-    newest = max(keys, key=lambda each: each["id"])
-    assert (await machine.gateway.http.delete(f"/v1/keys/{newest['id']}")).status_code == 204
+    await revoke(machine.gateway, key)
     async with machine.browser() as browser:
         assert told(await use(browser, once)) == "The key of this link is no longer in force. Make another link."
 
