@@ -60,7 +60,7 @@ async def write_policies(gateway: Gateway, words: str) -> None:
     """Write a policy with two versions, and a draft."""
     policy = {
         "expression": "!('owner' in result.properties) || result.properties['owner'] != ''",
-        "message": words,
+        "message": words.replace("{", "{{").replace("}", "}}"),
         "reason": words,
     }
     made = await gateway.http.post("/v1/policies", json={"id": "owned", **policy, "expression": "true"})
