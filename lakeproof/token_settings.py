@@ -52,6 +52,8 @@ def _with_secret(issuer: Issuer) -> Issuer:
     if login is None or login.secret_file is None:
         return issuer
     file = Path(login.secret_file)
+    if file.exists() and file.stat().st_mode & 0o077:
+        raise SettingsError(f"{SETTING}: {file} can be read by others: give it mode 0600")
     secret = read_setting_text(file, SETTING).strip()
     if not secret or len(secret) > SECRET_LENGTH_MAX or not secret.isprintable():
         raise SettingsError(f"{SETTING}: {file}: expected the secret of a client, found something else: correct it")

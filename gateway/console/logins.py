@@ -27,8 +27,7 @@ from gateway.console.rendering import HEADERS, page
 from gateway.console.sessions import LIFETIME, Sessions
 from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
 from gateway.http.request import body_of, has_own_origin, is_from_this_machine
-from gateway.identity.code_logins import ATTEMPT_LIFETIME, NOT_BEGUN, SECRET_SIZE_BYTES, CodeLogins
-from gateway.identity.principal import TokenRefusedError
+from gateway.identity.code_logins import ATTEMPT_LIFETIME, SECRET_SIZE_BYTES, CodeLogins, NotBegunError
 
 router = APIRouter(prefix="/console", include_in_schema=False)
 
@@ -122,6 +121,8 @@ async def finish_login(request: Request, name: str) -> Response:
     except UnauthorizedError as error:
         await gateway_of(request).refusals.unauthenticated("GET /console/login/at")
         answer = _login_page(request, "", _sentence(error))
+        if isinstance(error, NotBegunError):
+            return answer  # another site may have sent the browser here: the login that it began still counts
     except GatewayError as error:
         answer = refused(request, error)
     answer.delete_cookie(cookie_name(request, ATTEMPT_COOKIE), path="/")
@@ -239,14 +240,12 @@ async def _finished(request: Request, name: str, kept: str) -> Response:
     """
     given = request.query_params
     if len(given.multi_items()) != len(given):
-        raise TokenRefusedError(
-            NOT_BEGUN
-        )  # whoever takes the first of two reads another answer than who takes the last
+        raise NotBegunError  # the first of two may say something else than the last
     finished = await _codes(request).finish(name, dict(given), kept=kept)
     attempt = finished.attempt
     until = datetime.fromtimestamp(attempt.began_s, tz=UTC) + ATTEMPT_LIFETIME
     if not await one_time_of(gateway_of(request)).spend(attempt.secret, until=until):
-        raise TokenRefusedError(NOT_BEGUN)
+        raise NotBegunError
     return await _begun(request, f"Bearer {finished.access_token}", to=attempt.to)
 
 

@@ -50,8 +50,16 @@ AGAIN: Final = "log in again"
 NOT_BEGUN: Final = (
     "this login was not begun in this browser, or was finished already: begin again on this page, and allow cookies"
 )
+
 _HASHES: Final[Mapping[str, Callable[[bytes], Any]]] = {"256": sha256, "384": sha384, "512": sha512, "DSA": sha512}
 """By the end of the algorithm's name: what `at_hash` is made with (OpenID Connect Core 1.0, section 3.1.3.6)."""
+
+
+class NotBegunError(TokenRefusedError):
+    """The answer belongs to no login of this browser; one that is under way goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_BEGUN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +170,7 @@ class CodeLogins:
         bound, provider = self._find(name)
         attempt = _parse_attempt(kept, bound.issuer.url)
         if not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
-            raise TokenRefusedError(NOT_BEGUN)
+            raise NotBegunError
         if self._clock() >= datetime.fromtimestamp(attempt.began_s, tz=UTC) + ATTEMPT_LIFETIME:
             raise TokenRefusedError(f"this login took longer than ten minutes: {AGAIN}")
         check_answer(answer, await provider.endpoints(), issuer=bound.issuer.url)
@@ -241,13 +249,13 @@ def _parse_attempt(kept: str, issuer: str) -> Attempt:
     secret, _, rest = kept.partition(".")
     began, _, to = rest.partition(".")
     if len(began) > SECONDS_DIGITS_MAX:
-        raise TokenRefusedError(NOT_BEGUN)
+        raise NotBegunError
     try:
         attempt = Attempt(
             secret=bytes.fromhex(secret), began_s=int(began), issuer=issuer, to=urlsafe_b64decode(to).decode()
         )
     except ValueError as error:
-        raise TokenRefusedError(NOT_BEGUN) from error
+        raise NotBegunError from error
     if len(attempt.secret) != SECRET_SIZE_BYTES or attempt.format() != kept:
-        raise TokenRefusedError(NOT_BEGUN)
+        raise NotBegunError
     return attempt

@@ -37,8 +37,22 @@ client_secret_file = "{secret_file}"
     return file
 
 
+def write_private(file: Path, content: str) -> None:
+    file.write_text(content)
+    file.chmod(0o600)
+
+
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    write_private(tmp_path / "secret", "hunter2")
+    (tmp_path / "secret").chmod(0o640)
+    file = described(tmp_path, tmp_path / "secret")
+    settings = load_settings({"LAKEPROOF_TOKEN_ISSUERS": str(file)}, directory=tmp_path)
+    with pytest.raises(SettingsError, match="give it mode 0600"):
+        load_issuers(settings, LOGS)
+
+
 def test_the_secret_of_a_login_is_read_from_its_file_and_printed_nowhere(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("hunter2\n")
+    write_private(tmp_path / "secret", "hunter2\n")
     file = described(tmp_path, tmp_path / "secret")
     settings = load_settings({"LAKEPROOF_TOKEN_ISSUERS": str(file)}, directory=tmp_path)
     ((issuer, log_id),) = load_issuers(settings, LOGS)
@@ -50,7 +64,7 @@ def test_the_secret_of_a_login_is_read_from_its_file_and_printed_nowhere(tmp_pat
 @pytest.mark.parametrize("content", [None, "", "two\nlines", "x" * 1_001])
 def test_a_secret_that_cannot_be_one_is_an_error_that_does_not_repeat_it(tmp_path: Path, content: str | None) -> None:
     if content is not None:
-        (tmp_path / "secret").write_text(content)
+        write_private(tmp_path / "secret", content)
     file = described(tmp_path, tmp_path / "secret")
     settings = load_settings({"LAKEPROOF_TOKEN_ISSUERS": str(file)}, directory=tmp_path)
     with pytest.raises(SettingsError, match="secret") as refused:

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from gateway.console import pages
 from gateway.console.lists import FORMULA, LISTS, format_csv
-from testkit.gateway.sales import another_key
+from testkit.gateway.sales import CREATE, NAMESPACES, another_key
 from testkit.gateway.two_views import found_in, make_table, project
 from testkit.servers.gateways import Gateway
 
@@ -73,6 +73,19 @@ async def test_the_commits_of_a_table_are_a_list_too(visitor: httpx.AsyncClient)
     rows = rows_of(await visitor.get(f"{COMMITS}.csv"))
     assert [row["operation"] for row in rows] == ["table.commit", "table.create"]
     assert len((await visitor.get(f"{COMMITS}.json")).json()["decisions"]) == 2
+
+
+async def test_the_commits_of_a_table_with_any_name_are_found(
+    visitor: httpx.AsyncClient, shared_gateway: Gateway
+) -> None:
+    name = "a/b?c.csv"
+    made = await shared_gateway.http.post(f"{NAMESPACES}/sales/tables", json={**CREATE, "name": name})
+    assert made.status_code == 200
+    await project(shared_gateway)
+    listed = await visitor.get("/console/tables", params={"name": "a/b"})
+    (path,) = findall(r'href="(/console/tables/[^"]*)"', listed.text)
+    links = findall(r'href="(/console/tables/[^"]*/commits\.csv)"', (await visitor.get(unescape(path))).text)
+    assert [row["operation"] for row in rows_of(await visitor.get(unescape(links[0])))] == ["table.create"]
 
 
 async def test_a_twin_is_filtered_as_its_page_is(visitor: httpx.AsyncClient) -> None:

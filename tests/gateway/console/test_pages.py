@@ -18,7 +18,7 @@ import pytest_asyncio
 from fastapi.routing import APIRoute
 from psycopg import AsyncConnection
 
-from gateway.console.logins import COOKIE
+from gateway.console.logins import COOKIE, ENDED
 from gateway.console.pages import ENTRIES_A_PAGE, router
 from gateway.console.rendering import HEADERS
 from gateway.console.sessions import LIFETIME, Sessions
@@ -154,7 +154,9 @@ async def test_a_session_ends_with_its_key(shared_gateway: Gateway) -> None:
         keys = (await shared_gateway.http.get("/v1/keys")).json()["keys"]
         (theirs,) = [each["id"] for each in keys if each["roles"] == ["reader"]]
         assert (await shared_gateway.http.delete(f"/v1/keys/{theirs}")).status_code == 204
-        assert (await browser.get("/console/log")).status_code == 303
+        ended = await browser.get("/console/log")
+        assert ended.status_code == 303
+        assert ENDED in (await browser.get(ended.headers["location"])).text
 
 
 async def test_a_session_ends_by_itself(sales: Gateway) -> None:

@@ -259,6 +259,12 @@ async def test_a_login_counts_in_the_browser_that_began_it_alone(login: Login) -
     assert login.provider.forms == []
 
 
+async def test_an_answer_that_another_site_made_up_does_not_end_a_login_that_is_under_way(login: Login) -> None:
+    await login.begin()
+    check_refused(await login.finish(state="A" * 43), NOT_BEGUN)
+    assert (await login.finish()).status_code == 303
+
+
 async def test_what_a_browser_kept_cannot_be_changed_to_lead_elsewhere_or_last_longer(login: Login) -> None:
     await login.begin()
     secret, began, to = login.http.cookies[ATTEMPT_COOKIE].split(".")
