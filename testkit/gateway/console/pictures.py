@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
 from testkit.environment import PROJECT
 from testkit.gateway.console.chromium import chromium
 
-SCREEN: Final = {"width": 900, "height": 600}
+SCREEN: Final[ViewportSize] = {"width": 900, "height": 600}
 LINK: Final = re.compile(r"^https?://\S+/console/login/link\?once=[0-9a-f]{64}$")
 
 
