@@ -4,7 +4,7 @@
 # large download and a long build: `make test PACKAGE=engines`. Real servers behind the gateway (Nessie, Glue, Iceberg's
 # own), `make test PACKAGE=upstreams`, and whole installations, `make test PACKAGE=installations`, take a minute or two.
 # Python packages go into .venv from the lock files (hashes are checked). Two things are installed elsewhere, and only if
-# they are missing and apt-get is there to be used by root: a Java 17, for Spark, and for tests of pages Chromium.
+# they are missing and apt-get is there to be used by root: a Java 17, for Spark, and for tests of pages Chromium and Firefox.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,6 +21,14 @@ FOLDERS := $(if $(PACKAGE),$(wildcard $(PACKAGE) testkit/$(PACKAGE) tests/$(PACK
 QUIET := $(shell test -t 2 || echo --quiet)
 INSTALL := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --require-hashes
 COMPILE := $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
+
+APT = { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing $(1) with apt-get"; \
+	    apt-get install --yes --quiet=2 --no-install-recommends $(1) \
+	      || { apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends $(1); } \
+	      || echo "it could not be installed; what needs it says so"; \
+	  else echo "no $(1): tests of pages say so, everything else works without it"; fi; }
 
 .PHONY: run test checks compiled lint types layers tests vulnerabilities locks bench campaigns java chromium rust clean
 
@@ -117,13 +125,8 @@ java: $(VENV)/run.stamp
 	  else echo "everything else works without it"; fi; }
 
 chromium:
-	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing chromium with apt-get"; \
-	    apt-get install --yes --quiet=2 --no-install-recommends chromium \
-	      || { apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends chromium; } \
-	      || echo "it could not be installed; what needs it says so"; \
-	  else echo "no Chromium: tests of pages say so, everything else works without it"; fi; }
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || $(call APT,chromium)
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || $(call APT,firefox-esr)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -76,6 +76,10 @@ GROUPS: Final = {
     "purges": ("drops.purges_app", "See which tables were dropped with their files, and how far that is."),
     "tenants": ("tenants.tenants_app", "Create and show tenants; change their settings."),
     "keys": ("api_keys.keys_app", "Create, show, rotate and delete API keys."),
+    "console": (
+        "console_logins.console_app",
+        "Make a link that logs a browser of this machine in to the console, once.",
+    ),
     "config": ("config.config_app", "List the settings, and show what each is here and where that comes from."),
     "server": ("server.server_app", "See which databases root's servers keep here; delete one that has ended."),
 }

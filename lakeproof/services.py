@@ -17,6 +17,7 @@ from functools import partial
 from time import time_ns
 from uuid import UUID
 
+import httpx
 import psycopg
 from psycopg import AsyncConnection
 
@@ -41,13 +42,15 @@ from gateway.fresh import FreshReads
 from gateway.identity import Authenticator
 from gateway.identity.access_tokens import AccessTokens
 from gateway.identity.api_keys import KeyHasher
+from gateway.identity.bound_issuers import BoundIssuer
 from gateway.identity.certificate_logins import Accepted, CertificateLogins
 from gateway.identity.issuers import Issuer
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.identity.key_sets import KeySet, read_over
 from gateway.identity.logins import LoginActors
-from gateway.identity.token_logins import BoundIssuer, TokenLogins
+from gateway.identity.provider import Provider
+from gateway.identity.token_logins import TokenLogins
 from gateway.metadata.files import MetadataFiles
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.started_engine import StartedEngine
@@ -293,20 +296,23 @@ async def token_logins(
     """
     Yield what verifies tokens: this installation's own, and those of `issuers`, each with the log of its tenant.
 
-    The issuers' keys are read where `egress` allows.
+    The issuers' keys are read, and codes exchanged, where `egress` allows.
     """
     async with AsyncExitStack() as stack:
         bound: list[BoundIssuer] = []
         if issuers:
-            read = read_over(await stack.enter_async_context(open_checked_client(egress)))
-            bound += [
-                BoundIssuer(issuer=issuer, log_id=log_id, keys=KeySet(issuer, read)) for issuer, log_id in issuers
-            ]
+            client = await stack.enter_async_context(open_checked_client(egress))
+            bound += [_bound(issuer, log_id, client) for issuer, log_id in issuers]
         tokens = TokenLogins(actors, access_tokens, bound, clock=clock)
         try:
             yield tokens
         finally:
             await tokens.close()
+
+
+def _bound(issuer: Issuer, log_id: int, client: httpx.AsyncClient) -> BoundIssuer:
+    provider = None if issuer.login is None else Provider(issuer, issuer.login, client)
+    return BoundIssuer(issuer=issuer, log_id=log_id, keys=KeySet(issuer, read_over(client)), provider=provider)
 
 
 def _engine(settings: Settings) -> WorkerEngine:

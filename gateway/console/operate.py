@@ -20,7 +20,8 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gateway.console.pages import Visit, form_of, redirect, visited
+from gateway.console.logins import form_of, redirect
+from gateway.console.pages import Visit, visited
 from gateway.console.rendering import HEADERS
 from gateway.errors import BadRequestError, ForbiddenError, GatewayError
 from gateway.http import admin_routes, evidence_routes, log_entry_routes, operating_routes, tenant_routes

@@ -6,35 +6,34 @@ A page asks the same functions that answer programs (`gateway/http`), with the v
 they answer: what nobody may read over HTTP, nobody sees here. Every page works without script; the live tail of the log
 is what needs it.
 
-Who is not logged in is sent to the login, and back to the page afterwards. A request that changes something comes by
-POST from a page of the console itself: its Origin (or Sec-Fetch-Site) must say so, and the cookie is sent with no other
-(SameSite).
+Who is not logged in is sent to the login (`logins.py`), and back to the page afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.gateway import Gateway
+from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Listed, format_csv
+from gateway.console.logins import cookie_name, gateway_of, refused, sessions_of, to_login
 from gateway.console.overview import chart, totals
 from gateway.console.rendering import HEADERS, page, static_file
-from gateway.console.sessions import LIFETIME, Sessions
-from gateway.errors import BadRequestError, ForbiddenError, GatewayError, UnauthorizedError
-from gateway.http import decision_routes, log_entry_routes, table_routes, tenant_routes
+from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
+from gateway.http import decision_routes, log_entry_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
 from gateway.http.log_routes import VIEW, receipt_answer
 from gateway.http.looking.query import CURSOR, parse_index
 from gateway.http.looking.reading import Looking, reading_as, sight_of
-from gateway.http.request import body_of, check_access, has_own_origin
+from gateway.http.request import check_access
 from gateway.identity import Principal
 from gateway.log_errors import unmapped_errors
 from ledger.format.checkpoint import parse_checkpoint
@@ -47,14 +46,11 @@ from projections.relational.metrics import read_hours
 
 router = APIRouter(prefix="/console", include_in_schema=False)
 
-COOKIE: Final = "lakeproof_console"
-FORM_SIZE_BYTES_MAX: Final = 16 * 1024
-FORM_FIELDS_MAX: Final = 30
 ENTRIES_A_PAGE: Final = 50
 TABLES_A_PAGE: Final = 100
 OVERVIEW: Final = timedelta(hours=24)
 COUNTS_MAX: Final = 10_000
-TARGET_LENGTH_MAX: Final = 2_048
+CSV: Final = "text/csv; charset=utf-8; header=present"
 TABLE: Final = "/tables/{alias}/{namespace}/{table}"
 
 
@@ -103,18 +99,18 @@ def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awa
         who = None
         try:
             with unmapped_errors():
-                credentials = await _sessions(request).credentials(request.cookies.get(_cookie_name(request), ""))
+                credentials = await sessions_of(request).credentials(request.cookies.get(cookie_name(request), ""))
                 if credentials is None:
-                    return _to_login(request)
-                caller = await _gateway(request).authenticator.authenticate(credentials)
+                    return to_login(request)
+                caller = await gateway_of(request).authenticator.authenticate(credentials)
                 request.state.caller = caller  # who asks the routes behind the page: known for this request
                 who = _name_of(caller)
-                visit = Visit(request=request, gateway=_gateway(request), credentials=credentials, caller=caller)
+                visit = Visit(request=request, gateway=gateway_of(request), credentials=credentials, caller=caller)
                 return await show(visit, **request.path_params)
         except UnauthorizedError:
-            return _to_login(request)
+            return to_login(request)
         except GatewayError as error:
-            return _refused(request, error, who)
+            return refused(request, error, who)
 
     answer.__name__, answer.__doc__ = show.__name__, show.__doc__
     return answer
@@ -141,8 +137,7 @@ async def overview(visit: Visit) -> Response:
 @visited
 async def log(visit: Visit) -> Response:
     """Show the newest entries of the log, or those that are asked for."""
-    filters = ("type", "key", "actor", "after", "before")
-    return await _list(visit, "log.html", log_entry_routes.list_entries, *filters, limit=ENTRIES_A_PAGE)
+    return await _list(visit, "log.html", LISTS["log"], limit=ENTRIES_A_PAGE)
 
 
 @router.get("/log/follow")
@@ -213,143 +208,39 @@ async def decision(visit: Visit, decision: str) -> Response:
 @visited
 async def tables(visit: Visit) -> Response:
     """List tables by name, or with findings."""
-    filters = ("name", "finding", "tag", "owner", "catalog")
-    return await _list(visit, "tables.html", table_routes.list_tables, *filters, limit=TABLES_A_PAGE)
+    return await _list(visit, "tables.html", LISTS["tables"], limit=TABLES_A_PAGE)
+
+
+@router.get(f"{TABLE}/commits.{{form}}")
+@visited
+async def table_commits(visit: Visit, alias: str, namespace: str, table: str, form: str) -> Response:
+    """Answer with the commits of a table, for programs and spreadsheets."""
+    return await _listed(visit, HISTORY, "commits", form, alias, namespace, table)
 
 
 @router.get("/findings")
 @visited
 async def findings(visit: Visit) -> Response:
     """List what scans have found, the newest first."""
-    filters = ("table", "kind", "confidence", "state")
-    return await _list(visit, "findings.html", decision_routes.list_findings, *filters, limit=TABLES_A_PAGE)
+    return await _list(visit, "findings.html", LISTS["findings"], limit=TABLES_A_PAGE)
 
 
-@router.get("/login")
-async def login_form(request: Request) -> Response:
-    """Show the login."""
-    return _login_page(request.query_params.get("to", ""))
-
-
-@router.post("/login")
-async def login(request: Request) -> Response:
-    """Begin a session with an API key, and go on to the page that was asked for."""
-    try:
-        form = await form_of(request)
-        key = form.get("key", "").strip()
-        if not key:
-            return _login_page(form.get("to", ""), "Enter an API key.")
-        credentials = f"Bearer {key}"
-        await _gateway(request).authenticator.authenticate(credentials)
-        cookie = await _sessions(request).begin(credentials)
-    except UnauthorizedError:
-        await _gateway(request).refusals.unauthenticated("POST /console/login")
-        return _login_page(form.get("to", ""), "This key is not known, or no longer in force.")
-    except GatewayError as error:
-        return _refused(request, error)
-    answer = redirect(_own_path(form.get("to", "")))
-    _set_cookie(request, answer, cookie)
-    return answer
-
-
-@router.post("/logout")
-async def logout(request: Request) -> Response:
-    """End the session, and show the login."""
-    try:
-        await form_of(request)
-        await _sessions(request).end(request.cookies.get(_cookie_name(request), ""))
-    except GatewayError as error:
-        return _refused(request, error)
-    answer = redirect("/console/login")
-    answer.delete_cookie(_cookie_name(request), path="/")
-    return answer
+@router.get("/{name}.{form}")
+@visited
+async def listed(visit: Visit, name: str, form: str) -> Response:
+    """Answer with a list, for programs and spreadsheets."""
+    if name not in LISTS:
+        raise NotFoundError(f"{name:.100}: expected one of the lists {', '.join(LISTS)}", kind="NotFoundException")
+    return await _listed(visit, LISTS[name], name, form)
 
 
 @router.get("/static/{name}")
 async def static(name: str) -> Response:
     """Answer with a file that pages load."""
     found = static_file(name)
-    return page("refused.html", 404, message="There is no such file.", who=None, path="") if found is None else found
-
-
-def _gateway(request: Request) -> Gateway:
-    gateway: Gateway = request.app.state.gateway
-    return gateway
-
-
-def _sessions(request: Request) -> Sessions:
-    gateway = _gateway(request)
-    return Sessions(gateway.database, gateway.roles.gateway, clock=gateway.clock, random=gateway.random)
-
-
-async def form_of(request: Request, *, size_bytes_max: int = FORM_SIZE_BYTES_MAX) -> dict[str, str]:
-    """
-    Return the fields of a form that a page of the console has sent.
-
-    Raises:
-        ForbiddenError: if another site has sent it, or nobody says who.
-        BadRequestError: if it is no form.
-    """
-    _check_own(request)
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise BadRequestError("expected a form (application/x-www-form-urlencoded)", field="content-type")
-    body = await body_of(request, size_bytes_max=size_bytes_max)
-    try:
-        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX))
-    except ValueError as error:
-        raise BadRequestError(f"expected a form of at most {FORM_FIELDS_MAX} fields", field="body") from error
-
-
-def _check_own(request: Request) -> None:
-    """Check that a page of this site has sent a request (Fetch Metadata; RFC 6454 where a browser lacks that)."""
-    site = request.headers.get("sec-fetch-site")
-    is_own = has_own_origin(request) if site is None else site == "same-origin"
-    if not is_own:
-        raise ForbiddenError(
-            "expected a form of this site, found one of another: open the console, and try again there"
-        )
-
-
-def _cookie_name(request: Request) -> str:
-    """Behind TLS a cookie that no other host and no plain connection can have set (RFC 6265bis, `__Host-`)."""
-    return f"__Host-{COOKIE}" if request.url.scheme == "https" else COOKIE
-
-
-def _set_cookie(request: Request, answer: Response, cookie: str) -> None:
-    answer.set_cookie(
-        _cookie_name(request),
-        cookie,
-        max_age=int(LIFETIME.total_seconds()),
-        path="/",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="lax",
-    )
-
-
-def _to_login(request: Request) -> Response:
-    if request.method != "GET":
-        return redirect("/console/login")
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return redirect(f"/console/login?to={quote(asked, safe='')}")
-
-
-def redirect(path: str) -> Response:
-    return RedirectResponse(path, status_code=303, headers=HEADERS)
-
-
-def _own_path(path: str) -> str:
-    """Return a path of the console, or its first page: a link to the login cannot lead anywhere else."""
-    is_own = path == "/console" or path.startswith(("/console/", "/console?"))
-    return path if is_own and len(path) <= TARGET_LENGTH_MAX and path.isprintable() and "\\" not in path else "/console"
-
-
-def _login_page(to: str, problem: str = "") -> Response:
-    return page("login.html", 401 if problem else 200, to=_own_path(to), problem=problem, who=None, path="")
-
-
-def _refused(request: Request, error: GatewayError, who: str | None = None) -> Response:
-    return page("refused.html", error.status, message=str(error), who=who, path=request.url.path)
+    if found is None:
+        return page("refused.html", 404, message="There is no such file.", advice="", who=None, path="")
+    return found
 
 
 def _name_of(caller: Principal) -> str:
@@ -364,14 +255,42 @@ async def _proof(visit: Visit, index: str) -> tuple[Log, Response]:
     return log, await receipt_answer(visit.gateway, visit.caller, log.origin, at)
 
 
-async def _list(
-    visit: Visit, template: str, answer: Callable[..., Awaitable[Response]], *filters: str, limit: int
-) -> Response:
-    """Show a list that a route answers page by page, by `filters` of the page's own query."""
-    asked, cursor = visit.asked(*filters), visit.asked(CURSOR)[CURSOR]
-    found = await visit.read(answer, limit=limit, cursor=cursor, **asked)
-    more = more_of(visit, found[CURSOR], asked)
-    return visit.page(template, **found, asked=asked, is_first=not cursor, more=more)
+async def _list(visit: Visit, template: str, listed: Listed, *, limit: int) -> Response:
+    """Show a list that a route answers page by page, as the page's own query asks for it."""
+    asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
+    found = await visit.read(listed.answer, limit=limit, cursor=cursor, **asked)
+    more, twins = more_of(visit, found[CURSOR], asked), twins_of(visit.request.scope["path"], asked)
+    return visit.page(template, **found, asked=asked, is_first=not cursor, more=more, twins=twins)
+
+
+async def _listed(visit: Visit, listed: Listed, name: str, form: str, *names: str) -> Response:
+    """
+    Answer with a list as `form` (json or csv), as the query asks for it.
+
+    Raises:
+        NotFoundError: if there is no such form.
+    """
+    asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
+    in_pages = {"limit": PAGE, **asked} if listed.in_pages else {}
+    if form == "json":
+        found = await visit.read(listed.answer, *names, **in_pages, **({CURSOR: cursor} if cursor else {}))
+        return JSONResponse(found, headers=HEADERS)
+    if form != "csv":
+        raise NotFoundError(f"{name}.{form}: expected json or csv", kind="NotFoundException")
+    rows: list[Any] = []
+    following: str | None = cursor
+    for _ in range(PAGES_MAX):
+        found = await visit.read(listed.answer, *names, **in_pages, **({CURSOR: following} if following else {}))
+        rows += found[listed.member]
+        following = found.get(CURSOR)
+        if following is None or len(rows) + PAGE > ROWS_MAX:
+            break
+    more = more_of(visit, following, asked)
+    file = f"{name}{'' if more is None else '.part'}.csv"
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{file}"'}
+    if more is not None:
+        headers["Link"] = f'<{more}>; rel="next"'
+    return Response(format_csv(listed.columns, rows), media_type=CSV, headers=headers)
 
 
 def more_of(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | None:
@@ -380,3 +299,9 @@ def more_of(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | No
         return None
     given = {name: value for name, value in asked.items() if value}
     return f"{visit.request.scope['path']}?{urlencode({**given, CURSOR: cursor})}"
+
+
+def twins_of(path: str, asked: Mapping[str, str]) -> dict[str, str]:
+    """Return where a list that is asked for so is JSON, and CSV."""
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return {form: f"{path}.{form}{'?' if query else ''}{query}" for form in FORMS}

@@ -18,7 +18,8 @@ from fastapi.responses import Response
 
 from gateway.admin.edits import CHANGED, EXISTS
 from gateway.admin.policy_edits import ExamplesFailedError, PolicyText
-from gateway.console.pages import Visit, form_of, redirect, visited
+from gateway.console.logins import form_of, redirect
+from gateway.console.pages import Visit, visited
 from gateway.console.policy_form import (
     LISTS,
     TEXTS,

@@ -16,7 +16,8 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from gateway.console import policy_editor, policy_replays
-from gateway.console.pages import Visit, form_of, redirect, visited
+from gateway.console.logins import form_of, redirect
+from gateway.console.pages import Visit, twins_of, visited
 from gateway.console.policy_form import diff_lines, written
 from gateway.console.policy_seen import in_force_of, names_of_authors, requires_review, seen_of, time_in
 from gateway.errors import ForbiddenError
@@ -38,7 +39,8 @@ async def policies(visit: Visit) -> Response:
         drafts = (await visit.read(policy_routes.list_policy_drafts))["policy-drafts"]
     except ForbiddenError:
         drafts = []  # drafts are a right of their own
-    return visit.page("policies.html", policies=found["policies"], drafts=drafts)
+    twins = twins_of(visit.request.scope["path"], {})
+    return visit.page("policies.html", policies=found["policies"], drafts=drafts, twins=twins)
 
 
 @router.get(f"{PATH}/{{policy_id}}")

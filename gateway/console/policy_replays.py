@@ -15,7 +15,8 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from gateway.console.pages import Visit, form_of, redirect, visited
+from gateway.console.logins import form_of, redirect
+from gateway.console.pages import Visit, visited
 from gateway.console.policy_seen import SHORT, check_inputs, words_of_changes
 from gateway.console.rendering import HEADERS
 from gateway.errors import BadRequestError, ConflictError, ForbiddenError

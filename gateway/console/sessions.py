@@ -34,7 +34,7 @@ CREDENTIALS_LENGTH_MAX: Final = 8_192
 EXPIRED_AT_A_TIME: Final = 1_000
 
 _QUERIES: Final = load_queries("gateway", "console.sql")
-_KEY_INFO: Final = b"lakeproof console session"
+_SESSION: Final = b"lakeproof console session"
 _NONCE: Final = bytes(12)
 
 
@@ -51,9 +51,10 @@ class Sessions:
         self._clock = clock
         self._random = random
 
-    async def begin(self, credentials: str) -> str:
+    async def begin(self, credentials: str, *, ends_at: datetime | None = None) -> str:
         """
-        Return what the cookie of a new session holds: 64 hexadecimal digits; `credentials` were verified.
+        Return what the cookie of a new session holds: 64 hexadecimal digits; `credentials` were verified, and end at
+        `ends_at` (None: not by themselves).
 
         Raises:
             BadRequestError: if the credentials are too long to be kept.
@@ -65,8 +66,8 @@ class Sessions:
         session = hashlib.sha256(secret).digest()
         row = {
             "session": session,
-            "sealed": _cipher(secret).encrypt(_NONCE, credentials.encode(), session),
-            "expires_at": now + LIFETIME,
+            "sealed": seal(_SESSION, secret, credentials, about=session),
+            "expires_at": now + LIFETIME if ends_at is None else min(now + LIFETIME, ends_at),
         }
         async with self._database.as_role(self._role) as connection:
             await connection.execute(_QUERIES["end_expired"], {"now": now, "limit": EXPIRED_AT_A_TIME})
@@ -80,19 +81,14 @@ class Sessions:
         Raises:
             UnavailableError: if the database cannot be reached.
         """
-        secret = _secret_in(cookie)
+        secret = secret_in(cookie)
         if secret is None:
             return None
         session = hashlib.sha256(secret).digest()
         async with self._database.as_role(self._role) as connection:
             found = await connection.execute(_QUERIES["session"], {"session": session, "now": self._clock()})
             row = await found.fetchone()
-        if row is None:
-            return None
-        try:
-            return _cipher(secret).decrypt(_NONCE, bytes(row[0]), session).decode()
-        except InvalidTag:
-            return None  # somebody has written in the table: nobody is logged in by that
+        return None if row is None else opened(_SESSION, secret, bytes(row[0]), about=session)
 
     async def end(self, cookie: str) -> None:
         """
@@ -101,20 +97,38 @@ class Sessions:
         Raises:
             UnavailableError: if the database cannot be reached.
         """
-        if (secret := _secret_in(cookie)) is not None:
+        if (secret := secret_in(cookie)) is not None:
             async with self._database.as_role(self._role) as connection:
                 session = hashlib.sha256(secret).digest()
                 await connection.execute(_QUERIES["end_session"], {"session": session})
 
 
-def _cipher(secret: bytes) -> ChaCha20Poly1305:
-    return ChaCha20Poly1305(HKDFExpand(algorithm=SHA256(), length=32, info=_KEY_INFO).derive(secret))
+def seal(purpose: bytes, secret: bytes, text: str, *, about: bytes) -> bytes:
+    """
+    Return a text encrypted with a key that is derived from `secret` for one `purpose`, and authenticated with `about`.
+    """
+    return _cipher(purpose, secret).encrypt(_NONCE, text.encode(), about)
 
 
-def _secret_in(cookie: str) -> bytes | None:
-    if len(cookie) != 2 * SECRET_SIZE_BYTES:
+def opened(purpose: bytes, secret: bytes, sealed: bytes, *, about: bytes) -> str | None:
+    """
+    Return what was sealed so; None if it is anything else: somebody has written in the table.
+    """
+    try:
+        return _cipher(purpose, secret).decrypt(_NONCE, sealed, about).decode()
+    except InvalidTag:
+        return None
+
+
+def secret_in(text: str) -> bytes | None:
+    """Return the secret that is written as 64 hexadecimal digits; None if it is anything else."""
+    if len(text) != 2 * SECRET_SIZE_BYTES:
         return None
     try:
-        return bytes.fromhex(cookie)
+        return bytes.fromhex(text)
     except ValueError:
         return None
+
+
+def _cipher(purpose: bytes, secret: bytes) -> ChaCha20Poly1305:
+    return ChaCha20Poly1305(HKDFExpand(algorithm=SHA256(), length=32, info=purpose).derive(secret))

@@ -18,7 +18,8 @@ from fastapi.responses import Response
 
 from gateway.admin.limits import REASON_LENGTH_MAX
 from gateway.console.lineage_picture import lineage_picture
-from gateway.console.pages import TABLE, Visit, form_of, more_of, redirect, visited
+from gateway.console.logins import form_of, redirect
+from gateway.console.pages import TABLE, Visit, more_of, twins_of, visited
 from gateway.console.schema_steps import Step, schema_steps
 from gateway.errors import BadRequestError, ConflictError, ForbiddenError, GatewayError
 from gateway.http import access_routes, finding_routes, table_routes, timeline_routes
@@ -105,6 +106,7 @@ async def _page(
         written=written or {"finding": "", "reason": ""},
         reason_max=REASON_LENGTH_MAX,
         more=more_of(visit, timeline[CURSOR], {}),
+        twins=twins_of(f"{_path_of(named)}/commits", {}),
     )
 
 

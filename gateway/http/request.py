@@ -21,6 +21,7 @@ from gateway.commit.judgement import JudgedRequest
 from gateway.commit.requests import parse_content_length, read_body
 from gateway.errors import BadRequestError
 from gateway.http.asked import credentials_of
+from gateway.http.server.clients import FORWARDING, parse_address
 from gateway.identity import Credentials, Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView, RequestView
@@ -78,6 +79,17 @@ def has_own_origin(request: Request) -> bool | None:
     """
     origin = request.headers.get("origin")
     return None if origin is None else urlsplit(origin).netloc == request.headers.get("host", "")
+
+
+def is_from_this_machine(request: Request) -> bool:
+    """
+    Return whether a request comes from loopback and through no proxy.
+
+    Behind a proxy on this machine all requests come from loopback: only direct ones are the operator's.
+    """
+    address = parse_address(request.client.host) if request.client else None
+    is_forwarded = any(name.decode() in request.headers for name in FORWARDING)
+    return address is not None and address.is_loopback and not is_forwarded
 
 
 async def chunks(request: Request) -> AsyncIterator[bytes]:

@@ -16,7 +16,7 @@ from gateway.commit.metrics import Measures
 from gateway.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from gateway.http.api_page import CONTENT_POLICY, api_page
 from gateway.http.readiness import Readiness
-from gateway.http.server.clients import FORWARDING, parse_address
+from gateway.http.request import is_from_this_machine
 
 router = APIRouter()
 
@@ -83,10 +83,7 @@ def _check_scraper(request: Request) -> None:
         if not hmac.compare_digest(presented.encode("latin-1"), f"Bearer {token}".encode()):
             raise UnauthorizedError("expected the token of LAKEPROOF_METRICS_TOKEN as a bearer token")
         return
-    address = parse_address(request.client.host) if request.client else None
-    # Behind a proxy on this machine all requests come from loopback: only direct ones are the operator's.
-    is_forwarded = any(name.decode() in request.headers for name in FORWARDING)
-    if address is None or not address.is_loopback or is_forwarded:
+    if not is_from_this_machine(request):
         raise ForbiddenError(
             "metrics are for loopback alone, and not through a proxy; set LAKEPROOF_METRICS_TOKEN to scrape otherwise"
         )

@@ -12,12 +12,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from gateway.identity.login_clients import LoginClient, parse_login_client
 from gateway.identity.principal import TokenRefusedError
+from gateway.identity.provider_urls import check_url
 from gateway.identity.setting_tables import ROLES_MAX, parse_roles, parse_table, parse_tables, parse_tenant, parse_text
 from gateway.identity.signatures import ALGORITHMS, DEFAULT_ALGORITHMS
 from gateway.identity.tokens import (
@@ -54,6 +55,7 @@ _MEMBERS: Final = frozenset(
         "groups_claim",
         "attribute_claims",
         "roles",
+        "login",
     }
 )
 
@@ -64,7 +66,7 @@ class Issuer:
     An identity provider of one tenant. `url` is what its tokens have as `iss`, to the letter.
 
     Its keys are at `jwks_url`; None: where its discovery document says. `roles` has the roles of each group, and
-    `attribute_claims` the names of claims that policies see.
+    `attribute_claims` the names of claims that policies see. With `login` people log in to the console there.
     """
 
     url: str
@@ -78,6 +80,7 @@ class Issuer:
     groups_claim: str
     roles: Mapping[str, tuple[str, ...]]
     attribute_claims: tuple[str, ...] = ()
+    login: LoginClient | None = None
 
     @property
     def discovery_url(self) -> str:
@@ -159,7 +162,8 @@ def parse_issuers(text: str) -> tuple[Issuer, ...]:
     Return the issuers of a TOML file: a table `[[issuers]]` for each.
 
     Raises:
-        FormatError: if it is not TOML, a member is missing, unknown or malformed, or two issuers have one URL.
+        FormatError: if it is not TOML, a member is missing, unknown or malformed, or two issuers have one URL, or one
+            name of their logins.
     """
     (tables,) = parse_tables(text, "issuers", most=ISSUERS_MAX)
     issuers = tuple(_parse_issuer(table, f"issuer {number}") for number, table in enumerate(tables, start=1))
@@ -167,25 +171,11 @@ def parse_issuers(text: str) -> tuple[Issuer, ...]:
     for url in urls:
         if urls.count(url) > 1:
             raise FormatError("file of issuers", expected="each issuer once", found=url)
+    names = [issuer.login.name for issuer in issuers if issuer.login is not None]
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError("file of issuers", expected="each name of a login once", found=name)
     return issuers
-
-
-def check_url(url: str, *, what: str) -> None:
-    """
-    Check that keys may be read from a URL: https with a host, or http from an address of this machine itself.
-
-    Raises:
-        FormatError: otherwise. Who can change an answer on its way could sign any token.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port, parts = "", None, urlsplit("")
-    is_plain = url.isascii() and url.isprintable() and " " not in url and parts.username is None and not parts.fragment
-    if is_plain and host and port != 0 and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))):
-        return
-    raise FormatError(what, expected="an https URL without user and fragment (http only from 127.0.0.1)", found=url)
 
 
 def _parse_issuer(found: object, what: str) -> Issuer:
@@ -209,6 +199,7 @@ def _parse_issuer(found: object, what: str) -> Issuer:
         groups_claim=parse_text(table, "groups_claim", what, "groups"),
         roles=_parse_roles(table.get("roles", {}), f"{what}, roles"),
         attribute_claims=_parse_attributes(table.get("attribute_claims", []), f"{what}, attribute_claims"),
+        login=None if "login" not in table else parse_login_client(table["login"], f"{what}, login"),
     )
 
 
@@ -239,10 +230,3 @@ def _parse_attributes(found: object, what: str) -> tuple[str, ...]:
     ):
         raise FormatError(what, expected=f"a list of at most {ATTRIBUTES_MAX} names of claims, each once", found=found)
     return tuple(found)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

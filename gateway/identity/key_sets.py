@@ -19,10 +19,11 @@ from typing import Final
 import httpx
 
 from gateway.errors import UnavailableError
-from gateway.identity.issuers import Issuer, check_url
+from gateway.identity.issuers import Issuer
 from gateway.identity.principal import TokenRefusedError
+from gateway.identity.provider_urls import parse_discovery, url_in
 from gateway.identity.signatures import VerificationKey, parse_key_set
-from gateway.identity.tokens import Token, parse_unambiguous
+from gateway.identity.tokens import Token
 from ledger.errors import FormatError
 from projections.errors import ProjectionError
 
@@ -40,12 +41,14 @@ _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
 Read = Callable[[str], Awaitable[bytes]]
 """Returns the document at a URL. Raises `UnreadableError`."""
+Auth = tuple[str, str]
+"""User and password of HTTP Basic."""
 
 _log = logging.getLogger(__name__)
 
 
 class UnreadableError(Exception):
-    """A document of a provider cannot be read; says why, never leaves this module."""
+    """A document of a provider cannot be read; says why, and is answered by what asked for it."""
 
 
 class KeySet:
@@ -129,18 +132,9 @@ class KeySet:
         self._keys, self._read_at_s, self._has_failed = keys, began_s, False
 
     async def _discovered_url(self) -> str:
-        """Return where the discovery document says that the keys are (OpenID Connect Discovery 1.0, section 4.3)."""
-        try:
-            members = parse_unambiguous(await self._read(self._issuer.discovery_url))
-        except ValueError as error:
-            raise FormatError("discovery document", expected="a JSON object", found="something else") from error
-        if (named := members.get("issuer")) != self._issuer.url:
-            raise FormatError("issuer in the discovery document", expected=self._issuer.url, found=named)
-        url = members.get("jwks_uri")
-        if not isinstance(url, str):
-            raise FormatError("jwks_uri in the discovery document", expected="a URL", found=url)
-        check_url(url, what="jwks_uri in the discovery document")
-        return url
+        """Return where the discovery document says that the keys are."""
+        document = await self._read(self._issuer.discovery_url)
+        return url_in(parse_discovery(document, issuer=self._issuer.url), "jwks_uri")
 
 
 def read_over(client: httpx.AsyncClient) -> Read:
@@ -149,17 +143,32 @@ def read_over(client: httpx.AsyncClient) -> Read:
     """
 
     async def read(url: str) -> bytes:
-        document = bytearray()
-        try:
-            async with client.stream("GET", url, headers=_HEADERS) as answer:
-                if answer.status_code != httpx.codes.OK or "content-encoding" in answer.headers:
-                    raise UnreadableError(f"expected 200 and a plain body from {url}, found {answer.status_code}")
-                async for piece in answer.aiter_raw():
-                    document += piece
-                    if len(document) > DOCUMENT_BYTES_MAX:
-                        raise UnreadableError(f"expected at most {DOCUMENT_BYTES_MAX} bytes from {url}, found more")
-        except (httpx.HTTPError, httpx.InvalidURL, ProjectionError) as error:
-            raise UnreadableError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
-        return bytes(document)
+        status, document = await send_over(client, "GET", url)
+        if status != httpx.codes.OK:
+            raise UnreadableError(f"expected 200 from {url}, found {status}")
+        return document
 
     return read
+
+
+async def send_over(
+    client: httpx.AsyncClient, method: str, url: str, *, form: Mapping[str, str] | None = None, auth: Auth | None = None
+) -> tuple[int, bytes]:
+    """
+    Return the status and the body of an answer.
+
+    Raises:
+        UnreadableError: if there is none, or it is too large or compressed.
+    """
+    document = bytearray()
+    try:
+        async with client.stream(method, url, headers=_HEADERS, data=form, auth=auth) as answer:
+            if "content-encoding" in answer.headers:
+                raise UnreadableError(f"expected a plain body from {url}, found a compressed one")
+            async for piece in answer.aiter_raw():
+                document += piece
+                if len(document) > DOCUMENT_BYTES_MAX:
+                    raise UnreadableError(f"expected at most {DOCUMENT_BYTES_MAX} bytes from {url}, found more")
+    except (httpx.HTTPError, httpx.InvalidURL, ProjectionError) as error:
+        raise UnreadableError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
+    return answer.status_code, bytes(document)

@@ -14,26 +14,16 @@ in words that repeat nothing of it; without any issuer, every token of a provide
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from gateway.identity.access_tokens import AccessToken, AccessTokens
-from gateway.identity.issuers import Issuer, read_claims
-from gateway.identity.key_sets import KeySet
+from gateway.identity.bound_issuers import BoundIssuer
+from gateway.identity.code_logins import CodeLogins
+from gateway.identity.issuers import read_claims
 from gateway.identity.logins import Login, LoginActors
 from gateway.identity.principal import PrincipalSource, TokenRefusedError
-from gateway.identity.signatures import check_signature
 from gateway.identity.tokens import issuer_of, parse_token
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoundIssuer:
-    """An issuer, the log of its tenant, and the keys of the issuer."""
-
-    issuer: Issuer
-    log_id: int
-    keys: KeySet
 
 
 class TokenLogins:
@@ -50,6 +40,8 @@ class TokenLogins:
         self._actors = actors
         self.access_tokens: Final = access_tokens
         self._issuers = {bound.issuer.url: bound for bound in issuers}
+        self.codes: Final = CodeLogins(self._issuers.values(), clock=clock)
+        """How people log in to the console with them."""
         self._clock = clock
 
     async def close(self) -> None:
@@ -75,10 +67,7 @@ class TokenLogins:
                 "configure the issuer"
             )
         issuer = bound.issuer
-        if token.algorithm not in issuer.algorithms:
-            allowed = ", ".join(sorted(issuer.algorithms))
-            raise TokenRefusedError(f"expected a token signed with {allowed}, found another algorithm: get another one")
-        check_signature(token, await bound.keys.find(token))
+        await bound.check_signed(token)
         claims = read_claims(issuer, token, now=self._clock())
         actor = await self._actors.find(
             bound.log_id, issuer=issuer.actor, identity=claims.subject, issued_at=claims.issued_at - issuer.skew

@@ -17,3 +17,13 @@ DELETE FROM gateway.console_sessions
 WHERE session IN (
     SELECT session FROM gateway.console_sessions WHERE expires_at <= %(now)s LIMIT %(limit)s
 )
+
+-- name: take_link
+-- What a link that has not expired was made with; the link is gone.
+DELETE FROM gateway.console_sessions WHERE session = %(link)s AND expires_at > %(now)s RETURNING sealed
+
+-- name: spend_attempt
+-- A login that has ended well, until it could not be shown again anyway; no row if it was there already.
+INSERT INTO gateway.console_sessions (session, sealed, expires_at)
+VALUES (%(attempt)s, %(sealed)s, %(expires_at)s)
+ON CONFLICT (session) DO NOTHING

@@ -23,6 +23,7 @@ class Why(StrEnum):
     ROLE = "it works as a role of the database that no request may take"
     OPERATOR = "it concerns several tenants, and is for the operator to decide"
     LONG = "it may work for minutes, on a processor that commits need"
+    AT_MACHINE = "what it makes is for who is at the machine, and has no credentials yet"
     APART = "who verifies the server must not get it from the server"
 
 
@@ -160,6 +161,7 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "keys show": (("GET", "/v1/keys/{key_id}"),),
     "keys rotate": (("POST", "/v1/keys/{key_id}/rotate"),),
     "keys delete": (("DELETE", "/v1/keys/{key_id}"),),
+    "console login": Why.AT_MACHINE,
     "config list": Why.FILES,
     "config show": Why.FILES,
     "server list": Why.FILES,

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from gateway.console.one_time import one_time_of
 from lakeproof.demo import answers, arrivals, audit, commits, detection, foreign_catalog, views
 from lakeproof.demo.channel import Channel, open_channel
 from lakeproof.demo.cloud import Cloud, open_cloud
@@ -30,7 +31,7 @@ from lakeproof.installation import Installation, open_installation
 from lakeproof.messages import Say
 from lakeproof.services import open_services
 from lakeproof.serving.in_process import serving
-from lakeproof.serving.listening import listen
+from lakeproof.serving.listening import listen, loopback_url
 from lakeproof.serving.socket_folder import socket_folder, write_url
 from lakeproof.settings import Settings
 from ledger.files.atomic import create_file
@@ -177,13 +178,18 @@ async def run_demo(settings: Settings, say: Say, *, once: bool) -> int:
             if once:
                 stopping.cancel()
                 return 0
-            _say_how_to_continue(run)
+            await _say_how_to_continue(run)
             await stopping
             say("stopping")
             return 0
 
 
-def _say_how_to_continue(run: SceneRun) -> None:
-    key_file = run.serving.services.installation.settings.home / "secrets" / f"{run.founded.tenant.hex}.key"
-    create_file(key_file, f"{run.founded.key.secret}\n".encode())
+async def _say_how_to_continue(run: SceneRun) -> None:
+    services, secret = run.serving.services, run.founded.key.secret
+    key_file = services.installation.settings.home / "secrets" / f"{run.founded.tenant.hex}.key"
+    create_file(key_file, f"{secret}\n".encode())
     run.say(f"The gateway keeps serving on {run.serving.url}; Ctrl-C stops it. The tenant's API key is in {key_file}")
+    run.say(f"The console is at {run.serving.url}/console")
+    if (url := loopback_url(run.serving.url)) is not None:
+        link = await one_time_of(services.gateway).make_link(f"Bearer {secret}")
+        run.say(f"This link logs a browser of this machine in, once, until {link.ends_at:%H:%M} UTC:\n{url}{link.path}")

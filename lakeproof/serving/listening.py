@@ -9,6 +9,7 @@ import socket
 from contextlib import ExitStack
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from lakeproof.errors import ServerError
 from lakeproof.messages import Say
@@ -53,6 +54,18 @@ def url_of(listener: socket.socket, *, scheme: str) -> str:
     """Return the URL under which the gateway on `listener` is reached."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def loopback_url(url: str) -> str | None:
+    """
+    Return where a browser on this machine reaches the gateway at `url` over loopback; None if it does not listen there.
+    """
+    parts = urlsplit(url)
+    address = ip_address(parts.hostname or "")
+    if address.is_unspecified:
+        host = "127.0.0.1" if address.version == 4 else "[::1]"
+        return f"{parts.scheme}://{host}:{parts.port}"
+    return url if address.is_loopback else None
 
 
 def warn_without_tls(listener: socket.socket, host: str, say: Say) -> None:

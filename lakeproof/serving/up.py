@@ -54,7 +54,7 @@ def run_up(settings: Settings, say: Say) -> None:
                 unannounced.clear()
                 if not is_published_outside(settings):
                     say(NOT_PUBLISHED)
-                say(f"the console is at {url}/console")
+                say(f"the console is at {url}/console; `lakeproof console login` makes a link that logs in there once")
                 say(f"the gateway listens on {url}; Ctrl-C stops it")
 
         shared = SharedMetrics(process_names(settings))

@@ -81,9 +81,7 @@ async def read_findings_of_each(
     return [each[:limit] for each in found]
 
 
-async def _findings_by_place(
-    connection: Connection, count: int, rows: Sequence[Sequence[Any]]
-) -> list[list[Finding]]:
+async def _findings_by_place(connection: Connection, count: int, rows: Sequence[Sequence[Any]]) -> list[list[Finding]]:
     found = await with_reviews(connection, [row_of(Finding, row) for _, *row in rows])
     return _by_place(count, [(place, each) for (place, *_), each in zip(rows, found, strict=True)])
 

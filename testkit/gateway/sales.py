@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from gateway.admin.application import OPERATOR
+from gateway.identity.api_keys import parse_key
 from ledger.format.event import random_group_id
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.log_contents import live_rows, path_of
@@ -67,6 +68,13 @@ async def another_key(gateway: Gateway, identity: str = "eve@acme.example", *rol
         gateway.acme.log_id, OPERATOR, identity=identity, roles=roles
     )
     return issued.secret
+
+
+async def revoke(gateway: Gateway, secret: str) -> None:
+    """Revoke the key with that secret."""
+    keys = (await gateway.http.get("/v1/keys")).json()["keys"]
+    (found,) = [each["id"] for each in keys if each["prefix"] == parse_key(secret).prefix]
+    assert (await gateway.http.delete(f"/v1/keys/{found}")).status_code == 204
 
 
 async def another_guest(gateway: Gateway, identity: str = "eve@acme.example") -> str:

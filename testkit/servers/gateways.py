@@ -21,7 +21,7 @@ from gateway.agents import routes as agents
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
 from gateway.commit.target_queues import TargetQueues
-from gateway.console import operate, pages, policy_pages, table_pages
+from gateway.console.routers import ROUTERS
 from gateway.http.app import Application, create_app
 from gateway.http.peers import Peers
 from gateway.identity.api_keys import KeyHasher
@@ -155,7 +155,7 @@ def app_of(
         projections=read_projections,
         evidence=None if installation is None else EvidenceMaker(installation, parts.opener),
         peers=peers,
-        pages=[pages.router, table_pages.router, policy_pages.router, operate.router, agents.router],
+        pages=[*ROUTERS, agents.router],
     )
 
 

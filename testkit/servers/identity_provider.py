@@ -2,8 +2,8 @@
 """
 An identity provider on loopback for what a real one would not do: keys that rotate or vanish, and tokens of any form.
 
-It serves a discovery document and a key set (RFC 7517), and signs what it is told. Signatures are made with
-`cryptography` alone, so that what verifies them is not also what made them.
+It serves a discovery document and a key set (RFC 7517), signs what it is told, and gives for a code what it is told.
+Signatures are made with `cryptography` alone, so that what verifies them is not also what made them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
@@ -107,7 +108,8 @@ def assemble(header: object, claims: object, sign: Callable[[bytes], bytes]) -> 
 class IdentityProvider:
     """
     The provider at `url`. `keys` are those that it publishes, `members` other members of the two documents; `reads`
-    counts requests for the key set, and `answer` is what it answers instead of it, if anything.
+    counts requests for the key set, and `answer` is what it answers instead of it, if anything. `forms` are the
+    requests for tokens (form and Authorization), and `exchange` answers them.
     """
 
     url: str = ""
@@ -117,6 +119,8 @@ class IdentityProvider:
     discovery: dict[str, Any] = field(default_factory=dict)
     reads: int = 0
     answer: Callable[[], Response] | None = None
+    forms: list[tuple[dict[str, str], str | None]] = field(default_factory=list)
+    exchange: Callable[[], Response] | None = None
 
     def claims(self, *, now_s: int, **changed: Any) -> dict[str, Any]:
         """Return the claims of a good token, with some changed; None leaves one out."""
@@ -143,13 +147,30 @@ class IdentityProvider:
 
         async def documents(request: Request) -> Response:
             if request.url.path == "/.well-known/openid-configuration":
-                return JSONResponse({"issuer": self.url, "jwks_uri": f"{self.url}/keys", **self.discovery})
+                places = {
+                    "jwks_uri": f"{self.url}/keys",
+                    "authorization_endpoint": f"{self.url}/authorize?flow=1",
+                    "token_endpoint": f"{self.url}/token",
+                }
+                return JSONResponse({"issuer": self.url, **places, **self.discovery})
             self.reads += 1
             if self.answer is not None:
                 return self.answer()
             return JSONResponse({"keys": [*map(public_jwk, self.keys), *self.extra_keys]})
 
-        return Starlette(routes=[Route("/.well-known/openid-configuration", documents), Route("/keys", documents)])
+        async def tokens(request: Request) -> Response:
+            form = dict(parse_qsl((await request.body()).decode("ascii"), strict_parsing=True))
+            self.forms.append((form, request.headers.get("authorization")))
+            assert self.exchange is not None
+            return self.exchange()
+
+        return Starlette(
+            routes=[
+                Route("/.well-known/openid-configuration", documents),
+                Route("/keys", documents),
+                Route("/token", tokens, methods=["POST"]),
+            ]
+        )
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,8 @@ from testkit.environment import missing
 from testkit.servers.cache import cached
 
 FETCH_TIMEOUT_S: Final = 600
-SOURCES: Final = ("package.json", "package-lock.json", "server.mjs")
+PACKAGES: Final = ("package.json", "package-lock.json")
+PROGRAM: Final = "server.mjs"
 
 
 def node_program(sources: Path) -> tuple[str, Path]:
@@ -26,16 +28,20 @@ def node_program(sources: Path) -> tuple[str, Path]:
     node = shutil.which("node")
     if node is None:
         missing(f"the program {sources.name} cannot run without Node")
-    content = [(sources / file).read_bytes() for file in SOURCES]
-    packages = cached(sources.name, content, partial(_fetched, sources), timeout_s=FETCH_TIMEOUT_S)
-    return node, packages / "server.mjs"
+    return node, node_packages(sources, *PACKAGES, PROGRAM) / PROGRAM
 
 
-def _fetched(sources: Path, fresh: Path) -> Path:
+def node_packages(sources: Path, *files: str) -> Path:
+    """Return a folder with these files of the folder `sources`, and their packages, fetched the first time."""
+    content = [(sources / file).read_bytes() for file in files]
+    return cached(sources.name, content, partial(_fetched, sources, files), timeout_s=FETCH_TIMEOUT_S)
+
+
+def _fetched(sources: Path, files: Sequence[str], fresh: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         missing(f"the packages of {sources.name} are not here, and cannot be fetched without npm")
-    for file in SOURCES:
+    for file in files:
         shutil.copyfile(sources / file, fresh / file)
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
     done = subprocess.run(

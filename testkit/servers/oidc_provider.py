@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A certified OpenID provider (node-oidc-provider) in a process of its own, for clients that log in with a secret.
+A certified OpenID provider (node-oidc-provider) in a process of its own, for clients that log in with a secret, and for
+people who log in to the client `CONSOLE` with any password.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from testkit.servers.node_program import node_program
 START_TIMEOUT_S: Final = 60
 SECRET: Final = "secret"
 """What every client of it logs in with."""
+CONSOLE: Final = "console"
+"""The client that people log in to: a public one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +56,15 @@ class OidcProvider:
 
 
 @contextmanager
-def oidc_provider(audience: str) -> Iterator[OidcProvider]:
-    """Yield a provider whose tokens have the groups `lake-writers` and `everybody`; it ends when its input does."""
+def oidc_provider(audience: str, *, redirect_uri: str | None = None) -> Iterator[OidcProvider]:
+    """
+    Yield a provider whose tokens have the groups `lake-writers` and `everybody`; it ends when its input does.
+
+    People log in to the client `CONSOLE` if there is a `redirect_uri`, to which their browsers return.
+    """
     node, program = node_program(Path(__file__).parent / "oidc")
     with subprocess.Popen(
-        [node, str(program), audience, "lake-writers,everybody"],
+        [node, str(program), audience, "lake-writers,everybody", redirect_uri or ""],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

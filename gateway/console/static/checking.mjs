@@ -34,12 +34,15 @@ function remembered() {
   return kept === null ? null : JSON.parse(kept);
 }
 
-/** Return index, hashes and checkpoint of a proof file (C2SP tlog-proof). */
+/** Return entry, index, hashes and checkpoint of a proof file (C2SP tlog-proof; its `extra` line is the entry). */
 function parseProof(file) {
   const [head, note] = splitAt(fromUtf8(file, 'proof'), '\n\n');
-  const lines = head.split('\n').filter((line) => !line.startsWith('extra '));
+  const lines = head.split('\n');
+  need(lines[1]?.startsWith('extra '), 'proof', 'expected the entry in the proof');
+  const [, extra] = lines.splice(1, 1)[0].split(' ', 2);
   need(lines[0] === HEADER && lines[1]?.startsWith('index '), 'proof', `expected a file of ${HEADER}`);
   return {
+    entry: fromBase64(extra, 'proof'),
     index: fromDecimal(lines[1].slice('index '.length), 'proof'),
     hashes: lines.slice(2).map((line) => fromBase64(line, 'proof')),
     note: utf8(note),
@@ -74,7 +77,9 @@ async function check() {
     tell('The key is the one that the gateway names, seen here for the first time: compare it with the one that you '
       + 'were given. From now on this browser takes no other.', 'open');
   }
-  const leaf = await leafHash(utf8(document.querySelector('#stored').textContent));
+  const stored = utf8(document.querySelector('#stored').textContent);
+  need(hex(stored) === hex(proof.entry), 'proof', 'the proof is of other bytes than this page shows');
+  const leaf = await leafHash(stored);
   await verifyInclusion({ index, size: checkpoint.size, leaf, proof: proof.hashes, root: checkpoint.root });
   tell(`Included: the bytes on this page are entry ${index} of that tree (leaf ${hex(leaf)})`, 'good');
   if (known !== null) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The live tail of the log: entries that come are put on top of the table, as text.
 
+import { timeElement } from "./times.mjs";
+
 const ROWS_MAX = 500;
 
 const table = document.querySelector("#entries tbody");
@@ -20,7 +22,7 @@ function row(entry) {
   const index = link(`/console/log/${Number(entry.index)}`, entry.index);
   const actor = document.createElement("code");
   actor.textContent = entry.actor.slice(0, 8);
-  for (const content of [index, entry.recorded_at.slice(0, 19).replace("T", " "), entry.type, entry.key, actor]) {
+  for (const content of [index, timeElement(entry.recorded_at), entry.type, entry.key, actor]) {
     const cell = document.createElement("td");
     cell.append(content);
     made.append(cell);

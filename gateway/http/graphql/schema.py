@@ -101,7 +101,9 @@ class Policy:
     coming: list[PolicyComing]
 
 
-@strawberry.type(description="What somebody has said of a finding, whose entry is at its index: confirmed, or dismissed.")
+@strawberry.type(
+    description="What somebody has said of a finding, whose entry is at its index: confirmed, or dismissed."
+)
 class Review:
     version: Long
     index: Long

@@ -21,8 +21,7 @@ import uvicorn
 
 from gateway.agents import routes as agents
 from gateway.commit.metrics import Measures
-from gateway.console import operate, policy_pages, table_pages
-from gateway.console import pages as console
+from gateway.console.routers import ROUTERS
 from gateway.http.app import create_app
 from gateway.http.peers import Peers
 from gateway.http.server.clients import Proxies
@@ -111,7 +110,7 @@ async def answer_requests(
         projections=read_projections,
         evidence=EvidenceMaker(services.installation, services.opener),
         peers=peers,
-        pages=[console.router, table_pages.router, policy_pages.router, operate.router, agents.router],
+        pages=[*ROUTERS, agents.router],
     )
     connections = _connections(settings, measures)
     server = Server(server_config(app, connections, tls=None if certificate is None else certificate.context))

@@ -17,7 +17,8 @@ import pytest_asyncio
 from fastapi.routing import APIRoute
 from psycopg import AsyncConnection
 
-from gateway.console.pages import COOKIE, ENTRIES_A_PAGE, router
+from gateway.console.logins import COOKIE, ENDED
+from gateway.console.pages import ENTRIES_A_PAGE, router
 from gateway.console.rendering import HEADERS
 from gateway.console.sessions import LIFETIME, Sessions
 from gateway.database import Database
@@ -140,7 +141,9 @@ async def test_a_session_ends_with_its_key(shared_gateway: Gateway) -> None:
         keys = (await shared_gateway.http.get("/v1/keys")).json()["keys"]
         (theirs,) = [each["id"] for each in keys if each["roles"] == ["reader"]]
         assert (await shared_gateway.http.delete(f"/v1/keys/{theirs}")).status_code == 204
-        assert (await browser.get("/console/log")).status_code == 303
+        ended = await browser.get("/console/log")
+        assert ended.status_code == 303
+        assert ENDED in (await browser.get(ended.headers["location"])).text
 
 
 async def test_a_session_ends_by_itself(sales: Gateway) -> None:
@@ -221,7 +224,7 @@ async def test_every_answer_keeps_browsers_from_loading_anything_else(visitor: h
         assert answer.headers[name] == HEADERS[name]
     scripts = re.findall(r"<script[^>]*>[^<]*", answer.text)
     assert set(scripts) <= {
-        f'<script type="module" src="/console/static/{name}.mjs">' for name in ("follow", "checking")
+        f'<script type="module" src="/console/static/{name}.mjs">' for name in ("times", "follow", "checking")
     }
     assert not re.search(r"\s(style|on[a-z]+)=", answer.text)
 

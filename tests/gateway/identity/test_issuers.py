@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from gateway.errors import UnavailableError
 from gateway.identity.issuers import Issuer, parse_issuers
 from gateway.identity.key_sets import DOCUMENT_BYTES_MAX, KEPT_S, PAUSE_S, REFRESH_S, KeySet, read_over
+from gateway.identity.login_clients import LoginClient
 from gateway.identity.principal import TokenRefusedError
 from gateway.identity.signatures import check_signature
 from gateway.identity.tokens import parse_token
@@ -52,6 +53,20 @@ attribute_claims = ["department", "https://example.org/site"]
 [issuers.roles]
 "Lake Writers" = ["data-eng", "reader"]
 readers = "reader"
+
+[issuers.login]
+name = "acme"
+origin = "https://lake.example.org:8443"
+client_id = "console"
+client_secret_file = "/run/secrets/console"
+resource = "api://lake"
+"""
+TWICE = f"""
+[[issuers]]
+issuer = "https://third.example.org/"
+tenant = "{TENANT}"
+audience = "lakeproof"
+login = {{ name = "acme", origin = "https://lake.example.org", client_id = "console" }}
 """
 
 
@@ -78,6 +93,15 @@ def test_a_file_describes_its_issuers() -> None:
     assert second.roles == {"Lake Writers": ("data-eng", "reader"), "readers": ("reader",)}
     assert second.attribute_claims == ("department", "https://example.org/site")
     assert (second.skew, second.algorithms) == (timedelta(seconds=5), frozenset({"RS256", "PS512"}))
+    assert second.login == LoginClient(
+        name="acme",
+        origin="https://lake.example.org:8443",
+        id="console",
+        secret_file="/run/secrets/console",
+        scope="openid email",
+        resource="api://lake",
+    )
+    assert second.login.redirect_uri == "https://lake.example.org:8443/console/login/at/acme/answer"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +136,20 @@ def test_a_file_describes_its_issuers() -> None:
         (lambda text: text.replace('["department", ', f"[{'1, ' * 3}"), "attribute_claims"),
         (lambda text: text.replace('["department", ', f"[{', '.join(map(repr, map(str, range(32))))}, "), "at most 32"),
         (lambda text: text.replace('["department", "https://example.org/site"]', '"department"'), "attribute_claims"),
+        (lambda text: text.replace("org:8443", "org:8443/"), "origin: expected scheme, host and perhaps port"),
+        (
+            lambda text: text.replace("https://lake.example.org:8443", "http://lake.example.org"),
+            "origin: expected an https",
+        ),
+        (lambda text: text.replace('name = "acme"', 'name = "Acme/x"'), "name: expected 1 to 40 lower-case"),
+        (lambda text: text.replace('name = "acme"\n', ""), "name"),
+        (lambda text: text.replace('client_id = "console"', ""), "client_id"),
+        (
+            lambda text: text.replace('client_id = "console"', 'client_id = "console"\nclient_secret = "x"'),
+            "client_secret",
+        ),
+        (lambda text: text.replace('client_id = "console"', 'client_id = "console"\nscope = "email"'), "openid among"),
+        (lambda text: text + TWICE, "each name of a login once"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused(change: Callable[[str], str], words: str) -> None:

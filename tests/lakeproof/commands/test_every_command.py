@@ -33,6 +33,7 @@ OTHER_VERBS: Final = {
     "catalogs check": "asks what is behind an alias, and changes nothing",
     "catalogs transfer": "moves a place between two tenants",
     "keys rotate": "creates one key and ends another",
+    "console login": "makes a link that counts once, which nothing lists or shows again",
     "dead-letters replay": "handles messages again",
     "projections status": "how far they are; there is no list that people edit",
     "projections rebuild": "compares what it makes with what is there",

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times in the reader's own zone. Pages have them in UTC, which stays where the pointer rests on one.
+
+const format = new Intl.DateTimeFormat("en", {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  hourCycle: "h23", timeZoneName: "shortOffset",
+});
+
+function show(element) {
+  const time = new Date(element.dateTime);
+  if (Number.isNaN(time.getTime())) return;
+  const part = Object.fromEntries(format.formatToParts(time).map(({ type, value }) => [type, value]));
+  const zone = ["GMT", "GMT+0"].includes(part.timeZoneName) ? "UTC" : part.timeZoneName;
+  element.title = element.textContent;
+  element.textContent = `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${zone}`;
+}
+
+/** Returns an element that shows a time of the log (RFC 3339, UTC). */
+export function timeElement(time) {
+  const made = document.createElement("time");
+  made.dateTime = time;
+  made.textContent = `${time.slice(0, 19).replace("T", " ")} UTC`;
+  show(made);
+  return made;
+}
+
+document.querySelectorAll("time[datetime]").forEach(show);

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A tenant whose every page has something to show: commits that were approved and refused, findings, lineage, policies in
+force and a draft, an erased part. Names, messages and values are `words`, so that a test may choose what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from playwright.async_api import Browser, BrowserContext, Page
+
+from lakeproof.services import Services
+from testkit.gateway.sales import NAMESPACES, properties
+from testkit.gateway.two_views import found_in, make_table, project, report_lineage
+from testkit.servers.gateways import Gateway, keep_signing, open_gateway
+from testkit.servers.loopback import serve_gateway
+
+WORDS = "Name an owner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Furnished:
+    """The tenant, and the URL of its gateway."""
+
+    gateway: Gateway
+    url: str
+
+    async def log_in(self, browser: Browser, **kind: object) -> Page:
+        """Return a page of a browser of its own that is logged in; `kind` is what a context of Playwright takes."""
+        context: BrowserContext = await browser.new_context(**kind)  # type: ignore[arg-type]
+        page = await context.new_page()
+        await page.goto(f"{self.url}/console/login")
+        await page.fill("#key", self.gateway.acme.key.secret)
+        await page.click("form.login button")
+        await page.wait_for_url(f"{self.url}/console")
+        return page
+
+
+@asynccontextmanager
+async def open_furnished(services: Services, app: FastAPI, *, words: str = WORDS) -> AsyncIterator[Furnished]:
+    """Yield the tenant, whose log is signed, while its gateway is served."""
+    async with open_gateway(services, app=app) as gateway, keep_signing(gateway), serve_gateway(app) as url:
+        for namespace, name in (("sales", "orders"), ("hr", "salaries")):
+            await found_in(gateway, namespace, name, await make_table(gateway, namespace, name))
+        await report_lineage(gateway)
+        await write_policies(gateway, words)
+        orders = f"{NAMESPACES}/sales/tables/orders"
+        for texts, status in (({"owner": "ada", "note": words}, 200), ({"note": words}, 200), ({"owner": ""}, 403)):
+            answer = await gateway.http.post(orders, json=properties(**texts))
+            assert answer.status_code == status, answer.text
+        await project(gateway)
+        yield Furnished(gateway=gateway, url=url)
+
+
+async def write_policies(gateway: Gateway, words: str) -> None:
+    """Write a policy with two versions, and a draft."""
+    policy = {
+        "expression": "!('owner' in result.properties) || result.properties['owner'] != ''",
+        "message": words.replace("{", "{{").replace("}", "}}"),
+        "reason": words,
+    }
+    made = await gateway.http.post("/v1/policies", json={"id": "owned", **policy, "expression": "true"})
+    assert made.status_code == 201, made.text
+    changed = await gateway.http.put("/v1/policies/owned", json=policy)
+    assert changed.status_code == 200, changed.text
+    drafted = await gateway.http.put("/v1/policy-drafts/proposed", json={**policy, "scope": {"names": ["sales.**"]}})
+    assert drafted.status_code in {200, 201}, drafted.text

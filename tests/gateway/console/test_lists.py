@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The lists of the console as JSON and CSV: what is on the page, to whom may see it, and nothing that calculates.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from html import unescape
+from re import findall
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from gateway.console import pages
+from gateway.console.lists import FORMULA, LISTS, format_csv
+from testkit.gateway.sales import CREATE, NAMESPACES, another_key
+from testkit.gateway.two_views import found_in, make_table, project
+from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
+COMMITS = "/console/tables/lake/sales/orders/commits"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def visitor(shared_gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser that is logged in, of a tenant with a table, a finding and a policy."""
+    await found_in(shared_gateway, "sales", "orders", await make_table(shared_gateway, "sales", "orders"))
+    policy = {"id": "owned", "expression": "true", "message": "=1+1", "reason": "@SUM(A1)"}
+    assert (await shared_gateway.http.post("/v1/policies", json=policy)).status_code == 201
+    await project(shared_gateway)
+    async with browser_of(shared_gateway, shared_gateway.acme.key.secret) as browser:
+        await browser.post("/console/login", data={"key": shared_gateway.acme.key.secret})
+        yield browser
+
+
+def browser_of(gateway: Gateway, key: str) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=gateway.app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=OWN)
+
+
+def rows_of(answer: httpx.Response) -> list[dict[str, str]]:
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/csv")
+    return list(csv.DictReader(io.StringIO(answer.text)))
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_every_list_links_to_itself_as_json_and_csv_with_the_same_rows(
+    visitor: httpx.AsyncClient, name: str
+) -> None:
+    page = await visitor.get(f"/console/{name}")
+    as_json, as_csv = (
+        unescape(link) for link in findall(r'<p class="twins">.*href="([^"]*)".*href="([^"]*)"', page.text)[0]
+    )
+    assert (as_json, as_csv) == (f"/console/{name}.json", f"/console/{name}.csv")
+    listed = (await visitor.get(as_json)).json()[LISTS[name].member]
+    rows = rows_of(await visitor.get(as_csv))
+    assert len(listed) == len(rows) > 0
+    assert list(rows[0]) == list(LISTS[name].columns)
+    assert set(LISTS[name].columns) <= set(listed[0])
+
+
+async def test_the_commits_of_a_table_are_a_list_too(visitor: httpx.AsyncClient) -> None:
+    page = await visitor.get("/console/tables/lake/sales/orders")
+    assert f'href="{COMMITS}.json"' in page.text
+    assert f'href="{COMMITS}.csv"' in page.text
+    rows = rows_of(await visitor.get(f"{COMMITS}.csv"))
+    assert [row["operation"] for row in rows] == ["table.commit", "table.create"]
+    assert len((await visitor.get(f"{COMMITS}.json")).json()["decisions"]) == 2
+
+
+async def test_the_commits_of_a_table_with_any_name_are_found(
+    visitor: httpx.AsyncClient, shared_gateway: Gateway
+) -> None:
+    name = "a/b?c.csv"
+    made = await shared_gateway.http.post(f"{NAMESPACES}/sales/tables", json={**CREATE, "name": name})
+    assert made.status_code == 200
+    await project(shared_gateway)
+    listed = await visitor.get("/console/tables", params={"name": "a/b"})
+    (path,) = findall(r'href="(/console/tables/[^"]*)"', listed.text)
+    links = findall(r'href="(/console/tables/[^"]*/commits\.csv)"', (await visitor.get(unescape(path))).text)
+    assert [row["operation"] for row in rows_of(await visitor.get(unescape(links[0])))] == ["table.create"]
+
+
+async def test_a_twin_is_filtered_as_its_page_is(visitor: httpx.AsyncClient) -> None:
+    page = await visitor.get("/console/log?type=commit.decided&actor=")
+    assert 'href="/console/log.csv?type=commit.decided"' in page.text
+    rows = rows_of(await visitor.get("/console/log.csv?type=commit.decided"))
+    assert {row["type"] for row in rows} == {"commit.decided"}
+    assert (await visitor.get("/console/log.json?type=commit.decided")).json()["entries"] != []
+    for form in ("json", "csv"):
+        assert (await visitor.get(f"/console/findings.{form}?confidence=many")).status_code == 400
+
+
+async def test_a_csv_is_bounded_and_says_where_it_goes_on(
+    visitor: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = rows_of(await visitor.get("/console/log.csv"))
+    monkeypatch.setattr(pages, "PAGE", 3)
+    monkeypatch.setattr(pages, "ROWS_MAX", 7)
+    path, parts = "/console/log.csv?actor=", list[dict[str, str]]()
+    while True:
+        answer = await visitor.get(path)
+        rows = rows_of(answer)
+        assert len(rows) <= 7
+        parts += rows
+        if "link" not in answer.headers:
+            break
+        assert 'filename="log.part.csv"' in answer.headers["content-disposition"]
+        path = answer.headers["link"].removeprefix("<").removesuffix('>; rel="next"')
+    assert 'filename="log.csv"' in answer.headers["content-disposition"]
+    assert parts == whole
+    assert len(whole) > 7
+
+
+async def test_nobody_reads_in_a_twin_what_is_not_on_their_page(
+    visitor: httpx.AsyncClient, shared_gateway: Gateway
+) -> None:
+    key = await another_key(shared_gateway, "eve@acme.example", "analyst")
+    async with browser_of(shared_gateway, key) as other:
+        for path in (*(f"/console/{name}.csv" for name in LISTS), f"{COMMITS}.csv"):
+            assert (await other.get(path)).headers["location"].startswith("/console/login")
+        await other.post("/console/login", data={"key": key})
+        for name in ("log", "tables", "findings"):
+            assert rows_of(await other.get(f"/console/{name}.csv")) == []
+            assert (await other.get(f"/console/{name}.json")).json()[LISTS[name].member] == []
+        for path in ("/console/policies.csv", "/console/policies.json", f"{COMMITS}.csv", f"{COMMITS}.json"):
+            assert (await other.get(path)).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/console/log.xml", "/console/keys.csv", "/console/.csv", f"{COMMITS}.xlsx"])
+async def test_a_list_or_form_that_is_none_is_not_there(visitor: httpx.AsyncClient, path: str) -> None:
+    assert (await visitor.get(path)).status_code == 404
+
+
+async def test_nothing_in_a_csv_is_a_formula(visitor: httpx.AsyncClient, shared_gateway: Gateway) -> None:
+    (row,) = rows_of(await visitor.get("/console/policies.csv"))
+    assert (row["message"], row["reason"]) == ("'=1+1", "'@SUM(A1)")
+    for first in FORMULA:
+        text = f'{first}cmd|"/c calc"!A1,\r\n=2+2'
+        (row,) = csv.DictReader(io.StringIO(format_csv(("a", "b"), [{"a": text, "b": [text]}]), newline=""))
+        assert row["a"] == f"'{text}"
+        assert row["b"].startswith("[")
+    (row,) = csv.DictReader(io.StringIO(format_csv(("a", "b", "c"), [{"a": -5, "b": None, "c": True}])))
+    assert row == {"a": "-5", "b": "", "c": "true"}
