@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
@@ -23,6 +23,7 @@ from gateway.confusables import find_ignorable
 from gateway.errors import BadRequestError
 from ledger.format.event import KEY_LENGTH_MAX, format_key
 from ledger.format.events import Identifier
+from ledger.values import value_class
 
 NAME_LENGTH_MAX: Final = 255
 NAMESPACE_LEVELS_MAX: Final = 16
@@ -51,7 +52,7 @@ _BLANK = "\u2800"
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Target:
     """
     What a request is about: a catalog's alias, a namespace (perhaps empty), and the name of a table, a view or a

@@ -9,7 +9,7 @@ treated alike from here on. Unknown updates and requirements are refused by name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from gateway.policy.access import access_actions
 from gateway.policy.variables import CommitView
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
+from ledger.values import value_class
 
 PROPERTIES_MAX: Final = 1_000
 PROPERTY_LENGTH_MAX: Final = 32 * 1024
@@ -80,7 +81,7 @@ RENAMES_FROM: Final = frozenset({Operation.TABLE_RENAME_FROM, Operation.VIEW_REN
 RENAMES_TO: Final = frozenset({Operation.TABLE_RENAME_TO, Operation.VIEW_RENAME_TO})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Mutation:
     """
     One mutation of one table, view or namespace; `actions` are its actions in Nessie's vocabulary, sorted.

@@ -24,12 +24,13 @@ from gateway.metadata.draft import TableMetadata
 from gateway.metadata.files import Written
 from gateway.mutations import Mutation
 from ledger.format.guards import GuardCall
+from ledger.values import value_class
 
 ANY: Final = "*"
 """Among entity tags that an engine holds: any that exists (RFC 9110, section 13.1.2)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Loaded:
     """
     A target as it is: the `metadata` of a table or view and its location, or the `properties` of a namespace; None if
@@ -72,7 +73,7 @@ class FoundFile:
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Change:
     """
     A target as it would be: `metadata` after a create or commit, `properties` of a namespace; None for a drop.

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gateway.errors import BadRequestError, ForwardingLoopError
+from ledger.values import value_class
 
 HOPS_HEADER: Final = "X-Lakeproof-Hops"
 HOPS_MAX: Final = 8
@@ -28,7 +29,7 @@ Observe = Callable[[str, str], None]
 """Called with the HTTP method of a request to an upstream, and its outcome."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Onward:
     """`hops` are the gateways that the request passed, `delegation` is the access to files that its engine requests."""
 

@@ -16,9 +16,10 @@ from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import Judgement
 from gateway.commit.metrics import Done
 from gateway.mutations import Mutation
+from ledger.values import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Changed:
     """
     The result of a mutation that was made: the target before (`loaded`) and after (`change`).
@@ -48,7 +49,7 @@ class Judged:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Approved:
     """
     An approved request, the state it was judged against (`loaded`), and what it would make of that (`change`).

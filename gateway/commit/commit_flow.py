@@ -38,7 +38,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 from time import monotonic
@@ -84,6 +84,7 @@ from ledger.format.canonical import Json
 from ledger.format.event import derived_group_id
 from ledger.format.events import CommitDecision
 from ledger.format.sequence import Group, Stale
+from ledger.values import value_class
 
 ATTEMPTS_MAX: Final = 50
 """Attempts of a commit that loses races with other processes while its requirements still hold."""
@@ -125,7 +126,7 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     return changed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReadRequest:
     """A request after step 4: who sent it, what its path names, and its body."""
 
@@ -218,7 +219,7 @@ async def check_permitted(gateway: Gateway, state: ControlState, requested: Requ
     await gateway.check_permitted(requested.principal, judgement, operation=operation, target=mutation.target)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Feasible:
     """The target as it was loaded, and what the mutation would make of it."""
 
@@ -226,7 +227,7 @@ class Feasible:
     change: Change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Infeasible:
     """The target as it was loaded, and why the mutation cannot be made; the caller learns why once access permits."""
 
@@ -237,7 +238,7 @@ class Infeasible:
 Plan: TypeAlias = Feasible | Infeasible
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Flow:
     """Steps 8 to 13 of one request, or of one commit of a transaction."""
 

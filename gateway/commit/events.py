@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -34,6 +33,7 @@ from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.event import Event, Part, PreparedEvent, prepare
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
+from ledger.values import value_class
 
 INPUTS_SIZE_BYTES_MAX: Final = 1280 * 1024
 """
@@ -48,7 +48,7 @@ NOTED_SIZE_BYTES_MAX: Final = 64 * 1024
 Random = Callable[[int], bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Requested:
     """One request and its caller: the facts that all its events share."""
 

@@ -68,6 +68,7 @@ from gateway.policy.vocabulary import LOOKED_UP
 from gateway.policy.words import on_demand
 from ledger.format.canonical import Json, format_time
 from ledger.format.events import CommitDecision, Reason
+from ledger.values import value_class
 
 READ_JUDGEMENTS_MAX: Final = 10_000
 ACCESS_DECISIONS_MAX: Final = 10_000
@@ -80,7 +81,7 @@ EVERYTHING_READ: Final = "*"
 """In place of an alias, which none has: a read of whatever there is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class JudgedRequest:
     """
     A request to judge, with its caller; `table` and `result` are the table's metadata before and after it.
@@ -137,7 +138,7 @@ def principal_view(caller: Principal) -> PrincipalView:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Judgement:
     """
     A decision, its rules (digest `policy_set`, as of control entry `as_of`) and its reason.

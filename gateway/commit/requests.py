@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from gateway.errors import BadRequestError, TooLargeError
 from gateway.identifiers import Named, Target, parse_target
 from gateway.identity import Credentials
 from gateway.mutations import Operation
+from ledger.values import value_class
 
 CONTENT_LENGTH_DIGITS_MAX: Final = 18
 COMMIT_BODY_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -27,7 +27,7 @@ _WITH_METADATA: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Request:
     """
     A request for one mutation. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.

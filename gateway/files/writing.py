@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from gateway.files.durable_folders import DurableFolders, Folder
 from ledger.files.atomic import sync_directory
+from ledger.values import value_class
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ Place: TypeAlias = tuple[str, Path]
 """A folder as its path is given, and the folder that it has to be in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NewFile:
     """A file to be written, named `name`, into `folder`, which has to be the folder `within` or below it."""
 

@@ -10,7 +10,6 @@ tenant's, which sees its own rows alone (row-level security).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -29,6 +28,7 @@ from ledger.store.wire import (
     rows,
     text_array,
 )
+from ledger.values import value_class
 
 _QUERIES: Final = load_queries("gateway", "fresh.sql")
 _TAKE_ROLE: Final = Query(_QUERIES["take_role"])
@@ -51,7 +51,7 @@ def tables_query() -> Query:
     return Query(_QUERIES["tables"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Question:
     """
     What one request asks: the newest control entry of log `log_id`, there the identity of `actor`, and the row of
@@ -69,7 +69,7 @@ class Question:
         return self.log_id is None and (self.table is None or self.tenant is None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Pointer:
     """
     A table's or view's pointer: location and SHA-256 (hex) of its metadata, and the digests of its places (None: the
@@ -88,7 +88,7 @@ class Pointer:
         return None if self.uuid is None else str(UUID(bytes=self.uuid))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TableRow:
     """
     A name in the database, of a table or a view: whether its namespace exists, and its pointer (None: it is free).
@@ -98,7 +98,7 @@ class TableRow:
     pointer: Pointer | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Fresh:
     """
     The answer to a question; None for what was not asked, and for what there is not.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from argon2 import PasswordHasher
@@ -21,6 +21,7 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from gateway.errors import UnauthorizedError
 from gateway.identity.principal import NotInForceError
 from ledger.errors import FormatError
+from ledger.values import value_class
 
 SECRET_SIZE_BYTES: Final = 32
 PREFIX_SIZE_BYTES: Final = 8
@@ -30,7 +31,7 @@ _KEY = re.compile(r"lp_([a-z2-7]{12})_([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])")
 """The last character stands for 4 bits of the secret and two that are zero."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ApiKeyText:
     """A key with its secret, which `repr` does not show: 43 characters, as `format_secret` makes them."""
 

@@ -25,7 +25,6 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -57,6 +56,7 @@ from gateway.identity.slow_checks import SlowChecks
 from gateway.identity.token_logins import TokenLogins
 from gateway.identity.tokens import SEPARATOR
 from ledger.store.log_store import LendConnection
+from ledger.values import value_class
 
 KNOWN_MAX: Final = 10_000
 """Keys in the cache of a process; about 10 MB."""
@@ -81,7 +81,7 @@ class Logins(Protocol):
         """Look the actor up again at the next login."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Arrived:
     """
     A request whose credentials were verified: its caller, what is in force, and the row of the table that it names

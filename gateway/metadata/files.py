@@ -14,7 +14,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +33,7 @@ from gateway.metadata.kept_answers import KeptAnswers
 from gateway.metadata.versions import is_older, series_of
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
+from ledger.values import value_class
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -52,7 +53,7 @@ class MetadataFileError(GatewayError):
     kind = "RuntimeIOException"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Written:
     """
     A metadata file as it was, or will be, written: its location, the SHA-256 (hex) of its bytes, and these.

@@ -25,6 +25,7 @@ from gateway.policy.table import (
     table_of,
 )
 from gateway.policy.vocabulary import ON_DEMAND
+from ledger.values import value_class
 
 if TYPE_CHECKING:
     from gateway.metadata import Metadata
@@ -37,7 +38,7 @@ AS_REQUESTED: Final[Mapping[str, frozenset[str]]] = {"commit": frozenset({"updat
 """Variables and fields that are converted (`table.plain_json`) only when a policy that reads them is judged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CommitView:
     """
     A catalog mutation as policies see it, or a read as access rules do.
@@ -75,7 +76,7 @@ class PrincipalView:
     attributes: Sequence[tuple[str, str]] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RequestView:
     """
     The request: `client_version` is the header X-Client-Version of Iceberg's clients.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -26,6 +25,7 @@ from uuid import UUID
 from ledger.errors import FormatError, LimitExceededError
 from ledger.format import canonical
 from ledger.format.canonical import Json
+from ledger.values import value_class
 
 SALT_SIZE_BYTES: Final = 32
 EVENT_SIZE_BYTES_MAX: Final = 64_512
@@ -51,7 +51,7 @@ _KEYS_CACHED: Final = 4_096
 """The same tables occur again and again, and percent-encoding is slow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Part:
     """One payload part: stored outside the log under a salted commitment, and deletable alone."""
 
@@ -65,7 +65,7 @@ class Part:
         return f"Part(name={self.name!r}, {len(self.payload)} bytes)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Event:
     """What happened, to what (`key`), by whom (`actor`: 32 hex digits or "system"); `occurred_at` is aware UTC."""
 
@@ -78,7 +78,7 @@ class Event:
     parts: tuple[Part, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PreparedEvent:
     """An event whose canonical bytes are made and checked; `event` is what the entry will hold under that name."""
 

@@ -17,7 +17,7 @@ This is the one place that imports AES.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from ledger.errors import BrokenError, Fault, LogUnavailableError
 from ledger.format.event import SALT_SIZE_BYTES, Part
 from ledger.format.sequence import Group
+from ledger.values import value_class
 
 DATA_KEY_SIZE_BYTES: Final = 32
 NONCE_SIZE_BYTES: Final = 12
@@ -117,7 +118,7 @@ class FindsKeys(Protocol):
         """Return the key of a subject, or None if it has none, or none any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SealedPart(Part):
     """A part that is about to be appended, with the bytes that are stored of it."""
 

@@ -30,6 +30,7 @@ from ledger.format.entry import FIRST_PREVIOUS, Branch, Entry, format_entry, par
 from ledger.format.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, Part, PreparedEvent, commitment
 from ledger.format.guards import GuardCall
 from ledger.format.merkle import Frontier, leaf_hash
+from ledger.values import value_class
 
 NO_CONTROL = -1
 """The control index of a log without control entries."""
@@ -57,7 +58,7 @@ class LogHead:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Group:
     """
     The unit of an append: `then` is appended if every guard holds, `otherwise` (perhaps nothing) if one does not.

@@ -38,6 +38,7 @@ from psycopg.pq.abc import PGresult
 
 from ledger.errors import FormatError
 from ledger.store.session import Connection
+from ledger.values import value_class
 
 BinaryValue = bytes | None
 """A value in PostgreSQL's binary form; None is NULL."""
@@ -227,7 +228,7 @@ class Query:
         self.text: Final = _PLACEHOLDER.sub(lambda found: numbers[found[1]], text).replace("%%", "%").encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DumpedValues:
     """The parameters of a query, in their order, as the driver dumps Python's values: see `dump`."""
 

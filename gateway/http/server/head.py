@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
+
+from ledger.values import value_class
 
 HEAD_SIZE_BYTES_MAX: Final = 64 * 1024
 TARGET_SIZE_BYTES_MAX: Final = 32 * 1024
@@ -56,7 +57,7 @@ class RefusedRequestError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Head:
     """
     A request without its body. Names of headers are in lower case, `path` is as it was sent (percent-encoded).

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from ledger.values import value_class
+
 
 class CommitDecision(StrEnum):
     """The decision on a mutation, made before anything was changed."""
@@ -38,7 +40,7 @@ class OutcomeEvidence(StrEnum):
     RECONCILED = "reconciled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Identifier:
     """What was mutated: catalog alias, namespace levels, and the name (null for a namespace itself)."""
 
@@ -55,7 +57,7 @@ class Reason:
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CommitDecided:
     """
     The decision on one mutation of one table, view or namespace.
@@ -82,7 +84,7 @@ class CommitDecided:
     table_uuid: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CommitSettled:
     """
     The outcome of the approved mutation that group `decision` decided.
