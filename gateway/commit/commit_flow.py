@@ -377,7 +377,15 @@ class Flow:
         uuid = _uuid(plan.loaded) if state.reads_uuid else ""
         match plan:
             case Feasible(change=planned):
-                request = replace(unjudged, table=table, result=planned.metadata, at=at, uuid=uuid)
+                request = JudgedRequest(
+                    commit=unjudged.commit,
+                    principal=unjudged.principal,
+                    request=unjudged.request,
+                    table=table,
+                    result=planned.metadata,
+                    at=at,
+                    uuid=uuid,
+                )
                 judgement = await judge.access_and_policies(state, request)
             case Infeasible():
                 judgement = await judge.access(state, replace(unjudged, table=table, uuid=uuid))

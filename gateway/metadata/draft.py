@@ -12,7 +12,7 @@ it again: `copy` gives each commit a draft with containers of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -93,6 +93,11 @@ class Definitions:
     def copy(self) -> Definitions:
         """Return the same definitions, for another commit to change."""
         return Definitions(by_id=dict(self.by_id), current_id=self.current_id, key_of=self.key_of)
+
+    def settle(self) -> None:
+        """Forget what this commit did."""
+        self.last_added_id = None
+        self._ids_by_key = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,13 +184,21 @@ class Draft:
 
     def copy(self, members: Metadata) -> Draft:
         """Return the same table, for a commit to change; `members` is the metadata that it was opened from."""
-        return replace(
-            self,
+        return Draft(
             members=members,
+            format_version=self.format_version,
+            table_uuid=self.table_uuid,
+            location=self.location,
+            last_sequence_number=self.last_sequence_number,
+            last_updated_ms=self.last_updated_ms,
+            last_column_id=self.last_column_id,
+            last_partition_id=self.last_partition_id,
+            next_row_id=self.next_row_id,
             schemas=self.schemas.copy(),
             specs=self.specs.copy(),
             orders=self.orders.copy(),
             properties=dict(self.properties),
+            current_snapshot_id=self.current_snapshot_id,
             snapshots=dict(self.snapshots),
             refs=dict(self.refs),
             statistics=dict(self.statistics),
@@ -193,31 +206,23 @@ class Draft:
             encryption_keys=dict(self.encryption_keys),
             snapshot_log=list(self.snapshot_log),
             metadata_log=list(self.metadata_log),
-            added_snapshots=set(),
-            was_main=set(),
             columns_by_schema=dict(self.columns_by_schema),
-            _partition_field_ids=None,
-            _ref_names=None,
         )
 
-    def settled(self) -> Draft:
-        """Return the table as it is stored now, to be copied: without what this commit did, and without members."""
+    def settle(self) -> None:
+        """Become the table as it is stored now, to be copied: without what this commit did, and without members."""
+        self.members = NOTHING
+        for definitions in (self.schemas, self.specs, self.orders):
+            definitions.settle()
+        self.now_ms = 0
+        self.is_changed = False
+        self.added_snapshots = set()
+        self.was_main = set()
+        self.has_removed_snapshots = False
         kept = self.columns_by_schema
-        return replace(
-            self,
-            members=NOTHING,
-            schemas=self.schemas.copy(),
-            specs=self.specs.copy(),
-            orders=self.orders.copy(),
-            now_ms=0,
-            is_changed=False,
-            added_snapshots=set(),
-            was_main=set(),
-            has_removed_snapshots=False,
-            columns_by_schema={one: kept[one] for one in self.schemas.by_id if one in kept},
-            _partition_field_ids=None,
-            _ref_names=None,
-        )
+        self.columns_by_schema = {one: kept[one] for one in self.schemas.by_id if one in kept}
+        self._partition_field_ids = None
+        self._ref_names = None
 
 
 class TableMetadata(dict[str, Any]):

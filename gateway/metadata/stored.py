@@ -205,7 +205,7 @@ def _log(metadata: Metadata, name: str) -> list[JsonObject]:
 
 
 def write_draft(draft: Draft) -> TableMetadata:
-    """Return the draft, which is not changed any more, as table metadata of its format version."""
+    """Return the draft as table metadata of its format version, which keeps it: nobody may change it any more."""
     version = draft.format_version
     no_snapshot = None if version >= ROW_LINEAGE_SINCE_VERSION else NO_SNAPSHOT
     members: JsonObject = {"format-version": version, "table-uuid": draft.table_uuid, "location": draft.location}
@@ -241,7 +241,8 @@ def write_draft(draft: Draft) -> TableMetadata:
         del members["table-uuid"]  # optional in version 1
     stored = TableMetadata(members | _unknown(draft.members, members))
     if version > 1:  # version 1 has other forms of what later versions store
-        stored.opened = draft.settled()
+        draft.settle()
+        stored.opened = draft
     return stored
 
 
