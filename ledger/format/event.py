@@ -127,12 +127,12 @@ def prepare(event: Event) -> PreparedEvent:
     )
     tail = (
         f',"occurred_at":"{canonical.format_time(event.occurred_at)}","parts":[{commitments}],"type":"{event.type}",'
-        f'"version":{canonical.encode(event.version).decode()}}}'
+        f'"version":{_encoded_again(event.version).decode()}}}'
     )
     encoded = b'{"actor":"%b","data":%b,"key":%b%b' % (
         event.actor.encode(),
         data,
-        canonical.encode(event.key),
+        _encoded_again(event.key),
         tail.encode(),
     )
     if len(encoded) > EVENT_SIZE_BYTES_MAX:
@@ -147,6 +147,10 @@ def prepare(event: Event) -> PreparedEvent:
         parts=parts,
         is_control=is_control(event.type),
     )
+
+
+_encoded_again: Final = lru_cache(maxsize=_KEYS_CACHED, typed=True)(canonical.encode)
+"""Encodes keys and versions, of which the same ones occur again and again."""
 
 
 def _check_members(event: Event) -> None:

@@ -40,7 +40,10 @@ def to_data(event: object) -> dict[str, Json]:
     Return the `data` member of an event: one member a field, nested dataclasses as objects, tuples as lists.
     """
     kind: Any = type(event)
-    return {name: _write(getattr(event, name)) for name in _names(kind)}
+    # Most fields are written as they are: without a call for each.
+    return {
+        name: value if type(value := getattr(event, name)) in _PLAIN else _write(value) for name in _names(kind)
+    }
 
 
 def from_data(cls: type[D], data: Json) -> D:
@@ -63,17 +66,16 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _write(value: Any) -> Json:
-    if type(value) in _PLAIN:
-        return typing.cast("Json", value)
     if isinstance(value, list | tuple):
-        return [_write(item) for item in value]
+        return [item if type(item) in _PLAIN else _write(item) for item in value]
     if isinstance(value, StrEnum):
-        return value.value
+        return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return to_data(value)
     if isinstance(value, Mapping):
         return {name: _write(member) for name, member in value.items()}
-    return typing.cast("Json", value)
+    plain: Json = value
+    return plain
 
 
 @cache
