@@ -79,6 +79,9 @@ class Target:
                 field=self.kind,
             )
 
+    def __hash__(self) -> int:
+        return hash(self.key)  # a text is hashed once
+
     @property
     def kind(self) -> str:
         """Return "table", "view", "function" or "namespace"."""

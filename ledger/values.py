@@ -19,6 +19,7 @@ T = TypeVar("T")
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def value_class(cls: type[T]) -> type[T]:
     """
-    Make `cls` a dataclass with slots and keyword-only fields, whose instances are equal and hashed by their fields.
+    Make `cls` a dataclass with slots and keyword-only fields, whose instances are equal and hashed by their fields,
+    unless it says how they are hashed.
     """
-    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
+    return dataclass(slots=True, kw_only=True, unsafe_hash="__hash__" not in vars(cls))(cls)

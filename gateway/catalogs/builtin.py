@@ -41,7 +41,7 @@ from gateway.catalogs.page_tokens import (
 from gateway.catalogs.places import StoragePlace, is_plain, location_path, parse_place
 from gateway.catalogs.registered import REGISTERED, check_registered, check_snapshots
 from gateway.catalogs.shown_tables import ShownTables
-from gateway.catalogs.table_places import added_places, place_digests, table_places
+from gateway.catalogs.table_places import added_places, own_digests, place_digests, table_places
 from gateway.confusables import are_alike, skeleton_columns
 from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError, UnsupportedOperationError
@@ -212,7 +212,7 @@ class BuiltinCatalog:
             metadata=change.metadata,
             metadata_location=written.location,
             metadata_sha256=written.sha256,
-            places=loaded.places if places is None else place_digests(places)["places"],
+            places=loaded.places if places is None else own_digests(change.metadata or {}),
         )
 
     def forget(self, loaded: Loaded) -> None:
@@ -437,8 +437,7 @@ class BuiltinCatalog:
         """Return the table's places after the change if they differ from those in its row; None if not."""
         if change.metadata is None:
             return None
-        places = table_places(change.metadata)
-        return None if loaded.places == place_digests(places)["places"] else places
+        return None if loaded.places == own_digests(change.metadata) else table_places(change.metadata)
 
     def _find_below(self, location: str, *, field: str) -> tuple[str, str]:
         """
@@ -485,7 +484,8 @@ class BuiltinCatalog:
             BadRequestError: if a symbolic link leads out of the warehouse.
             UnavailableError: if it cannot be written.
         """
-        root, _ = self._find(new.location, field="location")
+        # `prepare_file` has chosen the folder, and the file's name is plain. What is found there is not written.
+        root = "" if new.is_found else self._find(new.location.rpartition("/")[0], field="location")[0]
         await self._files.write(new, change.metadata or {}, within=root)
 
     async def discard(self, written: Written) -> None:

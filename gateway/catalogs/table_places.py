@@ -24,6 +24,7 @@ REMEMBERED_MAX: Final = 1_024
 """Locations that are not parsed again; some MB at most."""
 PLACES: Final = "places"
 """The payload part of a `commit.decided` with the places of the table from then on."""
+_DIGESTS: Final = "place digests"
 _METADATA: Final = "metadata"
 
 
@@ -44,6 +45,18 @@ def table_places(metadata: Mapping[str, Any] | None) -> list[StoragePlace]:
 def _table_places(metadata: Mapping[str, Any]) -> list[StoragePlace]:
     texts = (metadata["location"], *path_properties(metadata.get("properties") or {}).values())
     return list(_places_of(texts) if sum(map(len, texts)) <= PLACE_LENGTH_MAX else _places_of.__wrapped__(texts))
+
+
+def own_digests(metadata: Mapping[str, Any]) -> Sequence[bytes]:
+    """
+    Return the digests of a table's places, as its row has them.
+    """
+    if not isinstance(metadata, TableMetadata):
+        return place_digests(table_places(metadata))[PLACES]
+    kept = metadata.derived.get(_DIGESTS)
+    if kept is None:
+        kept = metadata.derived[_DIGESTS] = place_digests(table_places(metadata))[PLACES]
+    return cast("list[bytes]", kept)
 
 
 def expected_places(metadata_location: str) -> list[StoragePlace]:

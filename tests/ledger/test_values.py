@@ -19,6 +19,17 @@ class _Place:
     tags: tuple[str, ...] = field(default=(), compare=False)
 
 
+@value_class
+class _Numbered:
+    """A value that is hashed by one of its fields."""
+
+    number: int
+    name: str
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 def test_the_type_checker_refuses_to_change_a_value() -> None:
     place = _Place(name="a")
     # mypy reports this comment as unused as soon as it lets the next line pass.
@@ -38,6 +49,11 @@ def test_values_are_equal_and_hashed_by_the_fields_that_are_compared() -> None:
     assert hash(_Place(name="a", tags=("x",))) == hash(_Place(name="a"))
     assert _Place(name="a") != _Place(name="a", number=8)
     assert len({_Place(name="a"), _Place(name="a"), _Place(name="b")}) == 2
+
+
+def test_a_value_class_may_say_how_its_values_are_hashed() -> None:
+    assert hash(_Numbered(number=5, name="a")) == 5
+    assert _Numbered(number=5, name="a") != _Numbered(number=5, name="b")
 
 
 def test_a_value_has_no_other_fields() -> None:
