@@ -8,13 +8,14 @@ table cannot disagree. The guard's SQL (`sql/guards.sql`) checks existence and p
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress
 from typing import Any, ClassVar, Final, Literal, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import orjson
 
@@ -52,6 +53,7 @@ from gateway.metadata.files import MetadataFileError, MetadataFiles, Written
 from gateway.metadata.paths import METADATA_PATH, changed_paths, metadata_folder, named_files, stored_files
 from gateway.metadata.versions import version_of
 from gateway.mutations import RENAMES_FROM, RENAMES_TO, Mutation, Operation
+from ledger.format.event import random_uuid_text
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
 from projections.errors import FileUnreadableError
@@ -474,7 +476,8 @@ class BuiltinCatalog:
         before = version_of(loaded.metadata_location or "")
         version = 0 if before is None else before + 1
         _, folder = self._find(metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
-        return self._files.prepare_file(f"{folder}/{version:05d}-{uuid4()}.metadata.json", change.metadata)
+        unique = random_uuid_text(os.urandom(16))
+        return self._files.prepare_file(f"{folder}/{version:05d}-{unique}.metadata.json", change.metadata)
 
     async def write(self, new: Written, change: Change) -> None:
         """

@@ -31,7 +31,7 @@ from gateway.metadata.files import Written
 from gateway.mutations import RENAMES_TO, Mutation
 from ledger.format import canonical
 from ledger.format.canonical import Json
-from ledger.format.event import Event, Part, PreparedEvent, prepare
+from ledger.format.event import SALT_SIZE_BYTES, Event, Part, PreparedEvent, prepare, uuid_text
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
 from ledger.values import value_class
 
@@ -104,17 +104,18 @@ def decided(
     }
     if judgement.message:
         payloads["message"] = judgement.message.encode()
+    salts = random(SALT_SIZE_BYTES * len(payloads))  # at once: each call asks the system
     parts = tuple(
-        Part(name=name, payload=payload, salt=random(32), subject=requested.principal.actor)
-        for name, payload in payloads.items()
+        Part(name=name, payload=payload, salt=salts[at : at + SALT_SIZE_BYTES], subject=requested.principal.actor)
+        for at, (name, payload) in zip(range(0, len(salts), SALT_SIZE_BYTES), payloads.items(), strict=True)
     )
     if forwarding is not None:
         # Without a subject: the row that is replayed from it must survive the erasure of the caller.
-        parts += (Part(name=FORWARD, payload=forwarding.payload(), salt=random(32)),)
+        parts += (Part(name=FORWARD, payload=forwarding.payload(), salt=random(SALT_SIZE_BYTES)),)
     if loaded.judged is not None and mutation.operation not in RENAMES_TO:  # both ends are judged on the same
-        parts += (Part(name=JUDGED_ON, payload=format_judged(loaded.judged), salt=random(32)),)
+        parts += (Part(name=JUDGED_ON, payload=format_judged(loaded.judged), salt=random(SALT_SIZE_BYTES)),)
     if places is not None:
-        parts += (Part(name=PLACES, payload=format_places(places), salt=random(32)),)
+        parts += (Part(name=PLACES, payload=format_places(places), salt=random(SALT_SIZE_BYTES)),)
     return prepare(
         Event(
             type=CommitDecided.TYPE,
@@ -142,7 +143,7 @@ def settled(
     Return the outcome of an approved request that group `decision` decided, in the built-in catalog.
     """
     data = CommitSettled(
-        decision=str(decision),
+        decision=uuid_text(decision),
         evidence=OutcomeEvidence.ANSWER,
         metadata_location=written.location if written else None,
         metadata_sha256=written.sha256 if written else None,

@@ -101,6 +101,7 @@ class Sealer:
     def _seal_event(self, event: PreparedEvent, keys: Mapping[str, DataKey]) -> PreparedEvent:
         if not event.parts:
             return event
+        nonces = self._random(NONCE_SIZE_BYTES * len(event.parts))  # at once: each call asks the system
         return PreparedEvent(
             type=event.type,
             version=event.version,
@@ -108,21 +109,23 @@ class Sealer:
             actor=event.actor,
             data=event.data,
             event=event.event,
-            parts=tuple([self._seal_part(part, keys) for part in event.parts]),
+            parts=tuple(
+                [
+                    _sealed(part, keys, nonces[at : at + NONCE_SIZE_BYTES])
+                    for at, part in zip(range(0, len(nonces), NONCE_SIZE_BYTES), event.parts, strict=True)
+                ]
+            ),
             is_control=event.is_control,
         )
 
-    def _seal_part(self, part: Part, keys: Mapping[str, DataKey]) -> Part:
-        if part.subject is None or (key := keys.get(part.subject)) is None:
-            return part
-        sealed = key.seal(
-            part.salt + part.payload,
-            context=part_context(part.subject, part.name),
-            nonce=self._random(NONCE_SIZE_BYTES),
-        )
-        return SealedPart(
-            name=part.name, payload=part.payload, salt=part.salt, subject=part.subject, key_id=key.id, sealed=sealed
-        )
+
+def _sealed(part: Part, keys: Mapping[str, DataKey], nonce: bytes) -> Part:
+    if part.subject is None or (key := keys.get(part.subject)) is None:
+        return part
+    sealed = key.seal(part.salt + part.payload, context=part_context(part.subject, part.name), nonce=nonce)
+    return SealedPart(
+        name=part.name, payload=part.payload, salt=part.salt, subject=part.subject, key_id=key.id, sealed=sealed
+    )
 
 
 def _subjects(group: Group) -> set[str]:

@@ -26,7 +26,15 @@ from uuid import UUID
 from ledger.errors import FormatError
 from ledger.format import canonical
 from ledger.format.canonical import Json
-from ledger.format.event import ACTOR_FORM, GROUP_EVENTS_MAX, KEY_FORM, KEY_LENGTH_MAX, PART_NAME_FORM, TYPE_FORM
+from ledger.format.event import (
+    ACTOR_FORM,
+    GROUP_EVENTS_MAX,
+    KEY_FORM,
+    KEY_LENGTH_MAX,
+    PART_NAME_FORM,
+    TYPE_FORM,
+    uuid_text,
+)
 
 ENTRY_SIZE_BYTES_MAX: Final = 65_535
 ORIGIN_LENGTH_MAX: Final = 255
@@ -84,12 +92,10 @@ def format_entry(
 
     `log` is an origin (no character that JSON escapes, see `check_origin`), `recorded_at` a formatted time.
     """
-    # One text around the event, with the id's digits sliced here: this runs for every entry while the head is locked.
-    digits = group_id.bytes.hex()
+    # One text around the event: this runs for every entry while the head is locked.
     rest = (
-        f',"group":{{"branch":"{branch}","id":"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-'
-        f'{digits[20:]}","of":{of},"position":{position}}},"index":{index},"log":"{log}","previous":"{previous.hex()}",'
-        f'"recorded_at":"{recorded_at}"}}'
+        f',"group":{{"branch":"{branch}","id":"{uuid_text(group_id)}","of":{of},"position":{position}}},'
+        f'"index":{index},"log":"{log}","previous":"{previous.hex()}","recorded_at":"{recorded_at}"}}'
     )
     return b'{"event":' + event + rest.encode()
 

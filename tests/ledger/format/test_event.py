@@ -27,6 +27,8 @@ from ledger.format.event import (
     is_control,
     prepare,
     random_group_id,
+    random_uuid_text,
+    uuid_text,
 )
 
 SALT = bytes(range(32))
@@ -180,6 +182,12 @@ def test_the_control_plane_is_told_by_the_family_of_a_type() -> None:
     assert not any(is_control(event_type) for event_type in ("commit.decided", "policys.created", "signer.created"))
     assert prepare(replace(EVENT, type="policy.created")).is_control
     assert not prepare(EVENT).is_control
+
+
+@given(random=st.binary(min_size=16, max_size=16))
+def test_the_texts_of_uuids_are_those_of_the_standard_library(random: bytes) -> None:
+    assert random_uuid_text(random) == str(UUID(bytes=random, version=4))
+    assert uuid_text(UUID(bytes=random)) == str(UUID(bytes=random))
 
 
 def test_a_random_group_id_is_the_uuid_v7_of_the_standard() -> None:
