@@ -26,7 +26,7 @@ from gateway.metadata import (
     parse_updates,
 )
 from gateway.metadata.views import parse_view_requirements, parse_view_updates
-from gateway.policy.access import access_actions
+from gateway.policy.access import actions_of
 from gateway.policy.variables import CommitView
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
@@ -110,7 +110,7 @@ class Mutation:
     actions: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "actions", access_actions(self._view(())))
+        object.__setattr__(self, "actions", actions_of(self.operation.value, self.updates))
 
     @property
     def creates(self) -> bool:
@@ -127,16 +127,13 @@ class Mutation:
 
     def view(self) -> CommitView:
         """Return the mutation as policies and access rules see it."""
-        return self._view(self.actions)
-
-    def _view(self, actions: tuple[str, ...]) -> CommitView:
         return CommitView(
             catalog=self.target.alias,
             namespace=self.target.namespace,
             name=self.target.name or "",
             kind=self.target.kind,
             operation=self.operation.value,
-            actions=actions,
+            actions=self.actions,
             purge=self.purge,
             updates=self.updates,
             requirements=self.requirements,

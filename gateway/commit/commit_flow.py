@@ -54,7 +54,7 @@ from gateway.commit.decision_ids import DecisionIds
 from gateway.commit.events import Requested, decided
 from gateway.commit.forwarding import forward
 from gateway.commit.gateway import Gateway
-from gateway.commit.judgement import JudgedRequest, Judgement
+from gateway.commit.judgement import JudgedRequest, Judgement, KnownDecision
 from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.repeats import Repeats, made_before
 from gateway.commit.request_hash import request_hash
@@ -78,6 +78,7 @@ from gateway.identity.authenticator import Arrived
 from gateway.log_errors import append_errors
 from gateway.metadata import known_uuid
 from gateway.mutations import Mutation, parse_mutation
+from gateway.policy.access import Access
 from gateway.policy.variables import RequestView
 from ledger.errors import GroupMismatchError
 from ledger.format.canonical import Json
@@ -249,13 +250,17 @@ class Flow:
     ids: DecisionIds
     done: Done
     unjudged: JudgedRequest = field(init=False)
+    known: KnownDecision | None = field(init=False)
+    """What the access rules that were in force at arrival decide, if that is known."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "unjudged", _unjudged(self.requested))
+        unjudged = _unjudged(self.requested)
+        object.__setattr__(self, "unjudged", unjudged)
+        object.__setattr__(self, "known", self.gateway.judge.known_decision(self.read.state, unjudged))
 
     def turn(self) -> AbstractAsyncContextManager[Turn]:
         """Wait for the target's turn; not those who are known to be refused: they must not delay others."""
-        is_refused = self.gateway.judge.is_known_refused(self.read.state, self.unjudged)
+        is_refused = self.known is not None and self.known.judged.decision.outcome is Access.DENIED
         queues = TargetQueues() if is_refused else self.gateway.queues
         return queues.turn(self.read.log_id, self.requested.mutation.target)
 
@@ -364,14 +369,16 @@ class Flow:
         Policies come into force at times, so a judgement is one `at` a time, which is recorded with it.
         """
         state = state.at(at)
-        judgement = await self._judge_end(state, plan, self.unjudged, at)
+        judgement = await self._judge_end(state, plan, self.unjudged, at, self.known)
         ends, other = [Judged(self.requested, judgement, at)], self.requested.mutation.other_end
         if other is not None and judgement.decision is CommitDecision.APPROVED:
             requested = replace(self.requested, mutation=other)
             ends.append(Judged(requested, await self._judge_end(state, plan, _unjudged(requested), at), at))
         return ends
 
-    async def _judge_end(self, state: ControlState, plan: Plan, unjudged: JudgedRequest, at: datetime) -> Judgement:
+    async def _judge_end(
+        self, state: ControlState, plan: Plan, unjudged: JudgedRequest, at: datetime, known: KnownDecision | None = None
+    ) -> Judgement:
         """Without a result there is nothing for policies: access alone says whether the caller learns why."""
         judge, table = self.gateway.judge, plan.loaded.metadata
         uuid = _uuid(plan.loaded) if state.reads_uuid else ""
@@ -386,7 +393,7 @@ class Flow:
                     at=at,
                     uuid=uuid,
                 )
-                judgement = await judge.access_and_policies(state, request)
+                judgement = await judge.access_and_policies(state, request, known)
             case Infeasible():
                 judgement = await judge.access(state, replace(unjudged, table=table, uuid=uuid))
         judge.count_failures(judgement)

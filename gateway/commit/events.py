@@ -29,7 +29,6 @@ from gateway.identity import Principal
 from gateway.metadata import added_snapshot_ids, uuid_of
 from gateway.metadata.files import Written
 from gateway.mutations import RENAMES_TO, Mutation
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.event import SALT_SIZE_BYTES, Event, Part, PreparedEvent, prepare, uuid_text
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
@@ -98,8 +97,8 @@ def decided(
         table_uuid=table_uuid(loaded, change),
     )
     payloads = {
-        "principal": canonical.encode(requested.principal.payload()),
-        "verdicts": canonical.encode(judgement.verdicts),
+        "principal": requested.principal.part(),
+        "verdicts": judgement.verdicts_part(),
         "inputs": inputs(requested, judgement.noted, size_bytes_max=INPUTS_SIZE_BYTES_MAX // share),
     }
     if judgement.message:

@@ -66,6 +66,7 @@ from gateway.policy.variables import (
 from gateway.policy.verdicts import format_verdicts
 from gateway.policy.vocabulary import LOOKED_UP
 from gateway.policy.words import on_demand
+from ledger.format import canonical
 from ledger.format.canonical import Json, format_time
 from ledger.format.events import CommitDecision, Reason
 from ledger.values import value_class
@@ -158,6 +159,15 @@ class Judgement:
     failed: tuple[str, ...] = ()
     is_of_policies: bool = False
     noted: Mapping[str, Json] | None = None
+    _part: bytes | None = field(default=None, init=False, compare=False, repr=False)
+
+    def verdicts_part(self) -> bytes:
+        """Return the payload part `verdicts`, made once for all requests that are judged alike."""
+        part = self._part
+        if part is None:
+            part = canonical.encode(self.verdicts)
+            object.__setattr__(self, "_part", part)
+        return part
 
 
 class Read(NamedTuple):
@@ -230,6 +240,26 @@ class AccessKey(NamedTuple):
     uuid: str | None = ""
 
 
+class KnownDecision:
+    """A decision of the access rules `policy_set`, and its judgement as of the state that was asked for last."""
+
+    __slots__ = ("_judgement", "_state", "judged", "policy_set")
+
+    def __init__(self, judged: Judged, policy_set: str) -> None:
+        self.judged: Final = judged
+        self.policy_set: Final = policy_set
+        self._state: ControlState | None = None
+        self._judgement: Judgement | None = None
+
+    def judgement(self, state: ControlState) -> Judgement:
+        """Return the judgement as of `state`, in which the same rules are in force."""
+        judgement = self._judgement
+        if judgement is None or self._state is not state:
+            judgement = self._judgement = _of_access(state, self.judged.decision, self.judged.verdicts)
+            self._state = state
+        return judgement
+
+
 class KnownAccess:
     """
     A cache of what access rules decide; beyond `decisions_max` the least recently used is dropped. Event loop only.
@@ -239,21 +269,21 @@ class KnownAccess:
 
     def __init__(self, *, decisions_max: int = ACCESS_DECISIONS_MAX) -> None:
         self._decisions_max = decisions_max
-        self._decisions: OrderedDict[AccessKey, Judged] = OrderedDict()
+        self._decisions: OrderedDict[AccessKey, KnownDecision] = OrderedDict()
 
-    def get(self, key: AccessKey) -> Judged | None:
+    def get(self, key: AccessKey) -> KnownDecision | None:
         """Return the cached decision, if any."""
-        judged = self._decisions.get(key)
-        if judged is not None:
+        known = self._decisions.get(key)
+        if known is not None:
             self._decisions.move_to_end(key)
-        return judged
+        return known
 
     def put(self, key: AccessKey, judged: Judged) -> None:
         """Cache a decision, unless it is undecidable or one of its rules failed."""
         failed = any(verdict.outcome is Outcome.ERROR for verdict in judged.verdicts)
         if failed or judged.decision.outcome is Access.UNDECIDABLE:
             return
-        self._decisions[key] = judged
+        self._decisions[key] = KnownDecision(judged, key.policy_set)
         if len(self._decisions) > self._decisions_max:
             self._decisions.popitem(last=False)
 
@@ -324,30 +354,34 @@ class Judge:
             return _undecidable(state, error)
         return _of_access(state, judged.decision, judged.verdicts)
 
-    def is_known_refused(self, state: ControlState, request: JudgedRequest) -> bool:
+    def known_decision(self, state: ControlState, request: JudgedRequest) -> KnownDecision | None:
         """
-        Return whether the access rules in force refuse it, as far as that is known without an evaluation.
+        Return what the access rules in force decide, as far as that is known without an evaluation, whatever the table.
         """
         if state.asks_each_check or state.reads_uuid:
-            return False  # that depends on the table, and on the branch of the catalog
+            return None  # that depends on the table, and on the branch of the catalog
         try:
             key = access_key(state, request)
         except UnknownOperationError:
-            return False
-        known = None if key is None else self.known_access.get(key)
-        return known is not None and known.decision.outcome is Access.DENIED
+            return None
+        return None if key is None else self.known_access.get(key)
 
-    async def access_and_policies(self, state: ControlState, request: JudgedRequest) -> Judgement:
+    async def access_and_policies(
+        self, state: ControlState, request: JudgedRequest, known: KnownDecision | None = None
+    ) -> Judgement:
         """
         Return the judgement of the access rules and policies in force, in one call of the engine at most.
 
-        Policies whose scope does not cover the commit are not evaluated.
+        Policies whose scope does not cover the commit are not evaluated. `known` is what `known_decision` has said of
+        the request; it is not asked again while the same rules are in force.
 
         Raises:
             TooLargeError: if access permits what is too large for policies to judge.
         """
         applying = policies_for(state, request.commit, table=request.table, result=request.result)
         if not applying:
+            if known is not None and known.policy_set == state.policy_set:
+                return known.judgement(state)
             return await self.access(state, request)
         request = await self._with_branch(state, request)
         demanded = self._demanded(state, request, applying)
@@ -598,9 +632,9 @@ class Judge:
         known = None if key is None else self.known_access.get(key)
         if known is not None:
             if variables is None:
-                return known
+                return known.judged
             verdicts = await evaluate(policies, variables, timeout_s=self.timeout_s)
-            return replace(known, verdicts=(*known.verdicts, *verdicts))
+            return replace(known.judged, verdicts=(*known.judged.verdicts, *verdicts))
         rules = access_rules(state)
         judged = await judge_rules(
             evaluate,

@@ -6,13 +6,14 @@ The verified caller of a request. Values only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
 from gateway.control.plane import ControlState
 from gateway.errors import UnauthorizedError
+from ledger.format import canonical
 from ledger.format.canonical import Json
 
 
@@ -68,6 +69,7 @@ class Principal:
     ends_at: datetime | None = None
     groups: tuple[str, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
+    _part: bytes | None = field(default=None, init=False, compare=False, repr=False)
 
     def check_in_force(self, state: ControlState, *, now: datetime) -> None:
         """
@@ -99,3 +101,11 @@ class Principal:
             "source": self.source.value,
             "sub": self.sub,
         }
+
+    def part(self) -> bytes:
+        """Return `payload` as the bytes of that part, made once for all requests of one caller."""
+        part = self._part
+        if part is None:
+            part = canonical.encode(self.payload())
+            object.__setattr__(self, "_part", part)
+        return part

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import UnavailableError
 from gateway.metadata import commit_actions
@@ -229,7 +229,7 @@ def operation_of(commit: CommitView) -> str:
     Raises:
         UnknownOperationError: if the operation of `commit` has no name in the vocabulary.
     """
-    return _operation(commit)[0]
+    return _operation(commit.operation)[0]
 
 
 def refs_of(commit: CommitView) -> tuple[str, ...]:
@@ -272,8 +272,15 @@ def access_actions(commit: CommitView) -> tuple[str, ...]:
     Raises:
         UnknownOperationError: if the operation of `commit` has no name in the vocabulary.
     """
-    _, catalog_action = _operation(commit)
-    return tuple(sorted({*commit_actions(commit.updates), *([catalog_action] if catalog_action else [])}))
+    return actions_of(commit.operation, commit.updates)
+
+
+def actions_of(operation: str, updates: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """
+    Return the actions of an operation with these updates, as `access_actions` does.
+    """
+    _, catalog_action = _operation(operation)
+    return tuple(sorted({*commit_actions(updates), *([catalog_action] if catalog_action else [])}))
 
 
 def decide_access(
@@ -354,8 +361,8 @@ def _content_type(kind: str) -> str:
     return CONTENT_TYPES[kind]
 
 
-def _operation(commit: CommitView) -> tuple[str, str | None]:
-    verb = commit.operation.rpartition(".")[2]
+def _operation(operation: str) -> tuple[str, str | None]:
+    verb = operation.rpartition(".")[2]
     if verb not in _OPERATIONS:
-        raise UnknownOperationError(f"operation: expected one of {sorted(_OPERATIONS)}, found {commit.operation!r:.60}")
+        raise UnknownOperationError(f"operation: expected one of {sorted(_OPERATIONS)}, found {operation!r:.60}")
     return _OPERATIONS[verb]

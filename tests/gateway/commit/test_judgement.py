@@ -19,6 +19,7 @@ from gateway.commit.judgement import (
     JudgedRequest,
     Judgement,
     KnownAccess,
+    KnownDecision,
     Read,
     ReadJudgements,
     access_key,
@@ -32,6 +33,7 @@ from gateway.policy.engine import ACCESS_RULE, Outcome, Verdict
 from gateway.policy.former import former_values
 from gateway.policy.judging import Judged
 from gateway.policy.variables import CommitView, RequestView
+from ledger.format import canonical
 from ledger.format.events import CommitDecision
 
 
@@ -80,6 +82,14 @@ def test_the_least_recently_used_decision_is_forgotten_and_failures_are_never_ke
     known.put(key("e"), judged(Access.PERMITTED, Outcome.ALLOW, Outcome.ERROR))
     known.put(key("f"), judged(Access.UNDECIDABLE))
     assert (known.get(key("e")), known.get(key("f"))) == (None, None)
+
+
+def test_a_known_decision_is_judged_as_of_the_state_that_asks() -> None:
+    known = KnownDecision(judged(Access.PERMITTED, Outcome.ALLOW), ControlState.empty().policy_set)
+    before, after = ControlState.empty(), replace(ControlState.empty(), as_of=5)
+    assert known.judgement(before) is known.judgement(before)
+    assert (known.judgement(before).as_of, known.judgement(after).as_of) == (before.as_of, 5)
+    assert known.judgement(after).verdicts_part() == canonical.encode(known.judgement(before).verdicts)
 
 
 Members = dict[str, Any]
