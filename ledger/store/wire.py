@@ -319,11 +319,11 @@ class Pipeline:
             self._drop(exchange, self._forgotten.popleft())
         for query, parameters in statements:
             if isinstance(parameters, DumpedValues):
-                self._send(exchange, query, parameters, Format.TEXT)
+                dumped = parameters.values, parameters.types, parameters.formats
+                self._send(exchange, query, *dumped, result=Format.TEXT)
             else:
                 values = [parameters[name] for name in query.names]
-                binary = DumpedValues(values=values, types=None, formats=[Format.BINARY] * len(values))
-                self._send(exchange, query, binary, Format.BINARY)
+                self._send(exchange, query, values, None, [Format.BINARY] * len(values), result=Format.BINARY)
 
     def part(self) -> asyncio.Future[list[StatementResult]]:
         """
@@ -406,8 +406,16 @@ class Pipeline:
         self._sent.append(exchange)
         return exchange
 
-    def _send(self, exchange: _Exchange, query: Query, parameters: DumpedValues, result: Format) -> None:
-        values, types, formats = parameters.values, parameters.types, parameters.formats
+    def _send(
+        self,
+        exchange: _Exchange,
+        query: Query,
+        values: Sequence[Buffer | None],
+        types: tuple[int, ...] | None,
+        formats: Sequence[Format],
+        *,
+        result: Format,
+    ) -> None:
         name = self._name(exchange, (query, types))
         if name is None:
             self._pgconn.send_query_params(query.text, values, types, formats, result)
@@ -450,11 +458,10 @@ class Pipeline:
     def _read_some(self) -> None:
         self._pgconn.consume_input()
         while self._sent and not self._pgconn.is_busy():
-            self._take(self._pgconn.get_result())
+            if (result := self._pgconn.get_result()) is not None:  # else: the end of one statement's results
+                self._take(result)
 
-    def _take(self, result: StatementResult | None) -> None:
-        if result is None:
-            return  # the end of one statement's results
+    def _take(self, result: StatementResult) -> None:
         exchange = self._sent[0]
         match result.status:
             case ExecStatus.PIPELINE_SYNC:
