@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gateway.errors import BadRequestError
 
@@ -21,6 +21,8 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DEPTH_MAX = 160  # the JSON encoder stops at 254 levels, and answers wrap what is stored in a few more
 FOUND_CHARS_MAX = 64
+_CONTAINERS: Final = (list, dict)
+"""A union of types would be made for each value that is checked."""
 
 
 def check_bounds(value: object, at: str) -> None:
@@ -38,7 +40,7 @@ def check_bounds(value: object, at: str) -> None:
         item, _, _, depth = node
         if isinstance(item, str):
             _check_text(item, node)
-        elif isinstance(item, list | dict):
+        elif isinstance(item, _CONTAINERS):
             if depth > DEPTH_MAX:
                 raise BadRequestError(f"nested deeper than {DEPTH_MAX} levels", field=_path(node))
             if isinstance(item, list):

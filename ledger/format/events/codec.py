@@ -33,6 +33,8 @@ _Reader = Callable[[Json, str], Any]
 
 _PLAIN: typing.Final = frozenset({str, int, bool, types.NoneType})
 """Types whose values are in canonical JSON what they are here: most of the fields."""
+_LISTS: typing.Final = (list, tuple)
+"""A union of types would be made for each check."""
 
 
 def to_data(event: object) -> dict[str, Json]:
@@ -41,9 +43,7 @@ def to_data(event: object) -> dict[str, Json]:
     """
     kind: Any = type(event)
     # Most fields are written as they are: without a call for each.
-    return {
-        name: value if type(value := getattr(event, name)) in _PLAIN else _write(value) for name in _names(kind)
-    }
+    return {name: value if type(value := getattr(event, name)) in _PLAIN else _write(value) for name in _names(kind)}
 
 
 def from_data(cls: type[D], data: Json) -> D:
@@ -66,7 +66,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _write(value: Any) -> Json:
-    if isinstance(value, list | tuple):
+    if isinstance(value, _LISTS):
         return [item if type(item) in _PLAIN else _write(item) for item in value]
     if isinstance(value, StrEnum):
         return str(value)
