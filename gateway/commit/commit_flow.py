@@ -174,8 +174,8 @@ async def read_request(request: Request, gateway: Gateway, done: Done) -> ReadRe
     done(MutationStage.TENANT)
     path = request.target()
     done(MutationStage.IDENTIFIERS)
-    # Both were read in step 1: whom the credentials stand for, and what is in force.
-    principal, state = arrived.principal, gateway.rules_at_arrival(arrived)
+    # Both were read and checked in step 1: whom the credentials stand for, and what is in force.
+    principal, state = arrived.principal, arrived.state
     done(MutationStage.PRINCIPAL)
     body = await read_body(
         request.chunks,
