@@ -134,6 +134,8 @@ class Draft:
     columns_by_schema: dict[int, Columns] = field(default_factory=dict)  # filled by add-schema, and on demand
     _partition_field_ids: dict[Origin, int] | None = None
     _ref_names: dict[int, set[str]] | None = None
+    is_metadata_log_checked: bool = field(default=False, compare=False)
+    """Whether the times of `metadata_log` are known to run forward, apart from the entry that this commit adds."""
 
     def columns(self) -> Columns:
         """
@@ -207,6 +209,7 @@ class Draft:
             snapshot_log=list(self.snapshot_log),
             metadata_log=list(self.metadata_log),
             columns_by_schema=dict(self.columns_by_schema),
+            is_metadata_log_checked=self.is_metadata_log_checked,
         )
 
     def settle(self) -> None:

@@ -161,10 +161,28 @@ def test_a_table_that_was_just_written_is_changed_as_if_it_were_read_again(
             kept = results[0]
 
 
-def _applied(table: dict[str, Any], updates: list[dict[str, Any]]) -> dict[str, Any] | str:
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(times=st.lists(st.integers(NOW_MS - 150_000, NOW_MS + 150_000), max_size=6), most=st.sampled_from("12345"))
+@example(times=[NOW_MS + 120_000, NOW_MS + 30_000], most="5")
+def test_times_of_a_table_that_was_just_written_are_checked_as_if_it_were_read_again(
+    table_of_version: Versions, times: list[int], most: str
+) -> None:
+    kept: dict[str, Any] = TableMetadata(table_of_version(2))
+    for now_ms in times:
+        updates = [
+            {"action": "set-properties", "updates": {"n": str(now_ms), "write.metadata.previous-versions-max": most}}
+        ]
+        read = orjson.loads(orjson.dumps(kept))
+        results = [_applied(table, updates, now_ms=now_ms) for table in (kept, read)]
+        assert results[0] == results[1]
+        if isinstance(results[0], dict):
+            kept = results[0]
+
+
+def _applied(table: dict[str, Any], updates: list[dict[str, Any]], *, now_ms: int = NOW_MS) -> dict[str, Any] | str:
     """The result of a commit, or the words that refuse it."""
     try:
-        return apply_updates(table, parse_updates(updates), now_ms=NOW_MS, base_location="file:/m")
+        return apply_updates(table, parse_updates(updates), now_ms=now_ms, base_location="file:/m")
     except GatewayError as error:
         return f"{type(error).__name__}: {error}"
 
