@@ -65,16 +65,18 @@ def parse_updates(raw: object, at: str = "updates") -> list[Update]:
             known or is for views only, and for too many updates.
     """
     items = as_list(raw, at, count_max=UPDATES_MAX)
-    changes = (item for item in items if not _removes(item))
-    if next(islice(changes, CHANGES_MAX, None), None) is not None:  # before anything is looked at more closely
-        raise BadRequestError(f"expected at most {CHANGES_MAX} updates beside removals, found more", field=at)
+    if len(items) > CHANGES_MAX:  # before anything is looked at more closely
+        changes = (item for item in items if not _removes(item))
+        if next(islice(changes, CHANGES_MAX, None), None) is not None:
+            raise BadRequestError(f"expected at most {CHANGES_MAX} updates beside removals, found more", field=at)
     check_bounds(raw, at)
     updates: list[Update] = [_parse_update(item, f"{at}[{index}]") for index, item in enumerate(items)]
-    added = sum(update["action"] in {"add-schema", "add-spec", "add-sort-order"} for update in updates)
-    if added > DEFINITIONS_MAX:
-        raise BadRequestError(
-            f"expected at most {DEFINITIONS_MAX} schemas, specs and sort orders, found {added}", field=at
-        )
+    if len(updates) > DEFINITIONS_MAX:
+        added = sum(update["action"] in {"add-schema", "add-spec", "add-sort-order"} for update in updates)
+        if added > DEFINITIONS_MAX:
+            raise BadRequestError(
+                f"expected at most {DEFINITIONS_MAX} schemas, specs and sort orders, found {added}", field=at
+            )
     return updates
 
 

@@ -39,31 +39,33 @@ def check_bounds(value: object, at: str) -> None:
         node = stack.pop()
         item, _, _, depth = node
         if isinstance(item, str):
-            _check_text(item, node)
+            if not item.isascii():
+                _check_text(item, node)
         elif isinstance(item, _CONTAINERS):
             if depth > DEPTH_MAX:
                 raise BadRequestError(f"nested deeper than {DEPTH_MAX} levels", field=_path(node))
             if isinstance(item, list):
-                stack.extend((child, f"[{index}]", node, depth + 1) for index, child in enumerate(item))
+                stack += [(child, index, node, depth + 1) for index, child in enumerate(item)]
             else:
                 for name in item:
-                    _check_text(name, node)
-                stack.extend((child, f".{name[:FOUND_CHARS_MAX]}", node, depth + 1) for name, child in item.items())
+                    if not isinstance(name, str) or not name.isascii():
+                        _check_text(name, node)
+                stack += [(child, name, node, depth + 1) for name, child in item.items()]
         elif item is not None and not isinstance(item, bool):
             _check_number(item, node)
 
 
 # a value, the last step of its path, the node around it, its depth; the path is built only for an error
-_Node: TypeAlias = "tuple[object, str, _Node | None, int]"
+_Node: TypeAlias = "tuple[object, str | int, _Node | None, int]"
 
 
 def _path(node: _Node) -> str:
     steps: list[str] = []
-    walk: _Node | None = node
-    while walk is not None:
-        steps.append(walk[1])
-        walk = walk[2]
-    return "".join(reversed(steps))
+    _, step, around, _ = node
+    while around is not None:
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step[:FOUND_CHARS_MAX]}")
+        _, step, around, _ = around
+    return "".join(reversed([*steps, str(step)]))
 
 
 def _check_text(item: object, node: _Node) -> None:
