@@ -103,10 +103,12 @@ def decided(
     }
     if judgement.message:
         payloads["message"] = judgement.message.encode()
-    salts = random(SALT_SIZE_BYTES * len(payloads))  # at once: each call asks the system
+    random_bytes = random(SALT_SIZE_BYTES * len(payloads))  # at once: each call asks the system
     parts = tuple(
-        Part(name=name, payload=payload, salt=salts[at : at + SALT_SIZE_BYTES], subject=requested.principal.actor)
-        for at, (name, payload) in zip(range(0, len(salts), SALT_SIZE_BYTES), payloads.items(), strict=True)
+        Part(
+            name=name, payload=payload, salt=random_bytes[at : at + SALT_SIZE_BYTES], subject=requested.principal.actor
+        )
+        for at, (name, payload) in zip(range(0, len(random_bytes), SALT_SIZE_BYTES), payloads.items(), strict=True)
     )
     if forwarding is not None:
         # Without a subject: the row that is replayed from it must survive the erasure of the caller.

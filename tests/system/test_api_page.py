@@ -27,7 +27,7 @@ _NEW_EACH_TIME = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<time>"),
     (re.compile(r'(?<="cursor":)(\s?)"[\w-]+"'), r'\1"<cursor>"'),
-    (re.compile(r"(?<=person:)[0-9a-f]{32}"), "<actor>"),
+    (re.compile(r'(?<=person:)[0-9a-f]{32}|(?<="actor":")[0-9a-f]{32}'), "<actor>"),
 )
 BOUNDS = {
     "bytes of the body": graphql_routes.BODY_SIZE_BYTES_MAX,

@@ -68,6 +68,7 @@ def row_shown(row: Alert | Finding | ScanSummary) -> dict[str, Any]:
     shown: dict[str, Any] = plain(members(row))
     if isinstance(row, Finding):
         shown["state"] = row.state.value
+        shown["review"] = None if row.review is None else plain(members(row.review))
     group = shown.pop("group_id", None)
     return shown if group is None else {**shown, "group": group}
 
