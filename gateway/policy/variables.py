@@ -25,7 +25,6 @@ from gateway.policy.table import (
     table_of,
 )
 from gateway.policy.vocabulary import ON_DEMAND
-from ledger.values import value_class
 
 if TYPE_CHECKING:
     from gateway.metadata import Metadata
@@ -38,7 +37,7 @@ AS_REQUESTED: Final[Mapping[str, frozenset[str]]] = {"commit": frozenset({"updat
 """Variables and fields that are converted (`table.plain_json`) only when a policy that reads them is judged."""
 
 
-@value_class
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitView:
     """
     A catalog mutation as policies see it, or a read as access rules do.
@@ -76,7 +75,7 @@ class PrincipalView:
     attributes: Sequence[tuple[str, str]] = ()
 
 
-@value_class
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
     """
     The request: `client_version` is the header X-Client-Version of Iceberg's clients.

@@ -31,6 +31,8 @@ READER_FUNCTIONS: Final = (
     "_label_name(oid,graphid)",  # label(v)
     'agtype_build_list("any")',  # [label(d), d.id, d.version]
     'age_collect("any")',  # collect(…)
+    'age_max("any")',  # max(…) in openCypher of agents
+    "int8_to_agtype(bigint)",  # what count(…) has counted, there
     'agtype_to_int8("any")',  # LIMIT $limit
     "agtype_to_text(agtype)",  # keys as text, in the traversals' SQL
 )

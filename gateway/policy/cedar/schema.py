@@ -32,6 +32,7 @@ GROUPS: Final[Mapping[str, str | None]] = {
     "READ_LOG_INPUTS": INSPECT,
     "READ_LINEAGE": INSPECT,
     "WRITE_LINEAGE": None,
+    "REVIEW_FINDING": None,
 }
 """The actions, each with its group. To read tables opens neither log nor lineage: these have actions of their own."""
 
@@ -42,6 +43,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("READ_LOG", "READ_LOG_INPUTS"), ("Log",)),
     "READ_LINEAGE": ("Lineage",),
     "WRITE_LINEAGE": ("Lineage",),
+    "REVIEW_FINDING": ("Table",),
 }
 """What each action is done to."""
 

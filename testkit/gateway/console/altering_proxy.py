@@ -99,11 +99,11 @@ def in_growth(at: int) -> Alter:
 
 
 def in_key(at: int) -> Alter:
-    """Change one byte of the public key that the gateway names: the 33 bytes behind a verifier key's last `+`."""
+    """Change one byte of the public key that the gateway names: the 33 bytes behind a verifier key's second `+`."""
 
     def alter(given: dict[str, list[str]]) -> dict[str, list[str]]:
-        name, _, key = given["keys"][0].rpartition("+")
-        return given | {"keys": [f"{name}+{_flipped_text(key, at)}"]}
+        name, hash_, key = given["keys"][0].split("+", 2)
+        return given | {"keys": [f"{name}+{hash_}+{_flipped_text(key, at)}"]}
 
     return _in_check(alter)
 

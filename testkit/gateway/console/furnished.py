@@ -57,7 +57,7 @@ async def open_furnished(services: Services, app: FastAPI, *, words: str = WORDS
 
 
 async def write_policies(gateway: Gateway, words: str) -> None:
-    """Write a policy with two versions, and a draft."""
+    """Write a policy with two versions, and a draft of a third one."""
     policy = {
         "expression": "!('owner' in result.properties) || result.properties['owner'] != ''",
         "message": words.replace("{", "{{").replace("}", "}}"),
@@ -67,5 +67,5 @@ async def write_policies(gateway: Gateway, words: str) -> None:
     assert made.status_code == 201, made.text
     changed = await gateway.http.put("/v1/policies/owned", json=policy)
     assert changed.status_code == 200, changed.text
-    drafted = await gateway.http.put("/v1/policy-drafts/proposed", json={**policy, "scope": {"names": ["sales.**"]}})
+    drafted = await gateway.http.put("/v1/policy-drafts/owned", json={**policy, "scope": {"names": ["sales.**"]}})
     assert drafted.status_code in {200, 201}, drafted.text

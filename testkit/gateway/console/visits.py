@@ -20,6 +20,8 @@ NOT_PAGES: Final = frozenset(
         "/console/log/follow",
         "/console/log/{index}/proof",
         "/console/log/{index}/check",
+        "/console/operate/evidence/{job}/file",
+        "/console/policies/_replay/state",
         "/console/login/at/{name}",
         "/console/login/at/{name}/answer",
     }
@@ -58,7 +60,10 @@ async def walk(page: Page, app: FastAPI, url: str) -> Mapping[str, str]:
         if not _is_new(path, pages, reached):
             continue
         await page.goto(url + path)
-        links = await page.eval_on_selector_all("a[href]:not([download])", "links => links.map(link => link.href)")
+        links = await page.eval_on_selector_all(
+            "a[href]:not([download])",
+            "links => links.map(link => new URL(link.getAttribute('href'), document.baseURI).href)",
+        )
         for link in (urldefrag(link)[0] for link in links):
             target = link.removeprefix(url)
             if link.startswith(f"{url}/console") and target not in seen:

@@ -93,7 +93,7 @@ async def test_a_page_loads_nothing_but_the_consoles_own(visitor: httpx.AsyncCli
     assert answer.status_code == 200, answer.text
     assert answer.headers["Content-Security-Policy"] == HEADERS["Content-Security-Policy"]
     scripts = set(re.findall(r"<script[^>]*>[^<]*", answer.text))
-    assert scripts <= {'<script type="module" src="/console/static/watched.mjs">'}
+    assert scripts <= {f'<script type="module" src="/console/static/{name}.mjs">' for name in ("times", "watched")}
     assert not re.search(r"\s(style|on[a-z]+)=", answer.text)
 
 

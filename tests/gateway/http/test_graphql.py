@@ -81,7 +81,7 @@ def leaves(of: str, *, but: tuple[str, ...] = ()) -> str:
         inner = get_named_type(field.type)
         if not isinstance(inner, GraphQLObjectType):
             selected.append(name)
-        elif inner.name in {"Reason", "Outcome", "PolicyComing", "KindFound"} and name not in but:
+        elif inner.name in {"Reason", "Outcome", "PolicyComing", "KindFound", "Review"} and name not in but:
             selected.append(f"{name} {{ {leaves(inner.name)} }}")
     return " ".join(selected)
 
@@ -106,6 +106,8 @@ async def test_every_field_of_findings_and_tables_is_what_their_routes_say(views
         )
         assert data["findings"]["items"] == await pages(http, "/v1/findings", "findings")
         routes = await pages(http, "/v1/tables", "tables")
+        for each in routes:
+            del each["owner"]  # who made it, its route alone says
         assert [{**each, "found": each["findings"]} for each in routes] == [
             {**each, "findings": each["found"]} for each in data["tables"]["items"]
         ]

@@ -178,6 +178,8 @@ async def read_everything(connection: Connection) -> None:
     )
     for of_an_agent in (
         "MATCH (t:Table) WHERE t.key <> 1 OR t.key >= 1 RETURN t.key",
+        "MATCH (t:Table) RETURN max(t.key)",
+        "MATCH (t:Table) RETURN count(t)",
         "MATCH (a)-[]->(b)-[]->(c)-[]->(d) RETURN a.key LIMIT 1",
         "MATCH (a)-[]->(b)-[]->(c)-[]->(d)-[]-(e) RETURN a.key LIMIT 1",
     ):
