@@ -1,8 +1,9 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
 # `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
-# Three packages of tests are asked for by name: real engines (Spark, Trino and others), the scene and kills take minutes, a
+# Four packages of tests are asked for by name: real engines (Spark, Trino and others), the scene and kills take minutes, a
 # large download and a long build: `make test PACKAGE=engines`. Real servers behind the gateway (Nessie, Glue, Iceberg's
-# own), `make test PACKAGE=upstreams`, and whole installations, `make test PACKAGE=installations`, take a minute or two.
+# own), `make test PACKAGE=upstreams`, whole installations, `make test PACKAGE=installations`, and pages in Chromium and
+# Firefox, `make test PACKAGE=browsers`, take a minute or two.
 # Python packages go into .venv from the lock files (hashes are checked). Two things are installed elsewhere, and only if
 # they are missing and apt-get is there to be used by root: a Java 17, for Spark, and for tests of pages Chromium and Firefox.
 
@@ -14,7 +15,7 @@ PROCESSES ?= 4
 # Where this is set, every process of a test compiles all modules anew, and pytest rewrites all tests in each of its own.
 unexport PYTHONDONTWRITEBYTECODE
 PACKAGE ?=
-APART := engines installations upstreams
+APART := browsers engines installations upstreams
 PACKAGES := $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 FOLDERS := $(if $(PACKAGE),$(wildcard $(PACKAGE) testkit/$(PACKAGE) tests/$(PACKAGE)))
 # On a terminal pip shows each package and how far it is; elsewhere (CI, a pipe) it prints errors alone.
@@ -66,7 +67,7 @@ $(VENV)/archive.stamp: $(VENV)/dev.stamp | java
 rust: $(VENV)/dev.stamp
 	@$(BIN)/python -m testkit.servers.iceberg_rust_program
 
-tests: $(VENV)/dev.stamp java $(if $(filter-out gateway,$(PACKAGE)),,chromium) $(if $(filter engines,$(PACKAGE)),rust) $(if $(filter-out engines installations spark_detect,$(PACKAGE)),,$(VENV)/archive.stamp)
+tests: $(VENV)/dev.stamp java $(if $(filter browsers,$(PACKAGE)),chromium) $(if $(filter engines,$(PACKAGE)),rust) $(if $(filter-out engines installations spark_detect,$(PACKAGE)),,$(VENV)/archive.stamp)
 	$(BIN)/pytest --processes=$(PROCESSES) $(if $(PACKAGE),tests/$(PACKAGE),$(APART:%=--ignore=tests/%))
 
 # Measured figures, about two hours. Each bench writes bench/results/<name>.json, the last one docs/measured.md.

@@ -74,10 +74,11 @@ LONGEST: Final = (
     "tests/streams/handlers/test_observe.py",
     "tests/streams/sources/test_kafka.py",
     "tests/gateway/http/test_schemathesis.py",
-    "tests/gateway/console/test_verifier_in_browser.py",
+    "tests/browsers/test_in_two_browsers.py",
 )
 """Files that take long: begun first, they do not end last while other processes have nothing to do."""
 ON_LOOP_OF_UP: Final = (
+    "tests/browsers/",
     "tests/engines/",
     "tests/gateway/",
     "tests/lakeproof/serving/",

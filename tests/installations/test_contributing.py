@@ -95,6 +95,10 @@ def tags_of_head() -> list[str]:
     return listed.stdout.split()
 
 
+APART = ("browsers", "engines", "installations", "upstreams")
+"""Packages of tests that are asked for by name."""
+
+
 def dry_run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Return what make would run."""
     command = ["make", "--dry-run", "--no-print-directory", *arguments]
@@ -118,14 +122,15 @@ def test_one_package_is_checked_and_tested_alone() -> None:
 
 def test_without_a_package_everything_is_checked_and_tested_but_what_is_asked_for_by_name() -> None:
     told = dry_run("test").stdout
-    tests = "pytest --processes=[0-9]+ --ignore=tests/engines --ignore=tests/installations --ignore=tests/upstreams"
+    ignored = " ".join(f"--ignore=tests/{name}" for name in APART)
+    tests = f"pytest --processes=[0-9]+ {ignored}"
     for command in ("ruff check [.]", "ruff format --check [.]", "mypy ?", "lint-imports", tests):
         assert re.search(rf"^\S+{command}$", told, re.MULTILINE), command
     assert "warm_up" in told
 
 
 def test_what_decides_whether_a_change_lands_runs_what_is_asked_for_by_name_too() -> None:
-    apart = {f"make test PACKAGE={name}" for name in ("engines", "installations", "upstreams")}
+    apart = {f"make test PACKAGE={name}" for name in APART}
     assert {"make test"} | apart <= set(text_of(".ci/run").splitlines())
 
 
