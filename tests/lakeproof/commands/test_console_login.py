@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 
 from lakeproof.commands.console_logins import console_app, running_url
 from lakeproof.errors import ServerError
-from lakeproof.serving.socket_folder import socket_folder, write_url
+from lakeproof.serving.socket_folder import RUN, write_url
 from testkit.lakeproof.commands import services_of
 from testkit.servers.gateways import Gateway
 from testkit.servers.loopback import serve_gateway
@@ -42,9 +44,14 @@ async def test_a_command_makes_a_link_that_logs_in_once_with_a_key_of_eight_hour
 def test_without_a_gateway_that_listens_on_loopback_no_link_is_made(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="start `lakeproof up`"):
         running_url(tmp_path)
-    with socket_folder(tmp_path) as folder:
+    waiting = [sys.executable, "-c", "import sys; sys.stdin.read()", "lakeproof", "up"]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as up:
+        folder = tmp_path / RUN / str(up.pid)
+        folder.mkdir(parents=True)
         write_url(folder, "http://10.0.0.7:8181")
         with pytest.raises(ServerError, match="log in with an API key"):
             running_url(tmp_path)
         write_url(folder, "http://0.0.0.0:8181")
         assert running_url(tmp_path) == "http://127.0.0.1:8181"
+    with pytest.raises(ServerError, match="start `lakeproof up`"):
+        running_url(tmp_path)
