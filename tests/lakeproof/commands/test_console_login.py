@@ -44,8 +44,10 @@ async def test_a_command_makes_a_link_that_logs_in_once_with_a_key_of_eight_hour
 def test_without_a_gateway_that_listens_on_loopback_no_link_is_made(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="start `lakeproof up`"):
         running_url(tmp_path)
-    waiting = [sys.executable, "-c", "import sys; sys.stdin.read()", "lakeproof", "up"]
-    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as up:
+    waiting = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "lakeproof", "up"]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as up:
+        assert up.stdout is not None
+        up.stdout.readline()  # only now it has its own command line
         folder = tmp_path / RUN / str(up.pid)
         folder.mkdir(parents=True)
         write_url(folder, "http://10.0.0.7:8181")
