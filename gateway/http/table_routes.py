@@ -132,7 +132,7 @@ async def page_of_tables(
         kind=kind,
         tag=tag,
         owner=owner,
-        limit=limit,
+        limit=EXAMINED_MAX,
     )
     await sight.prepare(each.key for each in rows)
     found: list[ListedTable] = []

@@ -130,6 +130,8 @@ async def test_tables_are_listed_by_name_as_far_as_they_may_be_seen(views: TwoVi
     everything = await pages(views.whole, "/v1/tables", "tables", limit=1)
     assert [each["key"] for each in everything] == [f"table:lake/hr/{SECRET}", "table:lake/sales/orders"]
     assert everything[1]["findings"] == [{"kind": "email", "confidence_percent": 92, "columns": 1}]
+    first = (await views.part.get("/v1/tables?limit=1")).json()["tables"]
+    assert len(first) == 1, "a page is as long as was asked for, however many hidden tables come before"
     assert [each["key"] for each in await pages(views.part, "/v1/tables", "tables", limit=1)] == [
         "table:lake/sales/orders"
     ]
