@@ -202,11 +202,7 @@ class Table:
         asking, limit, target = info.context, checked_limit(limit), target_of(self.key)
         path = self.key if target is None else "/".join(names_in_path(target))
         context = context_of(f"/v1/tables/{path}/history", {})
-        before = (
-            INDEX_END
-            if cursor is None
-            else parse_index_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
-        )
+        before = index_below(asking, cursor, context=context)
         rows = await asking.history(self.key, before=before, limit=limit)
         going_on = None if len(rows) < limit else format_cursor(asking.cursor_key, rows[-1].index, context=context)
         return Decisions(items=[await decision_shown(asking, each) for each in rows], cursor=going_on)
@@ -283,14 +279,14 @@ class Vertex:
             )
         given = {"labels": " ".join(sorted(chosen)), "direction": " ".join(directions)}
         context = context_of(f"graphql/edges/{self.key}", given)
-        after = "" if cursor is None else parse_key_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
+        after = key_behind(asking, cursor, context=context)
         page = await asking.edges(self.found, labels=chosen, directions=directions, after=after, limit=limit)
         return Edges(
             items=[
                 Edge(label=each.label.value, direction=each.direction.value, vertex=vertex_shown(each.vertex))
                 for each in page.edges
             ],
-            cursor=None if page.going_on is None else format_cursor(asking.cursor_key, page.going_on, context=context),
+            cursor=cursor_to(asking, page.going_on, context=context),
         )
 
     @field(description="The table that it is, if it is one and is still called that.")
@@ -339,7 +335,7 @@ class Query:
             check_text(name, field="name", length_max=NAME_LENGTH_MAX)
         given = checked_texts(catalog=catalog, name=name, finding=finding)
         context = context_of("/v1/tables", given)
-        after = "" if cursor is None else parse_key_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
+        after = key_behind(asking, cursor, context=context)
         alias = None if catalog is None else parse_alias(catalog, field="catalog")
         async with asking.reading() as connection:
             found, going_on = await page_of_tables(
@@ -356,7 +352,7 @@ class Query:
                 Table(**names_shown(each.key), table_uuid=each.table_uuid, named_index=Long(each.index))
                 for each in found
             ],
-            cursor=None if going_on is None else format_cursor(asking.cursor_key, going_on, context=context),
+            cursor=cursor_to(asking, going_on, context=context),
         )
 
     @field(description="A decision by the index of its entry, or the id of its group.")
@@ -385,11 +381,7 @@ class Query:
         if confidence is not None:
             given["confidence"] = str(checked_percent(confidence))
         context = context_of("/v1/findings", given)
-        before = (
-            INDEX_END
-            if cursor is None
-            else parse_index_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
-        )
+        before = index_below(asking, cursor, context=context)
         key = None if table is None else table_key_of(table, field="table")
         async with asking.reading() as connection:
             found, going_on = await page_of_findings(
@@ -403,7 +395,7 @@ class Query:
             )
         return Findings(
             items=findings_shown(found),
-            cursor=None if going_on is None else format_cursor(asking.cursor_key, going_on, context=context),
+            cursor=cursor_to(asking, going_on, context=context),
         )
 
     @field(description="A policy that is in force, or will be; null if you may not read it.")
@@ -421,7 +413,7 @@ class Query:
         if not await asking.reads_policies():
             return None
         looking, context = asking.looking, context_of("graphql/policies", {})
-        after = "" if cursor is None else parse_key_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
+        after = key_behind(asking, cursor, context=context)
         everything = sorted(looking.sight.state.newest_policies.values(), key=lambda each: each.id)
         rest = [each for each in everything if each.id > after]
         now = looking.gateway.clock()
@@ -439,11 +431,11 @@ class Query:
     async def vertices(self, info: Info, label: str, limit: int = LIMIT_DEFAULT, cursor: str | None = None) -> Vertices:
         asking, chosen, limit = info.context, label_of(VertexLabel, label, field="label"), checked_limit(limit)
         context = context_of("graphql/vertices", {"label": chosen.value})
-        after = "" if cursor is None else parse_key_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
+        after = key_behind(asking, cursor, context=context)
         found, going_on = await asking.vertices(chosen, after=after, limit=limit)
         return Vertices(
             items=[vertex_shown(each) for each in found],
-            cursor=None if going_on is None else format_cursor(asking.cursor_key, going_on, context=context),
+            cursor=cursor_to(asking, going_on, context=context),
         )
 
 
@@ -525,6 +517,23 @@ def checked_percent(percent: int) -> int:
     if not 0 <= percent <= 100:
         raise BadRequestError(f"expected a whole number from 0 to 100, found {percent}", field="confidence")
     return percent
+
+
+def key_behind(asking: Asking, cursor: str | None, *, context: str) -> str:
+    """Return the key that a list continues behind. Raises BadRequestError if that is no cursor of this list."""
+    return "" if cursor is None else parse_key_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
+
+
+def index_below(asking: Asking, cursor: str | None, *, context: str) -> int:
+    """Return the index that a list continues below. Raises as `key_behind`."""
+    if cursor is None:
+        return INDEX_END
+    return parse_index_cursor(asking.cursor_key, checked_cursor(cursor), context=context)
+
+
+def cursor_to(asking: Asking, place: int | str | None, *, context: str) -> str | None:
+    """Return the cursor of what continues a list behind a place; None at its end."""
+    return None if place is None else format_cursor(asking.cursor_key, place, context=context)
 
 
 def checked_cursor(cursor: str) -> str:

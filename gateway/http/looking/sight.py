@@ -92,7 +92,7 @@ class Sight:
                 alike.setdefault((target.alias, target.kind), []).append(target)
         for (_, kind), targets in alike.items():
             uuid = None if self.state.reads_uuid and kind in HAVE_UUID else ""
-            if await self._sees_all(kind):
+            if await self.sees_every(kind):
                 continue
             views = [_view(target) for target in targets]
             decided = await self.gateway.judge.decide_reads(self.state, self.caller, views, [uuid] * len(views))
@@ -111,7 +111,7 @@ class Sight:
         if kind in SEEN_BY:
             target = target_of(key)
             # A key that was shortened names nobody in particular: it takes the right to all.
-            return await self._sees_all(kind) if target is None else await self._has(target)
+            return await self.sees_every(kind) if target is None else await self._has(target)
         if kind == COLUMN:
             owner = owner_of_column(key)
             return await (self.reads_log() if owner is None else self.sees(owner))
@@ -121,7 +121,7 @@ class Sight:
 
     async def sees_everything(self) -> bool:
         """Return whether the caller may read the log, and load every object of a catalog."""
-        return await self.reads_log() and all([await self._sees_all(kind) for kind in SEEN_BY])
+        return await self.reads_log() and all([await self.sees_every(kind) for kind in SEEN_BY])
 
     async def sees_all(self, keys: Iterable[str]) -> bool:
         """Return whether the caller may see everything that has these keys."""
@@ -152,10 +152,6 @@ class Sight:
         """Return whether the caller may read the configuration of a kind: of one thing, or all."""
         return await self._may(kind, f"{kind}.inspect", thing)
 
-    async def sees_every(self, kind: str) -> bool:
-        """Return whether the rules permit the caller all objects of a kind (one of `SEEN_BY`)."""
-        return await self._sees_all(kind)
-
     async def check(self, target: Target) -> None:
         """
         Check that the caller may see an object that the request names; a refusal is counted.
@@ -185,7 +181,7 @@ class Sight:
     async def _has(self, target: Target, uuid: str | None = None) -> bool:
         key = target, uuid if self.state.reads_uuid else None
         if key not in self._known:
-            self._known[key] = await self._sees_all(target.kind) or await self._is_permitted(target, uuid)
+            self._known[key] = await self.sees_every(target.kind) or await self._is_permitted(target, uuid)
         return self._known[key]
 
     async def _is_permitted(self, target: Target, uuid: str | None) -> bool:
@@ -200,7 +196,7 @@ class Sight:
             self.state, self.caller, target, operation=asked, request=lambda: self.request, uuid=uuid
         )
 
-    async def _sees_all(self, kind: str) -> bool:
+    async def sees_every(self, kind: str) -> bool:
         operation = SEEN_BY[kind]
         if operation not in self._rights:
             self._rights[operation] = await self.gateway.judge.permits_every(
