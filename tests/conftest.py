@@ -47,6 +47,7 @@ from testkit.databases import (
 )
 from testkit.environment import PROJECT, SHARED_DATA, missing
 from testkit.forked_tests import add_processes, pytest_runtestloop
+from testkit.gateway.fixtures import module_app, module_gateway, module_sales, module_url, sales, shared_gateway
 from testkit.servers.cloud import start_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.policy_engine import close_shared_engine
@@ -94,7 +95,15 @@ ON_LOOP_OF_UP: Final = (
 COLLECTIONS: Final = (20_000, 20, 50)
 """Objects more than before, of each process of tests, at which their garbage is collected; see `gc.set_threshold`."""
 
-__all__ = ["pytest_runtestloop"]  # a hook
+__all__ = [
+    "module_app",
+    "module_gateway",
+    "module_sales",
+    "module_url",
+    "pytest_runtestloop",  # a hook
+    "sales",
+    "shared_gateway",
+]
 
 _numbers = count()
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Gateways for tests of routes and of pages: fixtures that their `conftest.py` imports.
+Gateways for tests of routes and of pages: fixtures that `tests/conftest.py` imports.
 
 Starting one takes longer than most tests. Where tests leave each other alone because each has its own tenant, a module
 may share the services: `shared_gateway` and `sales`, with `pytest.mark.asyncio(loop_scope="module")`. Tests that change
