@@ -9,7 +9,7 @@ SELECT * FROM gateway.jobs
 WHERE log_id = %(log_id)s AND kind = %(kind)s AND subject = %(subject)s AND ended_at IS NULL
 
 -- name: count_kept
--- How many jobs of a kind take room: those that have not ended, and of evidence those that have a file.
+-- How many jobs of a kind count towards its limit: those that have not ended, and of evidence those that have a file.
 SELECT count(*) FROM gateway.jobs
 WHERE log_id = %(log_id)s AND kind = %(kind)s
     AND (ended_at IS NULL OR (kind = 'evidence' AND state = 'done'))

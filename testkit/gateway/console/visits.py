@@ -70,7 +70,7 @@ async def walk(page: Page, app: FastAPI, url: str) -> Mapping[str, str]:
                 seen.add(target)
                 waiting.append(target)
     missing = set(pages) - set(reached)
-    assert not missing, f"no page links to {sorted(missing)}: furnish the tenant with it, or name it in NOT_PAGES"
+    assert not missing, f"no page links to {sorted(missing)}: add what does to `furnished.py`, or name it in NOT_PAGES"
     return reached
 
 
