@@ -212,11 +212,12 @@ async def open_services(
             token_logins(actors, access_tokens, issuers, settings.upstreams_allowed)
         )
         certificates = None if clients is None else CertificateLogins(actors, clients, clock=now)
+        metadata_files = MetadataFiles(storage_properties(settings), local=files)
         catalogs = CatalogRegistry(
             database=database,
             fresh=fresh,
             roles=roles,
-            files=MetadataFiles(storage_properties(settings), local=files),
+            files=metadata_files,
             warehouse=settings.warehouse,
             table_config=engine_properties(settings),
             upstreams=Upstreams(client=client, secrets=secrets, timeout_s=settings.upstream_timeout_s),
@@ -240,7 +241,7 @@ async def open_services(
                 rows=judges,
                 timeout_s=settings.policy_timeout_s,
                 find_branch=catalogs.branch,
-                look_ups=ReadModels(database, roles),
+                look_ups=ReadModels(database, roles, metadata_files),
             ),
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
             catalogs=catalogs,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gateway.policy.classifications import CLASSIFICATION_CHARACTERS_MAX, CLASSIFICATIONS_MAX
 from gateway.policy.reference import (
     COMMIT,
     EXTENSIONS,
@@ -67,10 +68,15 @@ tables by name: it counts under each name that the table has, or had and no othe
 model `lineage` has it, which may be a little behind the log: `lineage.as_of` says how far it is. The commit is answered
 with 503 if it is more than {BEHIND_ENTRIES_MAX:,} entries behind, if it misses what was reported more than
 {BEHIND_S_MAX:g} s ago, if there are more than {UPSTREAM_TABLES_MAX} tables, or if more than {REACHED_MAX:,} tables and
-data sets have to be looked at. The record of the decision has all of `lineage`.
+data sets have to be looked at. The record of the decision has what was known.
 
-How those tables are classified is not known here: docs and properties are in their own metadata. There is no variable
-`contract`, because there are no contracts yet.
+How those tables are classified (`lineage.classified`) is what their metadata files say now, which are read for policies
+that name it. It is known of tables of built-in catalogs. It is not known (`known` is false) of a table of a foreign
+catalog, of one that is gone or whose file cannot be read, and of one with more than {CLASSIFICATIONS_MAX} different
+classifications, or with one of over {CLASSIFICATION_CHARACTERS_MAX} characters. A policy that has to be sure asks for
+`known`.
+
+There is no variable `contract`, because there are no contracts yet.
 """
 OPERATORS: Final = """\
 Operators are those of CEL: `&&`, `!`, `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, `+`, `-`, `*`, `/`, `%`, `? :`, `x.f`,

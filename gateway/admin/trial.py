@@ -35,6 +35,7 @@ from gateway.policy.judging import CONTENT_OPERATIONS, Evaluate, judge_rules
 from gateway.policy.variables import (
     NO_FINDINGS,
     NO_LINEAGE,
+    ClassifiedView,
     CommitView,
     FindingsView,
     FindingView,
@@ -76,6 +77,19 @@ _MADE_FROM: Final = LineageView(
         UpstreamView(catalog="lake", namespace=("n",), name="source", uuid="u", hops=1, kinds=(("email", 92),)),
         UpstreamView(catalog="lake", namespace=("n",), name="other", uuid="", hops=2),
     ),
+    classified=(
+        ClassifiedView(
+            catalog="lake",
+            namespace=("n",),
+            name="source",
+            uuid="u",
+            hops=1,
+            is_known=True,
+            classifications=("restricted",),
+        ),
+        ClassifiedView(catalog="lake", namespace=("n",), name="other", uuid="", hops=2),
+    ),
+    is_cut=True,
     as_of=10,
 )
 _READ_ALONE: Final = frozenset({"tenant", "log", "inputs", "lineage"})

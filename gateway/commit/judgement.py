@@ -428,7 +428,11 @@ class Judge:
             request = replace(request, findings=await self.look_ups.findings(tenant, log_id, table_uuid))
         if "lineage" in demanded:
             key = _key_of(request.commit)
-            request = replace(request, lineage=await self.look_ups.lineage(tenant, log_id, key, table_uuid))
+            lineage = await self.look_ups.lineage(tenant, log_id, key, table_uuid)
+            if "classified" in demanded["lineage"]:
+                classified = await self.look_ups.classified(tenant, log_id, lineage.upstream)
+                lineage = replace(lineage, classified=classified)
+            request = replace(request, lineage=lineage)
         return request
 
     async def _by_access_and_policies(
@@ -769,7 +773,10 @@ def _noted(request: JudgedRequest, demanded: Mapping[str, frozenset[str]]) -> di
     if request.findings is not None:
         noted["findings.as_of"] = request.findings.as_of
     if request.lineage is not None:
-        noted |= {f"lineage.{name}": value for name, value in lineage_members(request.lineage).items()}
+        known = lineage_members(request.lineage)
+        if request.lineage.classified is None:
+            del known["classified"]
+        noted |= {f"lineage.{name}": value for name, value in known.items()}
     return noted
 
 

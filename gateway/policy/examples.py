@@ -22,6 +22,7 @@ from gateway.policy.nearest import nearest
 from gateway.policy.table import DEPTH_MAX, INTEGER_MAX
 from gateway.policy.variables import (
     AS_REQUESTED,
+    ClassifiedView,
     CommitView,
     FindingsView,
     FindingView,
@@ -331,7 +332,10 @@ def _sample() -> Mapping[str, Json]:
         request=RequestView(method="POST", path="/"),
         findings=FindingsView(columns=(finding,)),
         lineage=LineageView(
-            upstream=(UpstreamView(catalog="c", namespace=("n",), name="t", uuid="u", hops=1, kinds=(("email", 92),)),)
+            upstream=(UpstreamView(catalog="c", namespace=("n",), name="t", uuid="u", hops=1, kinds=(("email", 92),)),),
+            classified=(
+                ClassifiedView(catalog="c", namespace=("n",), name="t", uuid="u", hops=1, classifications=("pii",)),
+            ),
         ),
     )
     for variable, as_requested in AS_REQUESTED.items():

@@ -388,6 +388,41 @@ LINEAGE: Final[Sequence[Described]] = (
         "!lineage.upstream.exists(t, t.kinds.exists(k, k.confidence >= 90))",
     ),
     Described(
+        "classified",
+        "list",
+        "the same tables in the same order, with how each is classified now",
+        "lineage.classified.all(t, t.known)",
+    ),
+    Described(
+        "classified[].catalog",
+        "text",
+        "this, `namespace`, `name`, `uuid` and `hops` are as of `upstream`",
+        "lineage.classified.all(t, t.catalog != 'raw')",
+    ),
+    Described("classified[].namespace", "list of text", "", "lineage.classified.all(t, t.namespace != ['tmp'])"),
+    Described("classified[].name", "text", "", "lineage.classified.all(t, t.name != 'x')"),
+    Described("classified[].uuid", "text", "", "lineage.classified.all(t, t.uuid != '')"),
+    Described("classified[].hops", "int", "", "lineage.classified.all(t, t.hops <= 10)"),
+    Described(
+        "classified[].known",
+        "bool",
+        "false if it cannot be told how it is classified",
+        "!lineage.classified.exists(t, !t.known && t.hops == 1)",
+    ),
+    Described(
+        "classified[].classifications",
+        "list of text",
+        "what is said anywhere in the table, each once: the first word after `classification:` in the doc of a column, "
+        "and the values of the property `classification` and of those whose names begin with `classification.`",
+        "!lineage.classified.exists(t, 'restricted' in t.classifications)",
+    ),
+    Described(
+        "cut",
+        "bool",
+        "it was made from more, further away, which is left out",
+        "!lineage.cut",
+    ),
+    Described(
         "as_of",
         "int",
         "the lineage in entries of the log before this index is counted",

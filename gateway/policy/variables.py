@@ -143,11 +143,35 @@ class UpstreamView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifiedView:
+    """
+    How a table that another one was made from is classified now (`classifications.py`), `hops` away.
+
+    Unless it `is_known`, that cannot be told: its `classifications` are empty then, too.
+    """
+
+    catalog: str
+    namespace: Sequence[str]
+    name: str
+    uuid: str
+    hops: int
+    is_known: bool = False
+    classifications: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LineageView:
-    """What a table was made from, nearest first, as the entries of the log before index `as_of` say."""
+    """
+    What a table was made from, nearest first, as the entries of the log before index `as_of` say.
+
+    It `is_cut` if something is further away than is looked for. `classified` has the tables of `upstream` again, in
+    this order; None if it was not looked up.
+    """
 
     upstream: Sequence[UpstreamView] = ()
     as_of: int = 0
+    is_cut: bool = False
+    classified: Sequence[ClassifiedView] | None = None
 
 
 NO_FINDINGS: Final = FindingsView()
@@ -232,6 +256,19 @@ def lineage_members(lineage: LineageView) -> dict[str, Json]:
     """
     return {
         "as_of": lineage.as_of,
+        "cut": lineage.is_cut,
+        "classified": [
+            {
+                "catalog": one.catalog,
+                "namespace": list(one.namespace),
+                "name": one.name,
+                "uuid": one.uuid,
+                "hops": one.hops,
+                "known": one.is_known,
+                "classifications": list(one.classifications),
+            }
+            for one in lineage.classified or ()
+        ],
         "upstream": [
             {
                 "catalog": one.catalog,

@@ -67,7 +67,7 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         },
         "request": {"method": None, "path": None, "client": None, "time": None, "address": None},
         "findings": {"columns": None, "scanned_at": None, "scanned_snapshot": None, "as_of": None},
-        "lineage": {"upstream": None, "as_of": None},
+        "lineage": {"upstream": None, "classified": None, "cut": None, "as_of": None},
     },
     # Nessie's authorization rules, and four of ours: `actor`, the pseudonym under which the log knows the caller;
     # `catalog`, the alias, empty for what is not content of a catalog; `grant`, the key to be issued; `uuid`, that of a
@@ -97,7 +97,7 @@ ON_DEMAND: Final[Mapping[str, frozenset[str]]] = {
     "principal": frozenset({"groups", "attributes"}),
     "request": frozenset({"time", "address"}),
     "findings": frozenset({"columns", "scanned_at", "scanned_snapshot", "as_of"}),
-    "lineage": frozenset({"upstream", "as_of"}),
+    "lineage": frozenset({"upstream", "classified", "cut", "as_of"}),
 }
 """
 The fields of policies' variables that are made, or looked up, only where a policy in force reads them.

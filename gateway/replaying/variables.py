@@ -73,7 +73,7 @@ NOTED: Final = {
     "principal": {"groups": "principal.groups", "attributes": "principal.attributes"},
     "request": {"address": "request.address"},
     "findings": {"as_of": "findings.as_of"},
-    "lineage": {"upstream": "lineage.upstream", "as_of": "lineage.as_of"},
+    "lineage": {name: f"lineage.{name}" for name in ("upstream", "classified", "cut", "as_of")},
 }
 """Fields that the part `inputs` has, under these names, only if a policy in force read them."""
 METADATA: Final = frozenset({"table", "result"})
@@ -374,7 +374,8 @@ class Rebuilder:
         if inputs is None:
             return ERASED
         noted = _noted(inputs, "lineage", frozenset(NOTED["lineage"]))
-        return Known(noted) if noted.keys() == NOTED["lineage"].keys() else NOT_LOOKED_UP
+        missing = frozenset(NOTED["lineage"].keys() - noted.keys())  # not named by any policy, or not there yet
+        return NOT_LOOKED_UP if "upstream" in missing else Known(noted, missing)
 
     def _inputs_of(self, decision: Decision) -> dict[str, Any] | None:
         payload = decision.parts.get(INPUTS)

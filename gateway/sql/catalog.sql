@@ -35,6 +35,14 @@ SELECT EXISTS (
     WHERE places && %(folders)s::bytea[] OR folders && %(places)s::bytea[]
 )
 
+-- name: files_of_tables
+-- The metadata files of tables by their names, with the uuids that the tables have now.
+SELECT t.alias, t.namespace, t.name, t.table_uuid::text, t.metadata_location, t.metadata_sha256
+FROM jsonb_to_recordset(%(names)s::jsonb) AS n (alias text, namespace text[], name text)
+JOIN gateway.tables AS t
+    ON t.log_id = %(log_id)s AND t.alias = n.alias AND t.name = n.name AND t.namespace = n.namespace
+WHERE NOT t.is_view
+
 -- name: list_tables
 -- A page of the tables, or of the views, of one namespace, with their uuids if they are asked for.
 SELECT name, CASE WHEN %(uuids)s THEN table_uuid::text END FROM gateway.tables

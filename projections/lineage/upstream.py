@@ -35,7 +35,7 @@ from projections.relational.current_findings import (
 )
 
 UPSTREAM_HOPS_MAX: Final = 10
-"""What is further away is left out."""
+"""What is further away is left out, and that there is something is told."""
 UPSTREAM_TABLES_MAX: Final = 100
 REACHED_MAX: Final = 2_000
 """Tables and data sets that are looked at."""
@@ -60,10 +60,14 @@ class UpstreamTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The tables that a table was made from, nearest first, as entries before index `as_of` say."""
+    """
+    The tables that a table was made from, nearest first, as entries before index `as_of` say. It `is_cut` if something
+    is further away than `UPSTREAM_HOPS_MAX`, and left out.
+    """
 
     tables: tuple[UpstreamTable, ...] = ()
     as_of: int = 0
+    is_cut: bool = False
 
 
 async def read_upstream(connection: Connection, log_id: int, key: str, table_uuid: str | None) -> Upstream:
@@ -84,11 +88,13 @@ async def read_upstream(connection: Connection, log_id: int, key: str, table_uui
     await _check_is_followed(connection, log_id, end)
     where = {"log_id": log_id, "generation": end.generation}
     named = await _rows(connection, "names_of_table", **where, table_uuid=table_uuid)
-    hops = await _reached(connection, where, {bounded_key(key), *(bounded_key(name) for (name,) in named)})
+    hops, is_cut = await _reached(connection, where, {bounded_key(key), *(bounded_key(name) for (name,) in named)})
     tables = await _tables(connection, where, hops, own=table_uuid)
     findings = await read_of_tables(connection, log_id, [table.table_uuid for table in tables if table.table_uuid])
     return Upstream(
-        tables=tuple(_with_kinds(table, findings.get(table.table_uuid)) for table in tables), as_of=end.next_index
+        tables=tuple(_with_kinds(table, findings.get(table.table_uuid)) for table in tables),
+        as_of=end.next_index,
+        is_cut=is_cut,
     )
 
 
@@ -106,19 +112,24 @@ async def _check_is_followed(connection: Connection, log_id: int, end: End) -> N
             )
 
 
-async def _reached(connection: Connection, where: Mapping[str, object], own: Collection[str]) -> dict[str, int]:
-    """Return the keys of all that some tables were made from, with the least number of hops to each."""
+async def _reached(
+    connection: Connection, where: Mapping[str, object], own: Collection[str]
+) -> tuple[dict[str, int], bool]:
+    """
+    Return the keys of what some tables were made from, with the least number of hops to each, and whether there is more
+    further away.
+    """
     hops: dict[str, int] = {}
     level = set(own)
-    for distance in range(1, UPSTREAM_HOPS_MAX + 1):
+    for distance in range(1, UPSTREAM_HOPS_MAX + 2):
         sources = await _rows(connection, "sources_of", **where, keys=sorted(level), limit=REACHED_MAX + 1)
         level = {source for (source,) in sources} - hops.keys() - set(own)
+        if distance > UPSTREAM_HOPS_MAX or not level:
+            break
         hops |= dict.fromkeys(level, distance)
         if len(sources) > REACHED_MAX or len(hops) > REACHED_MAX:
             raise NotKnownNowError(f"expected a table made from at most {REACHED_MAX:,} others, found more")
-        if not level:
-            break
-    return hops
+    return hops, bool(level)
 
 
 async def _tables(

@@ -28,6 +28,7 @@ from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.values import TYPES, of_key
 from gateway.policy.engine import POLICY
 from gateway.policy.variables import (
+    ClassifiedView,
     CommitView,
     FindingsView,
     FindingView,
@@ -144,6 +145,17 @@ _FINDINGS: Final = FindingsView(
 _LINEAGE: Final = LineageView(
     upstream=(
         UpstreamView(catalog="lake", namespace=("crm",), name="people", uuid="u", hops=1, kinds=(("email", 92),)),
+    ),
+    classified=(
+        ClassifiedView(
+            catalog="lake",
+            namespace=("crm",),
+            name="people",
+            uuid="u",
+            hops=1,
+            is_known=True,
+            classifications=("email", "restricted"),
+        ),
     ),
     as_of=11,
 )

@@ -16,6 +16,7 @@ from gateway.policy.engine import POLICY, Outcome
 from gateway.policy.reference import Described
 from gateway.policy.text import EXPRESSION_BYTES_MAX, NESTING_MAX, check_new_text
 from gateway.policy.variables import (
+    ClassifiedView,
     CommitView,
     FindingsView,
     FindingView,
@@ -126,6 +127,17 @@ def variables() -> Any:
             upstream=(
                 UpstreamView(
                     catalog="lake", namespace=("crm",), name="people", uuid="u", hops=1, kinds=(("email", 92),)
+                ),
+            ),
+            classified=(
+                ClassifiedView(
+                    catalog="lake",
+                    namespace=("crm",),
+                    name="people",
+                    uuid="u",
+                    hops=1,
+                    is_known=True,
+                    classifications=("email",),
                 ),
             ),
             as_of=7,

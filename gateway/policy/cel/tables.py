@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gateway.policy.cel.values import Value
+from gateway.policy.classifications import CLASSIFICATION
 
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 _PROMOTIONS: Final = frozenset(
@@ -27,8 +28,6 @@ _PROMOTIONS: Final = frozenset(
 """Types whose values all have one in the other type (Iceberg specification, "Schema Evolution")."""
 _UNKNOWN: Final = "unknown"
 """The type of a column that has only nulls: any other type holds them."""
-_CLASSIFICATION: Final = "classification"
-"""In a doc as in "classification: email", in a property of the table as in classification.email=email."""
 _REGION_PROPERTIES: Final = ("client.region", "s3.region", "region")
 _DIRECTIONS: Final = "central|north|south|east|west|northeast|northwest|southeast|southwest"
 _REGION: Final = re.compile(
@@ -62,7 +61,7 @@ def _is_classified(column: dict[str, Any], by_path: Mapping[str, dict[str, Any]]
     around: dict[str, Any] | None = column
     while around is not None:
         path, name = around["path"], around["name"]
-        if f"{_CLASSIFICATION}:" in around["doc"] or f"{_CLASSIFICATION}.{path}" in properties:
+        if f"{CLASSIFICATION}:" in around["doc"] or f"{CLASSIFICATION}.{path}" in properties:
             return True
         around = None if path == name else by_path.get(path[: -len(name) - 1])
     return False

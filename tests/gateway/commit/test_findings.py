@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,7 @@ from gateway.admin.application import OPERATOR
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.target_queues import TargetQueues
 from gateway.policy.scopes import EVERYTHING, Scope
-from gateway.policy.variables import FindingsView, LineageView
+from gateway.policy.variables import ClassifiedView, FindingsView, LineageView, UpstreamView
 from lakeproof.services import Services
 from projections.relational import current_findings
 from testkit.gateway.log_contents import StoredEntry, read_stored
@@ -60,6 +61,11 @@ class Unasked:
 
     async def lineage(self, tenant: UUID, log_id: int, key: str, table_uuid: str | None) -> LineageView:
         raise AssertionError(f"{key}, table {table_uuid} of log {log_id} of {tenant}, was looked up")
+
+    async def classified(
+        self, tenant: UUID, log_id: int, upstream: Sequence[UpstreamView]
+    ) -> tuple[ClassifiedView, ...]:
+        raise AssertionError(f"how {upstream} of log {log_id} of {tenant} are classified was looked up")
 
 
 def unasked(parts: GatewayParts) -> GatewayParts:

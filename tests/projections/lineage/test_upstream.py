@@ -125,11 +125,18 @@ async def test_data_sets_that_are_no_tables_are_passed_through(world: World, sto
     assert words(await read(world, log, REPORT, REPORT_UUID)) == [("lake.sales.orders", 1), ("lake.crm.people", 2)]
 
 
-async def test_what_is_too_far_away_is_left_out(world: World, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_too_far_away_is_left_out_and_that_is_told(
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made_tables(story)
     log = await projected(world, story)
+    assert not (await read(world, log, REPORT, REPORT_UUID)).is_cut
+    monkeypatch.setattr(upstream, "UPSTREAM_HOPS_MAX", 2)
+    assert not (await read(world, log, REPORT, REPORT_UUID)).is_cut
     monkeypatch.setattr(upstream, "UPSTREAM_HOPS_MAX", 1)
-    assert words(await read(world, log, REPORT, REPORT_UUID)) == [("lake.sales.orders", 1)]
+    found = await read(world, log, REPORT, REPORT_UUID)
+    assert (words(found), found.is_cut) == ([("lake.sales.orders", 1)], True)
+    assert not (await read(world, log, ORDERS, ORDERS_UUID)).is_cut
 
 
 @pytest.mark.parametrize("limit", ["UPSTREAM_TABLES_MAX", "REACHED_MAX"])
