@@ -27,7 +27,7 @@ from spark_detect.driver.java import java_homes, java_version
 from spark_detect.errors import JavaError
 from testkit.environment import missing
 
-READY_TIMEOUT_S: Final = 60.0
+READY_TIMEOUT_S: Final = 180.0
 STOP_TIMEOUT_S: Final = 60.0
 """At its end a server may write its archive of classes first."""
 POLL_S: Final = 0.02
