@@ -40,7 +40,7 @@ from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
 from gateway.policy.access import EACH_CHECK, IN_CEDAR
-from gateway.policy.engine import ACCESS_RULE, PolicyEngine, Program
+from gateway.policy.engine import PolicyEngine, Program
 from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
 from gateway.policy.restrictions.written import ReadsConditions
@@ -392,12 +392,9 @@ class Admin:
         limits.check_room((await self._control.current(log_id)).access_rules, "access rules")
         rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression, vocabulary=vocabulary)
         await self._check_expression(log_id, expression, kind=rule.program().judged_as)
-        if by.as_of is not None:
-            # The state may be newer than `as_of`: then the save is stale, and all of this is repeated.
-            in_force = (await self._control.current(log_id)).access_rules.values()
-            rules = (*(one.judged() for one in in_force), rule.judged())
-            caller = by.caller or PrincipalView(actor=by.actor, source="")
-            await check_retirable(self._judge(log_id), rules, rules[-1], caller, timeout_s=COMPILE_TIMEOUT_S)
+        # The state may be newer than `as_of`: then the save is stale, and all of this is repeated.
+        in_force = (await self._control.current(log_id)).access_rules.values()
+        await self._check_retirable(log_id, by, in_force, [rule])
         await self._edits.create(log_id, by, created_event(rule))
         return rule
 
@@ -407,13 +404,18 @@ class Admin:
         """
         Put the rules of a file in force, all of them in one group of the log; with `is_trial`, only check that.
 
-        They permit, so that nobody is locked out by them. Raises as `rule_import.check_rules` and `create_policy`.
+        Raises as `rule_import.check_rules` and `create_access_rule`.
         """
 
-        async def compile_(expression: str) -> None:
-            await self._check_expression(log_id, expression, kind=ACCESS_RULE)
+        async def compile_(expression: str, kind: str) -> None:
+            await self._check_expression(log_id, expression, kind=kind)
 
-        imported = await check_rules(file, (await self._control.current(log_id)).access_rules, compile_)
+        in_force = (await self._control.current(log_id)).access_rules
+        imported = await check_rules(file, in_force, compile_)
+        # Those that permit lock out nobody.
+        permitting = [rule for rule in imported.created if rule.effect is Effect.PERMIT]
+        forbidding = [rule for rule in imported.created if rule.effect is Effect.FORBID]
+        await self._check_retirable(log_id, by, [*in_force.values(), *permitting], forbidding)
         if imported.created and not is_trial:
             await self._edits.create(log_id, by, *map(created_event, imported.created))
         return imported
@@ -759,6 +761,17 @@ class Admin:
 
     def _judge(self, log_id: int) -> Evaluate:
         return partial(self._engine.judge, log_id=log_id)
+
+    async def _check_retirable(
+        self, log_id: int, by: Editor, in_force: Iterable[AccessRule], new: Sequence[AccessRule]
+    ) -> None:
+        """Check that the author of new rules, unless it is the operator, could retire each of them again."""
+        if by.as_of is None:
+            return
+        rules = [one.judged() for one in (*in_force, *new)]
+        caller = by.caller or PrincipalView(actor=by.actor, source="")
+        for rule in rules[len(rules) - len(new) :]:
+            await check_retirable(self._judge(log_id), rules, rule, caller, timeout_s=COMPILE_TIMEOUT_S)
 
     async def _check_expression(self, log_id: int, expression: str, *, kind: str) -> None:
         limits.check_text(expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -42,6 +42,7 @@ from gateway.http.checking import check_upstream
 from gateway.http.request import body_of, check_access, credentials, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
+from gateway.policy.cedar.files import parse_cedar_file
 from gateway.policy.examples import parse_examples
 from gateway.policy.rule_files import FILE_BYTES_MAX, parse_rule_file
 from gateway.policy.scopes import parse_scope
@@ -116,9 +117,13 @@ class AccessRuleBody(Body):
 
 
 class RuleFileBody(Body):
-    """The text of a file of Nessie's authorization rules to import; with `dry_run` it is only checked."""
+    """
+    The text of a file of rules to import; with `dry_run` it is only checked. Its `format` is that of Nessie's
+    authorization rules, "nessie", or of policies in Cedar, "cedar".
+    """
 
     file: str
+    format: Literal["nessie", "cedar"] = "nessie"
     dry_run: bool = False
 
 
@@ -263,9 +268,13 @@ async def create_access_rule(request: Request) -> Response:
 
 @router.post("/access-rules/import")
 async def import_access_rules(request: Request) -> Response:
-    """Put the rules of one of Nessie's files in force, all or none; what cannot be is answered with its place."""
+    """
+    Put the rules of a file in force, all or none: one of Nessie's, or of policies in Cedar.
+
+    What cannot be is answered with its place.
+    """
     body = await body_as(request, RuleFileBody, size_bytes_max=RULE_FILE_BODY_BYTES_MAX)
-    file = parse_rule_file(body.file)
+    file = parse_cedar_file(body.file) if body.format == "cedar" else parse_rule_file(body.file)
 
     async def import_all(admin: Admin, caller: Principal, by: Editor) -> ImportedRules:
         return await admin.import_access_rules(caller.log_id, by, file, is_trial=body.dry_run)

@@ -46,7 +46,7 @@ class Property:
     value: str
     offset: int
     end: int
-    offsets: tuple[int, ...]
+    offsets: Sequence[int]
 
 
 def plain_lines(text: str) -> str:

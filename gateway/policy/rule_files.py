@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.errors import BadRequestError, UnprocessableError
+from gateway.policy.access import EACH_CHECK
 from gateway.policy.mending import Edit, edited
 from gateway.policy.properties import PropertiesError, Property, parse_properties, plain_lines
 from gateway.policy.text import place_of
+from ledger.format.events import Effect
 
 PREFIX: Final = "nessie.server.authorization.rules."
 FILE_BYTES_MAX: Final = 256 * 1024
@@ -31,16 +33,18 @@ _EXPANDED: Final = "${"
 
 
 class RuleFileError(BadRequestError):
-    """The file cannot be read as one of properties with rules."""
+    """The file cannot be read as one with rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRule:
-    """A rule of a file, and the property that it is in."""
+    """A rule of a file, and the property that it is in. Those of Nessie permit, and are asked about each check."""
 
     id: str
     expression: str
     read: Property
+    effect: Effect = Effect.PERMIT
+    vocabulary: int = EACH_CHECK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,7 @@ class RuleFile:
 
     def refuse(self, rule: FileRule, reason: str, *, line: int, column: int) -> RefusedRule:
         """Return `rule` as refused; `line` and `column` are those in its expression."""
-        return _refused(self.text, rule.id, reason, rule.read.offsets[_offset(rule, line, column)])
+        return refused_at(self.text, rule.id, reason, rule.read.offsets[_offset(rule, line, column)])
 
     def mend(self, rule: FileRule, refused: RefusedRule, edits: Sequence[Edit]) -> RefusedRule:
         """Return `refused` with `edits` of the expression of `rule`: as words, and made in the lines of the file."""
@@ -111,9 +115,7 @@ def parse_rule_file(text: str) -> RuleFile:
     Raises:
         RuleFileError: if it is too large, is no file of properties, or has no rules or too many.
     """
-    size_bytes = len(text.encode(errors="replace"))
-    if size_bytes > FILE_BYTES_MAX:
-        raise RuleFileError(f"expected at most {FILE_BYTES_MAX:,} bytes, found {size_bytes:,}", field="file")
+    check_size(text)
     plain = plain_lines(text)
     try:
         read = [each for each in parse_properties(plain) if PREFIX in each.key]
@@ -127,10 +129,35 @@ def parse_rule_file(text: str) -> RuleFile:
         id_ = each.key.partition(PREFIX)[2].strip('"')
         reason, offset = _why_not(each, id_, times[each.key])
         if reason:
-            refused.append(_refused(plain, id_, reason, offset))
+            refused.append(refused_at(plain, id_, reason, offset))
         else:
             rules.append(FileRule(id=id_, expression=each.value, read=each))
     return RuleFile(text=plain, rules=tuple(rules), refused=tuple(refused))
+
+
+def check_size(text: str) -> None:
+    """
+    Check the size of a file of rules.
+
+    Raises:
+        RuleFileError: if it is too large.
+    """
+    size_bytes = len(text.encode(errors="replace"))
+    if size_bytes > FILE_BYTES_MAX:
+        raise RuleFileError(f"expected at most {FILE_BYTES_MAX:,} bytes, found {size_bytes:,}", field="file")
+
+
+def why_no_id(id_: str) -> str:
+    """
+    Return why something is no id of a rule; empty if it is one.
+    """
+    if _ID.fullmatch(id_):
+        return ""
+    possible = _NO_ID.sub("-", id_.lower()).strip("-_")[:63] or "rule"
+    return (
+        f"expected an id of 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit, found {id_!r:.80}; "
+        f"{possible} would be one"
+    )
 
 
 def _why_not(read: Property, id_: str, times: int) -> tuple[str, int]:
@@ -141,12 +168,7 @@ def _why_not(read: Property, id_: str, times: int) -> tuple[str, int]:
         return f"expected a property {PREFIX}<id>, found one {what}, {before!r:.60} before it", read.offset
     if times > 1:
         return f"expected the property once, found it {times} times: Nessie takes the last", read.offset
-    if not _ID.fullmatch(id_):
-        possible = _NO_ID.sub("-", id_.lower()).strip("-_")[:63] or "rule"
-        reason = (
-            f"expected an id of 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit, found {id_!r:.80}; "
-            f"{possible} would be one"
-        )
+    if reason := why_no_id(id_):
         return reason, read.offset
     if _EXPANDED in read.value:
         reason = f"expected an expression without {_EXPANDED}, which Nessie replaces with another property"
@@ -154,7 +176,10 @@ def _why_not(read: Property, id_: str, times: int) -> tuple[str, int]:
     return "", read.offset
 
 
-def _refused(text: str, id_: str, reason: str, offset: int) -> RefusedRule:
+def refused_at(text: str, id_: str, reason: str, offset: int) -> RefusedRule:
+    """
+    Return a rule as refused, with the place of an offset in the file.
+    """
     line, column = place_of(text, offset)
     return RefusedRule(id=id_, line=line, column=column, reason=reason)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The command `lakeproof access-rules import`: the rules of one of Nessie's files, all of them or none.
+The command `lakeproof access-rules import`: the rules of a file of Nessie's or of Cedar, all of them or none.
 
 What cannot be imported is shown with its place in the file, and with mended lines to copy where there are some.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.rule_import import ImportedRules
+from gateway.policy.cedar.files import parse_cedar_file
 from gateway.policy.rule_files import FILE_BYTES_MAX, RuleFileRefusedError, parse_rule_file
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, run_with_services
@@ -24,6 +25,9 @@ from lakeproof.errors import LakeproofError
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant_log
 
+CEDAR_SUFFIX: Final = ".cedar"
+_HELP: Final = f"Properties of Nessie's with its rules, or (*{CEDAR_SUFFIX}) policies in Cedar."
+
 
 def import_command(open_services: OpenServices) -> Callable[..., None]:
     """
@@ -31,14 +35,15 @@ def import_command(open_services: OpenServices) -> Callable[..., None]:
     """
 
     def import_(
-        file: Annotated[Path, typer.Argument(help="Properties of Nessie's with its rules.", show_default=False)],
+        file: Annotated[Path, typer.Argument(help=_HELP, show_default=False)],
         *,
         tenant: OneTenant,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file.")] = False,
         as_json: AsJson = False,
     ) -> None:
-        """Put the rules of a file of Nessie's in force, all of them or none."""
-        rules = parse_rule_file(_text_of(file))
+        """Put the rules of a file of Nessie's, or of policies in Cedar, in force, all of them or none."""
+        parse = parse_cedar_file if file.suffix == CEDAR_SUFFIX else parse_rule_file
+        rules = parse(_text_of(file))
 
         async def work(services: Services) -> ImportedRules:
             log_id = await find_tenant_log(services, tenant)
@@ -69,7 +74,7 @@ def _show_refused(file: Path, error: RuleFileRefusedError, *, as_json: bool) -> 
 
 def _text_of(file: Path) -> str:
     """
-    Return the text of a rule file, which Nessie reads as UTF-8.
+    Return the text of a rule file, which is UTF-8.
 
     Raises:
         LakeproofError: if it is no text.

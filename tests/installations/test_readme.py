@@ -88,6 +88,7 @@ def check_what_was_printed(printed: Mapping[str, str]) -> None:
     assert re.search("recorded events.*^OK", recorded, re.MULTILINE | re.DOTALL)
     assert "analysts" in printed["docs/access-rules.md"]
     assert "1 access rules of application.properties are now in force" in printed["docs/access-rules.md"]
+    assert "2 access rules of rules.cedar are now in force" in printed["docs/access-rules.md"]
     policies = printed["docs/policies.md"]
     for said in (
         "orders-keep-tenant: 2 of 2 examples hold, 4 of 4 directions of branches taken, 4 of 4 mutants killed (100 %)",

@@ -58,6 +58,9 @@ _WHOLE: Final[Mapping[str, frozenset[str]]] = {
 """What is read of a request by the whole of one of its four parts."""
 _FAILED: Final = re.compile(r"policy `([^`]*)`")
 _NAMED: Final = re.compile(r"`([^`]+)`|: (\w+)$")
+_UNEXPECTED: Final = re.compile(r"unexpected token `(.+)`", re.DOTALL)
+TOKENS_TRIED_MAX: Final = 200
+"""Places of a token that are tried when the one is looked for that Cedar does not expect."""
 _ALL: Final[Mapping[str, Any]] = {"op": "All"}
 _TOO_DEEP: Final = "nested too deeply: write conditions in clauses of their own, when { … } when { … }"
 _FAILS: Final = "it reads an attribute that does not exist, or computes a value that is out of range"
@@ -260,9 +263,31 @@ def _schema() -> cedarpy.Schema:
     return cedarpy.Schema.from_str(schema_text())
 
 
+def _place_of_token(expression: str, token: str) -> int:
+    """
+    Return the offset of the token that Cedar does not expect, -1 if it is not found: the first place up to which it
+    says so when a policy ends there. Up to an earlier place it does not expect the end of the policy, or nothing is
+    wrong.
+    """
+    at = expression.find(token)
+    for _ in range(TOKENS_TRIED_MAX):
+        if at < 0:
+            break
+        try:
+            cedarpy.policies_to_json_str(f"{expression[: at + len(token)]} ;")
+        except ValueError as error:
+            if str(error) == f"unexpected token `{token}`":
+                return at
+        at = expression.find(token, at + 1)
+    return -1
+
+
 def _refuse(expression: str, reason: str) -> NoReturn:
     """Raise with the place of what the reason names: Cedar's own errors come here without theirs."""
     line, column = 1, 1
+    if (token := _UNEXPECTED.fullmatch(reason)) is not None and (at := _place_of_token(expression, token[1])) >= 0:
+        line, column = place_of(expression, at)
+        raise PolicyNotCompiledError(reason, line=line, column=column)
     for match in _NAMED.finditer(reason):
         word = match[1] or match[2]
         if (found := re.search(rf"(?<!\w){re.escape(word)}(?!\w)", expression)) is not None:

@@ -378,6 +378,23 @@ def test_a_rule_file_of_nessies_is_imported(command: Command, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("acme")
+def test_a_file_of_policies_in_cedar_is_imported(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "rules.cedar"
+    policy = 'permit(principal in Role::"reader", action in Action::"read", resource in Catalog::"lake");'
+    file.write_text(f'@id("readers") {policy}\n{policy.replace("permit", "forbid")}\n')
+    of = (str(file), "--tenant", "acme")
+    tried = command("access-rules", "import", *of, "--dry-run")
+    assert tried.stdout == f"tenant acme: 2 access rules of {file} would be in force, 0 were before\n"
+    imported = shown(command("access-rules", "import", *of, "--json"))
+    assert [(rule["effect"], rule["vocabulary"]) for rule in imported["created"]] == [("permit", 4), ("forbid", 4)]
+    assert imported["created"][0]["id"] == "readers"
+    file.write_text(f"{policy}\npermit(principal, action resource);")
+    refused = command("access-rules", "import", *of)
+    assert refused.exit_code == 1
+    assert "line 2, column 26: rule policy-" in refused.stderr
+
+
+@pytest.mark.usefixtures("acme")
 def test_a_rule_file_with_a_mistake_is_refused_with_mended_lines(command: Command, tmp_path: Path) -> None:
     file = tmp_path / "rules.properties"
     file.write_text(f"{PREFIX}fine=true\n{PREFIX}foo=path == `Foo' && (role == 'Bob'\n")
