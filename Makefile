@@ -86,6 +86,7 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.policies
 	$(BIN)/python -m bench.replay
+	$(BIN)/python -m bench.listing
 	$(BIN)/python -m bench.looking
 	$(BIN)/python -m testkit.measured_page
 
@@ -96,6 +97,7 @@ campaigns: $(VENV)/campaigns.stamp java
 	$(BIN)/python -m bench.writers
 	$(BIN)/python -m bench.crash
 	$(BIN)/python -m bench.idempotency
+	$(BIN)/python -m bench.access_rules
 	$(BIN)/python -m bench.tamper --instances 10000
 	$(BIN)/python -m bench.round_trips --events 10000000
 	$(BIN)/python bench/fuzz.py --seconds 600

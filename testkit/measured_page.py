@@ -131,6 +131,30 @@ def policies(found: Found) -> Iterator[str]:
         )
 
 
+def listing(found: Found) -> Iterator[str]:
+    yield f"How long a list of {found['names']:,} tables waits for {found['rule_count']} access rules, for a caller who"
+    yield "is shown some of them: its first page of 100 names, all names, and all again with the same rules. The time"
+    yield "is that of judging, in the batches in which names are read; what the database takes is not in it."
+    yield "| rules | shown | first page | all | again |"
+    yield "|---|---:|---:|---:|---:|"
+    for run in found["runs"]:
+        yield (
+            f"| {run['rules']} | {run['shown']:,} | {run['page_ms']:,} ms | {run['list_ms']:,} ms | "
+            f"{run['again_ms']:,} ms |"
+        )
+
+
+def access_rules(found: Found) -> Iterator[str]:
+    yield f"{found['requests']:,} random requests were judged by a real Nessie and here, by the same {found['files']}"
+    yield f"files with {found['rules']:,} random rules in {found['sets']} sets: {found['different']:,} of them"
+    yield "differently."
+    yield "What was asked, with how often it was permitted and refused:"
+    yield "| request | permitted | refused |"
+    yield "|---|---:|---:|"
+    for asked in sorted({*found["permitted"], *found["refused"]}):
+        yield f"| `{asked}` | {found['permitted'].get(asked, 0):,} | {found['refused'].get(asked, 0):,} |"
+
+
 def looking(found: Found) -> Iterator[str]:
     has = found["contents"]
     yield f"How long the read API and the console answer about a tenant with {has['entries']:,} entries,"
@@ -376,6 +400,8 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Gateway", gateway),
     ("Policies", policies),
     ("Replay of policies", replay),
+    ("Access rules beside Nessie", access_rules),
+    ("Lists under access rules", listing),
     ("Reading", looking),
 )
 
