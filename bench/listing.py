@@ -29,6 +29,7 @@ from gateway.policy.pool import WorkerEngine
 from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import mentions
 from ledger.format.events import Effect
+from testkit.servers.policy_engine import SharedEngine
 
 RULES: Final = 50
 PAGE: Final = 100
@@ -67,7 +68,7 @@ def requests(names: Sequence[str], verb: str) -> list[AccessRequest]:
     ]
 
 
-async def measure(engine: WorkerEngine, kind: str, names: Sequence[str]) -> dict[str, Any]:
+async def measure(engine: WorkerEngine | SharedEngine, kind: str, names: Sequence[str]) -> dict[str, Any]:
     """Return how long a list of `names` and its first page wait, and how many are shown."""
     known, names_known = KnownVerdicts(), KnownNames()
     evaluate = partial(known.judge, engine, log_id=1)
