@@ -37,6 +37,7 @@ from celpy.adapter import json_to_cel
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.replaying.application import replay_since
 from gateway.replaying.evaluating import WORKERS
 from gateway.replaying.replay import Proposed, Replayed
@@ -82,7 +83,9 @@ async def work(gateway: Gateway) -> None:
     """Have tables created and changed as engines do."""
     http = gateway.http
     admin, log_id = gateway.services.gateway.admin, gateway.acme.log_id
-    await admin.create_policy(log_id, OPERATOR, policy_id="in-force", expression=IN_FORCE, message="no")
+    await admin.create_policy(
+        log_id, OPERATOR, policy_id="in-force", text=PolicyText(expression=IN_FORCE, message="no")
+    )
     (await http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
     fields = [
         *SCHEMA["fields"],

@@ -41,11 +41,9 @@ from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
 from gateway.policy.access import EACH_CHECK, IN_CEDAR
 from gateway.policy.engine import PolicyEngine, Program
-from gateway.policy.examples import Example
 from gateway.policy.judging import Evaluate
 from gateway.policy.restrictions.written import ReadsConditions
 from gateway.policy.rule_files import RuleFile
-from gateway.policy.scopes import EVERYTHING, Scope
 from gateway.policy.variables import PrincipalView
 from ledger.format import canonical
 from ledger.format.canonical import Json
@@ -120,10 +118,7 @@ class Admin:
         by: Editor,
         *,
         policy_id: str,
-        expression: str,
-        message: str,
-        scope: Scope = EVERYTHING,
-        examples: tuple[Example, ...] = (),
+        text: PolicyText,
         reason: str = "",
         activate_at: datetime | None = None,
     ) -> Policy:
@@ -140,7 +135,6 @@ class Admin:
             UnavailableError: if nothing could be saved now; `StaleEditError` among them.
             CommitStateUnknownError: if it may or may not have been saved.
         """
-        text = PolicyText(expression=expression, message=message, scope=scope, examples=examples)
         return await self._policies.create(
             log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at
         )
@@ -151,10 +145,7 @@ class Admin:
         by: Editor,
         *,
         policy_id: str,
-        expression: str,
-        message: str,
-        scope: Scope = EVERYTHING,
-        examples: tuple[Example, ...] = (),
+        text: PolicyText,
         reason: str = "",
         activate_at: datetime | None = None,
         version: int | None = None,
@@ -166,7 +157,6 @@ class Admin:
             NotFoundError: if there is none of that id.
             ConflictError: if it is retired, or was changed meanwhile.
         """
-        text = PolicyText(expression=expression, message=message, scope=scope, examples=examples)
         return await self._policies.change(
             log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at, version=version
         )

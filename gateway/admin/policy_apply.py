@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from gateway.admin.application import Admin, Editor
+from gateway.admin.policy_edits import text_of
 from gateway.control.aggregates import Policy
 from gateway.errors import NotFoundError, UnprocessableError
 from gateway.policy.engine import POLICY, PolicyEngine, PolicyNotCompiledError
@@ -152,10 +153,7 @@ async def apply_planned(
                     log_id,
                     by,
                     policy_id=file.id,
-                    expression=file.expression,
-                    message=file.message,
-                    scope=file.scope,
-                    examples=file.examples,
+                    text=text_of(file),
                     reason=file.reason,
                 ),
             )
@@ -166,10 +164,7 @@ async def apply_planned(
                     log_id,
                     by,
                     policy_id=file.id,
-                    expression=file.expression,
-                    message=file.message,
-                    scope=file.scope,
-                    examples=file.examples,
+                    text=text_of(file),
                     reason=file.reason,
                     version=one.version,
                 ),

@@ -26,6 +26,7 @@ from gateway.errors import BadRequestError, ForbiddenError, NotFoundError, Unpro
 from gateway.policy.engine import POLICY, PolicyEngine
 from gateway.policy.examples import Example, failing, given_text, parse_given
 from gateway.policy.judging import Evaluate
+from gateway.policy.policy_files import PolicyFile
 from gateway.policy.scopes import EVERYTHING, Scope
 from ledger.format import canonical
 from ledger.format.entry import Entry
@@ -90,6 +91,13 @@ class PolicyText:
     message: str
     scope: Scope = EVERYTHING
     examples: tuple[Example, ...] = ()
+
+
+def text_of(file: PolicyFile) -> PolicyText:
+    """
+    Return what the author of a policy file has written.
+    """
+    return PolicyText(expression=file.expression, message=file.message, scope=file.scope, examples=file.examples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

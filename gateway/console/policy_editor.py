@@ -17,7 +17,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from gateway.admin.edits import CHANGED, EXISTS
-from gateway.admin.policy_edits import ExamplesFailedError, PolicyText
+from gateway.admin.policy_edits import ExamplesFailedError, PolicyText, text_of
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, visited
 from gateway.console.policy_form import (
@@ -102,7 +102,7 @@ async def new_policy(visit: Visit) -> Response:
         )
     form = PolicyForm.sent({})
     if file is not None:
-        text = PolicyText(expression=file.expression, message=file.message, scope=file.scope, examples=file.examples)
+        text = text_of(file)
         form = PolicyForm.of(file.id, body_of_text(text, reason=file.reason))
     return await _editor(visit, form, Found())
 

@@ -19,7 +19,7 @@ import typer
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.limits import format_expiry, parse_expiry
-from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText
+from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText, text_of
 from gateway.admin.shown import draft_shown, policy_shown
 from gateway.control.aggregates import Policy, PolicyDraft
 from gateway.errors import BadRequestError
@@ -110,9 +110,7 @@ def read_written(
         if given := [name for name, value in options.items() if value is not None]:
             raise LakeproofError(f"--file: expected all contents in the file, found {given[0]}, too")
         policy = read_policy(file)
-        text = PolicyText(
-            expression=policy.expression, message=policy.message, scope=policy.scope, examples=policy.examples
-        )
+        text = text_of(policy)
         return Written(text=text, reason=reason or policy.reason, file=policy)
     if expression is None or message is None:
         raise missing_option("--expression" if expression is None else "--message")

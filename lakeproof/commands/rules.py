@@ -329,10 +329,7 @@ def _put_in_force(
         policy = await save(
             services.gateway.admin,
             log_id,
-            expression=text.expression,
-            message=text.message,
-            scope=text.scope,
-            examples=text.examples,
+            text=text,
             reason=written.reason,
             activate_at=read_time(activate_at),
         )

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from lakeproof.services import Services
 from ledger.format.events import PurgeRequested
 from testkit.engines.page import configuration
@@ -63,7 +64,9 @@ class ServedCatalog:
     async def refuse(self, policy_id: str, expression: str, message: str) -> None:
         """Make a policy."""
         admin, log_id = self.gateway.services.gateway.admin, self.gateway.acme.log_id
-        await admin.create_policy(log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message)
+        await admin.create_policy(
+            log_id, OPERATOR, policy_id=policy_id, text=PolicyText(expression=expression, message=message)
+        )
 
     async def check(self) -> None:
         """Check that the log is whole, and agrees with the catalog's rows and metadata files if they are ours."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.purging.purger import Purger
 from ledger.format.events import CommitOutcome, FindingVerdict
 from ledger.format.sequence import Group
@@ -37,7 +38,7 @@ async def live_before(gateway: Gateway) -> str:
     (await http.post(NAMESPACES, json={"namespace": ["sales"], "properties": {"a": "1", "b": "1"}})).raise_for_status()
     (await http.post(TABLES, json=CREATE)).raise_for_status()
     (await http.post(TABLES, json={**CREATE, "name": "dropped"})).raise_for_status()
-    await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="true", message="never")
+    await admin.create_policy(log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="never"))
     await record(gateway, scan())
     await save_note(gateway.services, gateway.acme.log_id, 1)
     return (await admin.create_key(log_id, OPERATOR, identity="bob@acme.example", roles=[])).id
@@ -62,7 +63,7 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
         (await http.delete(f"{TABLES}/{name}?purgeRequested=true")).raise_for_status()
         if name == "purged":
             assert len(await Purger(gateway.services.gateway, storage={}).purge_due()) == 1
-    await admin.change_policy(log_id, OPERATOR, policy_id="p", expression="1 == 1", message="never")
+    await admin.change_policy(log_id, OPERATOR, policy_id="p", text=PolicyText(expression="1 == 1", message="never"))
     await admin.create_catalog(log_id, OPERATOR, alias="second", kind="builtin", options={})
     await hold_places(gateway)
     turned = await admin.rotate_key(log_id, OPERATOR, key_id=key_id)

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from testkit.gateway.log_contents import (
     Rows,
     StoredEntry,
@@ -127,8 +128,10 @@ async def test_the_rows_are_what_the_log_says(shared_gateway: Gateway, history: 
             shared_gateway.acme.log_id,
             OPERATOR,
             policy_id="p",
-            expression="!result.exists || !('p' in result.properties) || result.properties['p'] != 'no'",
-            message="p says no",
+            text=PolicyText(
+                expression="!result.exists || !('p' in result.properties) || result.properties['p'] != 'no'",
+                message="p says no",
+            ),
         )
     await play(shared_gateway, history)
     await check_agreement(shared_gateway.services, shared_gateway.acme.log_id)

@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
@@ -283,7 +284,7 @@ async def test_a_refusal_without_an_answer_has_changed_nothing_and_says_so(
     orders: Gateway, wire: CuttingProxy, append: Append
 ) -> None:
     await orders.services.gateway.admin.create_policy(
-        orders.acme.log_id, OPERATOR, policy_id="no", expression="false", message="no"
+        orders.acme.log_id, OPERATOR, policy_id="no", text=PolicyText(expression="false", message="no")
     )
     location = await location_of_orders(orders)
     wire.plan = Plan(b"COMMIT", Cut.AFTER, lambda: go_away(wire))

@@ -24,6 +24,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.catalogs.upstream_files import LOCAL_FILES, LOCAL_FILES_ALLOWED
 from gateway.mutations import SNAPSHOTS_MAX
 from lakeproof.services import Services
@@ -178,8 +179,10 @@ async def test_policies_judge_what_the_file_says(left: Left) -> None:
         left.far.log_id,
         OPERATOR,
         policy_id=f"owned-{name}",
-        expression=f"commit.name != '{name}' || 'owner' in result.properties",
-        message="a table that is registered needs an owner",
+        text=PolicyText(
+            expression=f"commit.name != '{name}' || 'owner' in result.properties",
+            message="a table that is registered needs an owner",
+        ),
     )
     no = await left.register()
     assert (no.status_code, error_of(no)["message"].partition(" (")[0]) == (

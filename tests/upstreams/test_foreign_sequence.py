@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.control.aggregates import Catalog
 from gateway.reconcile.reconciler import Reconciler
 from lakeproof.inspecting.upstreams import check_upstream
@@ -178,7 +179,7 @@ async def test_a_policy_on_one_table_refuses_all_and_nothing_is_sent(three: Tabl
     admin, name = three.far.services.gateway.admin, three.each[refused].name
     expression = f"commit.name != '{name}' || size(commit.snapshots) == 0"
     await admin.create_policy(
-        three.far.log_id, OPERATOR, policy_id=f"no-{name}", expression=expression, message="not here"
+        three.far.log_id, OPERATOR, policy_id=f"no-{name}", text=PolicyText(expression=expression, message="not here")
     )
     no = await three.http.post(COMMIT, json=await three.appends())
     assert (no.status_code, error_of(no)["message"].partition(" (")[0]) == (403, "not here")

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from lakeproof.services import Services
 from ledger.errors import LogUnavailableError
 from ledger.format.events import CommitSettled, OutcomeEvidence
@@ -128,7 +129,9 @@ async def test_a_policy_on_one_table_refuses_all_and_nothing_is_sent(two: TwoTab
     admin, log_id, sent = two.a.services.gateway.admin, two.a.log_id, two.sent
     name = getattr(two, refused).name
     expression = f"commit.name != '{name}' || size(commit.snapshots) == 0"
-    await admin.create_policy(log_id, OPERATOR, policy_id=f"no-{name}", expression=expression, message="not here")
+    await admin.create_policy(
+        log_id, OPERATOR, policy_id=f"no-{name}", text=PolicyText(expression=expression, message="not here")
+    )
     no = await two.http.post(COMMIT, json=await two.appends())
     assert (no.status_code, error_of(no)["message"].partition(" (")[0]) == (403, "not here")
     assert two.sent == sent

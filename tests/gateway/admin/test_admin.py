@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from gateway.admin import limits
 from gateway.admin.application import OPERATOR, Admin, Editor, StaleEditError
+from gateway.admin.policy_edits import PolicyText
 from gateway.catalogs import login_options
 from gateway.catalogs.registry import KINDS
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, RetiredError, Tenant, aggregate_key, project
@@ -159,8 +160,10 @@ async def test_aggregates_rebuilt_from_the_log_are_what_the_operations_returned(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
     log_id, by = acme.log_id, Editor(actor=EDITOR, as_of=None)
-    await admin.create_policy(log_id, by, policy_id="p", expression="true", message="no")
-    policy = await admin.change_policy(log_id, by, policy_id="p", expression="1 == 1", message="still no")
+    await admin.create_policy(log_id, by, policy_id="p", text=PolicyText(expression="true", message="no"))
+    policy = await admin.change_policy(
+        log_id, by, policy_id="p", text=PolicyText(expression="1 == 1", message="still no")
+    )
     rule = await admin.create_access_rule(log_id, by, rule_id="r", effect="forbid", expression="true")
     catalog = await admin.create_catalog(log_id, by, alias="lake", kind="rest", options={"uri": "https://x.example"})
     issued = await admin.create_key(log_id, by, identity="bob@acme.example", roles=["b", "a", "b"])
@@ -192,7 +195,7 @@ async def test_what_is_retired_is_no_longer_in_force_and_never_comes_back(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
     log_id = acme.log_id
-    await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="true", message="no")
+    await admin.create_policy(log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="no"))
     await admin.create_catalog(log_id, OPERATOR, alias="lake", kind="builtin", options={})
     assert [policy.id for policy in await admin.list_policies(log_id)] == ["p"]
     assert (await admin.get_policy(log_id, policy_id="p")).version == 1
@@ -207,15 +210,17 @@ async def test_what_is_retired_is_no_longer_in_force_and_never_comes_back(
     with pytest.raises(RetiredError, match="policy:p"):
         await admin.retire_policy(log_id, OPERATOR, policy_id="p")
     with pytest.raises(RetiredError):
-        await admin.change_policy(log_id, OPERATOR, policy_id="p", expression="true", message="no")
+        await admin.change_policy(log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="no"))
     with pytest.raises(ConflictError, match="policy:p exists already, or has been retired"):
-        await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="true", message="no")
+        await admin.create_policy(log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="no"))
 
 
 @on_module_loop
 async def test_what_does_not_exist_cannot_be_changed(acme: Founded, admin: Admin) -> None:
     with pytest.raises(NotFoundError, match="policy:p"):
-        await admin.change_policy(acme.log_id, OPERATOR, policy_id="p", expression="true", message="no")
+        await admin.change_policy(
+            acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="no")
+        )
     with pytest.raises(NotFoundError, match="key:k"):
         await admin.revoke_key(acme.log_id, OPERATOR, key_id="k")
 
@@ -225,12 +230,16 @@ async def test_a_policy_that_does_not_compile_is_refused_with_its_place(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
     with pytest.raises(PolicyNotCompiledError) as refused:
-        await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", expression="true &&\n  tru(", message="no")
+        await admin.create_policy(
+            acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true &&\n  tru(", message="no")
+        )
     assert refused.value.line == 2
     assert refused.value.column >= 1
     with pytest.raises(PolicyNotCompiledError):
         # `actor` is a variable of access rules, not of policies.
-        await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", expression="actor == 'a'", message="no")
+        await admin.create_policy(
+            acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="actor == 'a'", message="no")
+        )
     with pytest.raises(PolicyNotCompiledError):
         await admin.create_access_rule(acme.log_id, OPERATOR, rule_id="r", effect="permit", expression="result.exists")
     assert len(await entries(services, acme.log_id)) == 2
@@ -240,11 +249,11 @@ async def test_a_policy_that_does_not_compile_is_refused_with_its_place(
 async def test_of_two_concurrent_edits_of_one_object_one_conflicts(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
-    await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", expression="true", message="no")
-    change = {"policy_id": "p", "expression": "1 == 1", "version": 1}
+    await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="no"))
+    mine, theirs = (PolicyText(expression="1 == 1", message=message) for message in ("mine", "theirs"))
     results = await asyncio.gather(
-        admin.change_policy(acme.log_id, OPERATOR, message="mine", **change),  # type: ignore[arg-type]  # one dict for both
-        another_admin(services).change_policy(acme.log_id, OPERATOR, message="theirs", **change),  # type: ignore[arg-type]
+        admin.change_policy(acme.log_id, OPERATOR, policy_id="p", text=mine, version=1),
+        another_admin(services).change_policy(acme.log_id, OPERATOR, policy_id="p", text=theirs, version=1),
         return_exceptions=True,
     )
     (lost,) = (result for result in results if isinstance(result, BaseException))
@@ -305,7 +314,7 @@ async def test_nothing_stored_names_a_class_a_secret_or_a_person(
     services: Services, acme: Founded, admin: Admin
 ) -> None:
     issued = await admin.create_key(acme.log_id, OPERATOR, identity="bob@acme.example", roles=["r"])
-    await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", expression="true", message="no")
+    await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="no"))
     for entry in [*await stored(services, acme.log_id), *await stored(services, services.system.log_id)]:
         assert not re.search(rb"[a-z_]+\.[a-z_]+:[A-Z]|eventsourcing|topic|argon2|acme\.example", entry)
         for key in (acme.key, issued):
@@ -350,7 +359,9 @@ async def test_a_log_that_cannot_be_written_is_answered_as_for_commits(
 @on_module_loop
 async def test_an_id_is_a_slug(found: Any, acme: Founded, admin: Admin) -> None:
     with pytest.raises(BadRequestError, match=r"^id: "):
-        await admin.create_policy(acme.log_id, OPERATOR, policy_id=found, expression="true", message="no")
+        await admin.create_policy(
+            acme.log_id, OPERATOR, policy_id=found, text=PolicyText(expression="true", message="no")
+        )
     with pytest.raises(BadRequestError, match=r"^alias: "):
         await admin.create_catalog(acme.log_id, OPERATOR, alias=found, kind="builtin", options={})
 
@@ -363,7 +374,7 @@ def test_ids_up_to_63_characters_are_taken() -> None:
 @on_module_loop
 async def test_each_field_is_refused_by_name(acme: Founded, admin: Admin) -> None:
     log_id = acme.log_id
-    good: dict[str, Any] = {"policy_id": "p", "expression": "true", "message": "no"}
+    good: dict[str, Any] = {"expression": "true", "message": "no"}
     for bad, field in (
         ({"message": ""}, "message"),
         ({"message": "x" * 501}, "message"),
@@ -373,7 +384,7 @@ async def test_each_field_is_refused_by_name(acme: Founded, admin: Admin) -> Non
         ({"expression": "true" + " " * 4096}, "expression"),
     ):
         with pytest.raises(BadRequestError, match=f"^{field}: "):
-            await admin.create_policy(log_id, OPERATOR, **{**good, **bad})
+            await admin.create_policy(log_id, OPERATOR, policy_id="p", text=PolicyText(**{**good, **bad}))
     with pytest.raises(BadRequestError, match=r"^effect: "):
         await admin.create_access_rule(log_id, OPERATOR, rule_id="r", effect="allow", expression="true")
     with pytest.raises(BadRequestError, match=r"^kind: .*builtin"):

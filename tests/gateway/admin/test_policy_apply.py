@@ -21,6 +21,7 @@ from gateway.admin.policy_apply import (
     check_planned,
     plan,
 )
+from gateway.admin.policy_edits import PolicyText
 from gateway.control.aggregates import Policy
 from gateway.errors import ConflictError, UnavailableError
 from gateway.policy.policy_files import PolicyFile, PolicyFileError, parse_policy
@@ -162,7 +163,9 @@ async def test_an_application_that_ended_in_between_is_repeated_and_saves_only_t
 async def test_a_policy_that_was_changed_since_the_plan_is_not_overwritten(admin: Admin, acme: Founded) -> None:
     await applied(admin, acme.log_id, file("p"))
     todo = await planned(admin, acme.log_id, file("p", "!commit.purge || false"))
-    await admin.change_policy(acme.log_id, OPERATOR, policy_id="p", expression="true", message="by hand")
+    await admin.change_policy(
+        acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="by hand")
+    )
 
     with pytest.raises(ConflictError, match="expected version 1, found version 2"):
         _ = [one async for one in apply_planned(admin, acme.log_id, OPERATOR, todo)]

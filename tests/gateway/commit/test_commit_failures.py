@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import Program, Verdict
 from gateway.policy.pool import WorkerEngine
@@ -40,7 +41,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def policy(number: int, expression: str = "true") -> dict[str, Any]:
-    return {"policy_id": f"p{number}", "expression": expression, "message": f"policy {number} says no"}
+    text = PolicyText(expression=expression, message=f"policy {number} says no")
+    return {"policy_id": f"p{number}", "text": text}
 
 
 # Policies that cannot be judged

@@ -13,6 +13,7 @@ import pytest
 
 from gateway import errors
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.commit.metrics import BUCKETS_S, LoadStage, Measures, Rejection, rejection_of
 from gateway.errors import CommitStateUnknownError, GatewayError, PartlyMadeError
 from gateway.mutations import Operation
@@ -68,9 +69,11 @@ async def test_a_policy_that_says_no_and_one_that_cannot_be_judged_are_told_apar
     measures = Measures()
     admin, log_id = sales.services.gateway.admin, sales.acme.log_id
     async with open_gateway(sales.services, sales.acme, app_of(sales.services.gateway, measures=measures)) as counted:
-        await admin.create_policy(log_id, OPERATOR, policy_id="p1", expression="commit.name == 'x'", message="never")
+        await admin.create_policy(
+            log_id, OPERATOR, policy_id="p1", text=PolicyText(expression="commit.name == 'x'", message="never")
+        )
         assert (await counted.http.post(ORDERS, json=properties(a="b"))).status_code == 403
-        await admin.create_policy(log_id, OPERATOR, policy_id="p2", expression=FAILS, message="x")
+        await admin.create_policy(log_id, OPERATOR, policy_id="p2", text=PolicyText(expression=FAILS, message="x"))
         await admin.retire_policy(log_id, OPERATOR, policy_id="p1")
         assert (await counted.http.post(ORDERS, json=properties(a="b"))).status_code == 503
     rejected = counts(measures.text(), "lakeproof_commit_rejected_total", "reason")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.commit import commit_flow
 from gateway.commit.commit_flow import STALE_MAX
 from ledger.format.entry import Branch
@@ -113,7 +114,8 @@ async def test_of_two_creates_one_wins_and_the_other_conflicts(shared_gateway: G
 
 
 def policy(number: int, expression: str = "true") -> dict[str, Any]:
-    return {"policy_id": f"p{number}", "expression": expression, "message": f"policy {number} says no"}
+    text = PolicyText(expression=expression, message=f"policy {number} says no")
+    return {"policy_id": f"p{number}", "text": text}
 
 
 async def test_a_commit_judged_by_older_policies_is_judged_again(sales: Gateway) -> None:

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.target_queues import TargetQueues
 from gateway.policy.scopes import EVERYTHING, Scope
@@ -44,7 +45,10 @@ REGISTER = f"{NAMESPACES}/sales/register"
 
 async def in_force(gateway: Gateway, expression: str, *, scope: Scope = EVERYTHING) -> None:
     await gateway.services.gateway.admin.create_policy(
-        gateway.acme.log_id, OPERATOR, policy_id="found", expression=expression, message="no", scope=scope
+        gateway.acme.log_id,
+        OPERATOR,
+        policy_id="found",
+        text=PolicyText(expression=expression, message="no", scope=scope),
     )
 
 
@@ -77,7 +81,10 @@ async def test_what_a_scan_finds_stops_the_next_commit(module_services: Services
     async with open_lakehouse(module_services, name="scanned") as lakehouse:
         await lakehouse.play(make_people)
         await module_services.gateway.admin.create_policy(
-            lakehouse.log_id, OPERATOR, policy_id="found", expression=SURE, message="{findings.scanned_snapshot}"
+            lakehouse.log_id,
+            OPERATOR,
+            policy_id="found",
+            text=PolicyText(expression=SURE, message="{findings.scanned_snapshot}"),
         )
         headers = {"Authorization": f"Bearer {lakehouse.key}"}
         async with httpx.AsyncClient(base_url=lakehouse.url, headers=headers) as http:

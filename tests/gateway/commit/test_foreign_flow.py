@@ -17,6 +17,7 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.catalogs.onward import HOPS_HEADER, HOPS_MAX, format_hop
 from gateway.catalogs.upstreams import Upstream
 from gateway.commit.open_decisions import OpenDecision
@@ -124,7 +125,9 @@ async def test_rules_that_change_before_the_decision_are_judged_again(chained: C
 
     async def append(log: int, group: Group) -> Appended | Stale:
         if not await admin.list_policies(log_id):
-            await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="false", message="no more")
+            await admin.create_policy(
+                log_id, OPERATOR, policy_id="p", text=PolicyText(expression="false", message="no more")
+            )
         return await chained.near.services.gateway.append(log, group)
 
     answer = await chained.near.through(append=append).post(ORDERS, json=properties(a="b"))
@@ -201,7 +204,10 @@ async def test_a_rename_opens_both_names_before_the_upstream_sees_anything(chain
 async def test_a_rename_that_the_upstream_refuses_is_recorded_for_both_names(chained: Chained) -> None:
     far = chained.far
     await far.services.gateway.admin.create_policy(
-        far.acme.log_id, OPERATOR, policy_id="fixed", expression="commit.operation != 'table.rename_to'", message="no"
+        far.acme.log_id,
+        OPERATOR,
+        policy_id="fixed",
+        text=PolicyText(expression="commit.operation != 'table.rename_to'", message="no"),
     )
     answer = await chained.http.post(RENAME, json=renaming("invoices"))
     assert answer.status_code == 403
@@ -216,7 +222,10 @@ async def test_a_refused_request_that_cannot_be_made_any_more_is_answered_when_i
 ) -> None:
     far, headers = chained.far, new_key()
     await far.services.gateway.admin.create_policy(
-        far.acme.log_id, OPERATOR, policy_id="fixed", expression="commit.operation != 'table.commit'", message="no"
+        far.acme.log_id,
+        OPERATOR,
+        policy_id="fixed",
+        text=PolicyText(expression="commit.operation != 'table.commit'", message="no"),
     )
     assert (await chained.http.post(ORDERS, json=properties(a="b"), headers=headers)).status_code == 403
     assert (await far.http.delete("/v1/iceberg/lake/namespaces/sales/tables/orders")).status_code == 204
@@ -405,8 +414,10 @@ async def test_a_new_table_is_judged_without_what_the_upstream_alone_decides(cha
         log_id,
         OPERATOR,
         policy_id="place",
-        expression="commit.operation != 'table.create' || result.location.startsWith('file:///allowed')",
-        message="not there",
+        text=PolicyText(
+            expression="commit.operation != 'table.create' || result.location.startsWith('file:///allowed')",
+            message="not there",
+        ),
     )
     refused = await chained.http.post(TABLES, json={**CREATE, "name": "anywhere"})
     assert refused.status_code == 403, "where it would be is not known: a rule on it does not hold"

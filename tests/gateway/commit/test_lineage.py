@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.commit.look_ups import ReadModels
 from gateway.metadata.draft import TableMetadata
 from gateway.metadata.files import MetadataFiles
@@ -70,13 +71,13 @@ async def made_from(gateway: Gateway, source: str, target: str) -> None:
 
 async def in_force(gateway: Gateway, expression: str = CLEAN) -> None:
     await gateway.services.gateway.admin.create_policy(
-        gateway.acme.log_id, OPERATOR, policy_id="made", expression=expression, message="no"
+        gateway.acme.log_id, OPERATOR, policy_id="made", text=PolicyText(expression=expression, message="no")
     )
 
 
 async def changed(gateway: Gateway, expression: str) -> None:
     await gateway.services.gateway.admin.change_policy(
-        gateway.acme.log_id, OPERATOR, policy_id="made", expression=expression, message="no"
+        gateway.acme.log_id, OPERATOR, policy_id="made", text=PolicyText(expression=expression, message="no")
     )
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.catalogs.onward import Onward
 from gateway.commit.events import NOTED_SIZE_BYTES_MAX, Requested, inputs
 from gateway.commit.gateway import Gateway as GatewayParts
@@ -69,7 +70,7 @@ async def watching(sales: Gateway) -> AsyncIterator[tuple[Gateway, Watched]]:
 async def in_force(sales: Gateway, *expressions: str, first: int = 0) -> None:
     for number, expression in enumerate(expressions, start=first):
         await sales.services.gateway.admin.create_policy(
-            sales.acme.log_id, OPERATOR, policy_id=f"p{number}", expression=expression, message="no"
+            sales.acme.log_id, OPERATOR, policy_id=f"p{number}", text=PolicyText(expression=expression, message="no")
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.metadata.files import MetadataFiles
 from gateway.mutations import SNAPSHOTS_MAX
 from testkit.gateway.log_contents import check_agreement, live_rows, path_of, read_stored, words
@@ -240,8 +241,10 @@ async def test_policies_judge_what_the_file_says(sales: Gateway) -> None:
         log_id,
         OPERATOR,
         policy_id="owned",
-        expression="commit.operation != 'table.register' || 'owner' in result.properties",
-        message="a table that is registered needs an owner",
+        text=PolicyText(
+            expression="commit.operation != 'table.register' || 'owner' in result.properties",
+            message="a table that is registered needs an owner",
+        ),
     )
     refused = await sales.http.post(REGISTER, json=registering(location))
     assert refused.status_code == 403

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from testkit.gateway.log_contents import check_agreement, live_rows, path_of, read_stored, words
 from testkit.gateway.sales import (
     CREATE,
@@ -133,8 +134,10 @@ async def test_a_policy_on_either_end_refuses(sales: Gateway, end: str) -> None:
         log_id,
         OPERATOR,
         policy_id="fixed",
-        expression=f"commit.operation != 'table.{end}' || size(result.columns) == 0 || commit.name == 'free'",
-        message="names are fixed",
+        text=PolicyText(
+            expression=f"commit.operation != 'table.{end}' || size(result.columns) == 0 || commit.name == 'free'",
+            message="names are fixed",
+        ),
     )
     answer = await sales.http.post(RENAME, json=renaming())
     assert answer.status_code == 403

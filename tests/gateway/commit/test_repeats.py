@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from ledger.errors import OutcomeUnknownError
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.log_contents import check_agreement, path_of, read_bare, read_stored, words
@@ -173,7 +174,10 @@ async def test_the_same_request_many_times_at_once_is_made_once(sales: Gateway) 
 async def test_a_refusal_and_a_conflict_are_answered_again_also_when_they_would_not_be_any_more(sales: Gateway) -> None:
     admin, log_id = sales.services.gateway.admin, sales.acme.log_id
     await admin.create_policy(
-        log_id, OPERATOR, policy_id="fixed", expression="!('a' in result.properties)", message="a is fixed"
+        log_id,
+        OPERATOR,
+        policy_id="fixed",
+        text=PolicyText(expression="!('a' in result.properties)", message="a is fixed"),
     )
     refused, taken = new_key(), new_key()
     first = await sales.http.post(ORDERS, json=properties(a="b"), headers=refused)
@@ -267,7 +271,10 @@ async def test_a_repeated_request_is_answered_although_policies_can_judge_it_no_
     first = await sales.http.post(ORDERS, json=properties(a="b"), headers=headers)
     assert first.status_code == 200
     await sales.services.gateway.admin.create_policy(
-        sales.acme.log_id, OPERATOR, policy_id="broken", expression="commit.updates[7].action != ''", message="no"
+        sales.acme.log_id,
+        OPERATOR,
+        policy_id="broken",
+        text=PolicyText(expression="commit.updates[7].action != ''", message="no"),
     )
     assert (await sales.http.post(ORDERS, json=properties(a="c"), headers=new_key())).status_code == 503
     again = await sales.http.post(ORDERS, json=properties(a="b"), headers=headers)

@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.commit.events import INPUTS_SIZE_BYTES_MAX
 from gateway.mutations import TRANSACTION_TABLES_MAX
 from ledger.errors import LogUnavailableError
@@ -144,7 +145,9 @@ async def test_a_body_of_another_shape_is_refused_by_its_field(two: Gateway, bod
 async def test_a_policy_on_one_table_refuses_all(two: Gateway, refused: str) -> None:
     admin, log_id = two.services.gateway.admin, two.acme.log_id
     expression = f"commit.name != '{refused}' || !('a' in result.properties)"
-    await admin.create_policy(log_id, OPERATOR, policy_id="no-a", expression=expression, message="no a here")
+    await admin.create_policy(
+        log_id, OPERATOR, policy_id="no-a", text=PolicyText(expression=expression, message="no a here")
+    )
     answer = await is_unchanged(two, lambda: two.http.post(COMMIT, json=BOTH))
     assert answer.status_code == 403
     assert error_of(answer)["message"].startswith("no a here")

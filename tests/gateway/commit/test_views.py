@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from testkit.gateway.log_contents import check_agreement, live_rows, path_of, read_stored, words
 from testkit.gateway.sales import (
     CREATE,
@@ -126,8 +127,10 @@ async def test_metadata_of_both_kinds_is_registered_as_neither(sales: Gateway) -
         sales.acme.log_id,
         OPERATOR,
         policy_id="no-ids",
-        expression="commit.operation != 'table.register' || !result.columns.exists(column, column.name == 'id')",
-        message="no ids",
+        text=PolicyText(
+            expression="commit.operation != 'table.register' || !result.columns.exists(column, column.name == 'id')",
+            message="no ids",
+        ),
     )
     view = (await make_view(sales))["metadata"]
     location = str((await sales.http.post(f"{ORDERS}/unregister")).json()["metadata-location"])
@@ -259,8 +262,10 @@ async def test_policies_judge_what_a_view_queries(sales: Gateway) -> None:
         sales.acme.log_id,
         OPERATOR,
         policy_id="no-stars",
-        expression="commit.kind != 'view' || result.queries.all(dialect, !result.queries[dialect].contains('*'))",
-        message="views name their columns",
+        text=PolicyText(
+            expression="commit.kind != 'view' || result.queries.all(dialect, !result.queries[dialect].contains('*'))",
+            message="views name their columns",
+        ),
     )
     refused = await sales.http.post(VIEWS, json=view_created("report", "SELECT * FROM sales.orders"))
     assert (refused.status_code, error_of(refused)["message"]) == (

@@ -21,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Identifier
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.errors import UnavailableError
 from gateway.fresh import Fresh, FreshReads, Question, questions, reads
 from gateway.identifiers import Target
@@ -211,7 +212,7 @@ async def test_an_answer_is_never_older_than_its_question(
         early = asyncio.create_task(fresh.ask(whole(caller)))
         await until(lambda: bool(fresh._sent))
         await sales.services.gateway.admin.create_policy(
-            caller.log_id, OPERATOR, policy_id="p", expression="true", message="m"
+            caller.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="true", message="m")
         )
         late = asyncio.create_task(fresh.ask(whole(caller)))
         await until(lambda: bool(fresh._gathering))

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.http.events import made
 from gateway.http.events import page as paging
 from gateway.http.events.query import PAGE_SIZE_MAX
@@ -222,7 +223,10 @@ async def test_what_was_not_made_is_no_event(sales: Gateway) -> None:
     before = await all_events(sales.http)
     assert [each["operation"]["operation-type"] for each in before] == ["create-namespace", "create-table"]
     await sales.services.gateway.admin.create_policy(
-        sales.acme.log_id, OPERATOR, policy_id="no", expression="commit.operation != 'table.commit'", message="no"
+        sales.acme.log_id,
+        OPERATOR,
+        policy_id="no",
+        text=PolicyText(expression="commit.operation != 'table.commit'", message="no"),
     )
     refused = await sales.http.post(ORDERS, json=properties(a="b"))
     assert refused.status_code == 403

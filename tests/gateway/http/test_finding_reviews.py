@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from gateway.admin.application import OPERATOR
 from gateway.admin.edits import StaleEditError
 from gateway.admin.limits import REASON_LENGTH_MAX
+from gateway.admin.policy_edits import PolicyText
 from gateway.policy.policy_library import library
 from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.recorded_scans import EMAIL, PHONE, Detection, uuid_of_orders
@@ -269,9 +270,7 @@ async def test_a_table_is_not_written_until_its_findings_were_reviewed(sales: Ga
         sales.acme.log_id,
         OPERATOR,
         policy_id=policy.id,
-        expression=policy.expression,
-        message=policy.message,
-        scope=policy.scope,
+        text=PolicyText(expression=policy.expression, message=policy.message, scope=policy.scope),
     )
     assert (await sales.http.post(ORDERS, json=properties(a="1"))).status_code == 200
     index = await found(sales)

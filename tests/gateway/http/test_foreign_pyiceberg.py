@@ -26,6 +26,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome
 from testkit.gateway.log_contents import StoredEntry, check_agreement, check_log, read_stored, words
@@ -116,8 +117,9 @@ async def test_what_an_upstream_refuses_reaches_the_engine_in_its_own_words(chai
         chained.far.acme.log_id,
         OPERATOR,
         policy_id="shops",
-        expression="!result.exists || result.columns.exists(c, c.name == 'shop')",
-        message="orders belong to a shop",
+        text=PolicyText(
+            expression="!result.exists || result.columns.exists(c, c.name == 'shop')", message="orders belong to a shop"
+        ),
     )
 
     def engine() -> None:
@@ -135,7 +137,10 @@ async def test_what_is_refused_here_never_reaches_the_upstream(chained: Chained)
     await asyncio.to_thread(lambda: make_orders(chained.connect()))
     before = await words(chained.far.services, chained.far.acme.log_id)
     await chained.near.services.gateway.admin.create_policy(
-        chained.near.acme.log_id, OPERATOR, policy_id="frozen", expression="!table.exists", message="nothing changes"
+        chained.near.acme.log_id,
+        OPERATOR,
+        policy_id="frozen",
+        text=PolicyText(expression="!table.exists", message="nothing changes"),
     )
     eve = await another_guest(chained.near)
 

@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.commit.races import LATELY_S, RACES_MAX, Races
 from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application
@@ -157,8 +158,7 @@ async def test_a_commit_that_is_passed_on_has_the_address_of_its_client(both: Bo
         both.here.acme.log_id,
         OPERATOR,
         policy_id="near",
-        expression="request.address == '127.0.0.1'",
-        message="not from there",
+        text=PolicyText(expression="request.address == '127.0.0.1'", message="not from there"),
     )
     claimed = {"x-lakeproof-client-address": "192.0.2.1"}
     async with listening(both):

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.limits import EXPRESSION_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_LENGTH_MAX
-from gateway.admin.policy_edits import COMING_MAX
+from gateway.admin.policy_edits import COMING_MAX, PolicyText
 from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples, stored_size_bytes
 from gateway.policy.scopes import KINDS, NAMES_SIZE_BYTES_MAX, OPERATIONS, PROPERTIES_SIZE_BYTES_MAX
 from lakeproof.erasing import open_eraser
@@ -425,7 +425,7 @@ async def test_where_a_review_is_required_nothing_comes_into_force_or_ends_witho
     with pytest.raises(Exception, match="write a draft"):
         await admin.retire_policy(log_id, OPERATOR, policy_id="p")
     with pytest.raises(Exception, match="write a draft"):
-        await admin.create_policy(log_id, OPERATOR, policy_id="q", expression="true", message="m")
+        await admin.create_policy(log_id, OPERATOR, policy_id="q", text=PolicyText(expression="true", message="m"))
     assert await read_stored(shared_gateway.services, log_id) == told
     assert (await http.put("/v1/policy-drafts/p", json={"retire": True, "reason": "old"})).json()["retires"]
     ended = (await grace.post("/v1/policy-drafts/p/review", json=approve(1))).json()["policy"]

@@ -35,6 +35,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyiceberg.view.metadata import ViewVersion
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from testkit.gateway.log_contents import check_agreement, path_of, read_stored, words
 from testkit.gateway.sales import another_guest, another_key
 from testkit.gateway.view_requests import QUERY, version
@@ -323,8 +324,9 @@ async def test_a_refusal_reaches_the_user_with_its_reason(served: Served) -> Non
         log_id,
         OPERATOR,
         policy_id="shops",
-        expression="!result.exists || result.columns.exists(c, c.name == 'shop')",
-        message="orders belong to a shop",
+        text=PolicyText(
+            expression="!result.exists || result.columns.exists(c, c.name == 'shop')", message="orders belong to a shop"
+        ),
     )
 
     def engine(eve_key: str) -> None:
@@ -355,7 +357,9 @@ async def test_an_undecidable_commit_reaches_the_user_as_not_available(served: S
     admin, log_id = served.gateway.services.gateway.admin, served.gateway.acme.log_id
     await asyncio.to_thread(lambda: make_orders(served.connect()))
     expression = "commit.requirements[99].type == 'x'"
-    await admin.create_policy(log_id, OPERATOR, policy_id="broken", expression=expression, message="never")
+    await admin.create_policy(
+        log_id, OPERATOR, policy_id="broken", text=PolicyText(expression=expression, message="never")
+    )
 
     def engine() -> None:
         with pytest.raises(ServiceUnavailableError, match="could not be evaluated, so nothing was changed"):

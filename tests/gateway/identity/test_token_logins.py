@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.errors import UnauthorizedError
 from gateway.identity import Principal, PrincipalSource
 from gateway.identity.principal import TokenRefusedError
@@ -197,8 +198,9 @@ async def test_policies_see_the_address_and_the_source(accepting: TokenGateway, 
         accepting.gateway.acme.log_id,
         OPERATOR,
         policy_id="staff",
-        expression="principal.source == 'jwt' && principal.email.endsWith('@acme.example')",
-        message="only staff",
+        text=PolicyText(
+            expression="principal.source == 'jwt' && principal.email.endsWith('@acme.example')", message="only staff"
+        ),
     )
     for email, status in ((ADA, 200), ("eve@elsewhere.example", 403), (None, 403)):
         answer = await accepting.client(token(provider, email=email)).post(

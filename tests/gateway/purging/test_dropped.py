@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.errors import NotFoundError
 from gateway.purging import dropped as dropping
 from gateway.purging.dropped import DroppedTables, is_there, read_dropped
@@ -127,8 +128,7 @@ async def test_a_drop_that_did_not_happen_is_not_shown(sales: Gateway) -> None:
         sales.acme.log_id,
         OPERATOR,
         policy_id="kept",
-        expression="commit.operation != 'table.drop'",
-        message="tables are kept",
+        text=PolicyText(expression="commit.operation != 'table.drop'", message="tables are kept"),
     )
     assert (await sales.http.delete(ORDERS)).status_code == 403
     assert await rows_of(sales) == []

@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.purging.listing import read_purges
 from gateway.purging.metrics import read_purge_metrics
 from gateway.purging.schedule import HOLD
@@ -382,7 +383,7 @@ async def test_policies_see_that_files_are_to_be_deleted(shop: Shop) -> None:
     await shop.play(make_table)
     log_id = shop.gateway.acme.log_id
     await shop.gateway.services.gateway.admin.create_policy(
-        log_id, OPERATOR, policy_id="kept", expression="!commit.purge", message="files are kept"
+        log_id, OPERATOR, policy_id="kept", text=PolicyText(expression="!commit.purge", message="files are kept")
     )
     assert (await shop.purge("orders")).status_code == 403
     assert (await shop.gateway.http.delete(f"{TABLES}/orders")).status_code == 204

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.replaying.explaining import Explanation, explain
 from lakeproof.signing import open_signer
 from ledger.errors import BrokenError, Fault
@@ -33,7 +34,9 @@ async def busy(sales: Gateway) -> Gateway:
     """A tenant with two policies, one of which has refused a commit and let another pass; all of it is signed."""
     admin, log_id = sales.services.gateway.admin, sales.acme.log_id
     for policy_id, expression in (("wide", WIDE), ("owned", OWNED)):
-        await admin.create_policy(log_id, OPERATOR, policy_id=policy_id, expression=expression, message="name an owner")
+        await admin.create_policy(
+            log_id, OPERATOR, policy_id=policy_id, text=PolicyText(expression=expression, message="name an owner")
+        )
     assert (await sales.http.post(ORDERS, json=properties(a="1", b="2"))).status_code == 403
     assert (await sales.http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
     await (await open_signer(sales.services.installation)).sign_once()

@@ -19,6 +19,7 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.catalogs.judged_metadata import JUDGED_ON
 from gateway.catalogs.upstream_files import LOCAL_FILES, LOCAL_FILES_ALLOWED
 from gateway.catalogs.upstreams import Upstream
@@ -78,7 +79,7 @@ async def watched(chained: Chained) -> tuple[httpx.AsyncClient, WatchedEngine]:
 
 async def put(chained: Chained, policy_id: str, expression: str) -> None:
     await chained.near.services.gateway.admin.create_policy(
-        chained.near.acme.log_id, OPERATOR, policy_id=policy_id, expression=expression, message="no"
+        chained.near.acme.log_id, OPERATOR, policy_id=policy_id, text=PolicyText(expression=expression, message="no")
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.replaying import findings, recorded
 from gateway.replaying.comparing import Change
 from gateway.replaying.explaining import explain
@@ -43,7 +44,7 @@ RENAME = {
 
 async def in_force(gateway: Gateway, expression: str = READS) -> None:
     await gateway.services.gateway.admin.create_policy(
-        gateway.acme.log_id, OPERATOR, policy_id="found", expression=expression, message="no"
+        gateway.acme.log_id, OPERATOR, policy_id="found", text=PolicyText(expression=expression, message="no")
     )
 
 

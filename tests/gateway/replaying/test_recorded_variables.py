@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.mutations import Operation
 from gateway.replaying.variables import NO_METADATA, Known
 from testkit.gateway.log_contents import path_of
@@ -43,7 +44,7 @@ async def watched(gateway: Gateway) -> tuple[httpx.AsyncClient, WatchedEngine]:
     """A client whose requests are judged by a policy that reads everything, and what that saw."""
     parts = gateway.services.gateway
     await parts.admin.create_policy(
-        gateway.acme.log_id, OPERATOR, policy_id="reads-all", expression=READS_ALL, message="no"
+        gateway.acme.log_id, OPERATOR, policy_id="reads-all", text=PolicyText(expression=READS_ALL, message="no")
     )
     engine = WatchedEngine(parts.judge.engine)
     return gateway.through(judge=replace(parts.judge, engine=engine)), engine
@@ -114,7 +115,9 @@ def _plain(value: Any) -> Any:
 async def test_what_was_refused_is_what_it_would_have_become(sales: Gateway) -> None:
     http, engine = await watched(sales)
     parts = sales.services.gateway
-    await parts.admin.create_policy(sales.acme.log_id, OPERATOR, policy_id="never", expression="false", message="never")
+    await parts.admin.create_policy(
+        sales.acme.log_id, OPERATOR, policy_id="never", text=PolicyText(expression="false", message="never")
+    )
     assert (await http.post(ORDERS, json=ADD_COLUMN)).status_code == 403
     assert (await http.post(TABLES, json={**CREATE, "name": "more"})).status_code == 403
     (_, commit), (_, create) = (await rebuilt(sales))[-2:]

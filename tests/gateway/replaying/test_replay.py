@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.policy.scopes import Scope
 from gateway.replaying import application, evaluating, recorded, variables
 from gateway.replaying import replay as replaying
@@ -38,7 +39,7 @@ TENANT = "commit.operation != 'table.create' || result.columns.exists(c, c.name 
 
 async def put(gateway: Gateway, policy_id: str, expression: str) -> None:
     await gateway.services.gateway.admin.create_policy(
-        gateway.acme.log_id, OPERATOR, policy_id=policy_id, expression=expression, message="no"
+        gateway.acme.log_id, OPERATOR, policy_id=policy_id, text=PolicyText(expression=expression, message="no")
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from lakeproof.commands.rules import policies_app
 from lakeproof.signing import open_signer
 from testkit.gateway.log_contents import read_stored
@@ -28,7 +29,7 @@ async def command(gateway: Gateway) -> Command:
     """Runs the commands for policies of a tenant whose last commit a policy has refused, which is signed."""
     await create_orders(gateway.http)
     await gateway.services.gateway.admin.create_policy(
-        gateway.acme.log_id, OPERATOR, policy_id="owned", expression=OWNED, message="name an owner"
+        gateway.acme.log_id, OPERATOR, policy_id="owned", text=PolicyText(expression=OWNED, message="name an owner")
     )
     assert (await gateway.http.post(ORDERS, json=properties(a="2"))).status_code == 403
     await (await open_signer(gateway.services.installation)).sign_once()

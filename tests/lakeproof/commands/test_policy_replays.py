@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from lakeproof.commands.policy_replays import parse_since
 from lakeproof.commands.rules import policies_app
 from lakeproof.tenants import found_tenant
@@ -34,7 +35,7 @@ async def command(gateway: Gateway) -> Command:
     await create_orders(gateway.http)
     assert (await gateway.http.post(ORDERS, json=properties(a="1"))).status_code == 200
     await gateway.services.gateway.admin.create_policy(
-        gateway.acme.log_id, OPERATOR, policy_id="owned", expression=OWNED, message="no"
+        gateway.acme.log_id, OPERATOR, policy_id="owned", text=PolicyText(expression=OWNED, message="no")
     )
     assert (await gateway.http.post(ORDERS, json=properties(a="2"))).status_code == 403
     app = policies_app(services_of(gateway.services.installation))
