@@ -396,13 +396,18 @@ LINEAGE: Final[Sequence[Described]] = (
     Described(
         "classified[].catalog",
         "text",
-        "this, `namespace`, `name`, `uuid` and `hops` are as of `upstream`",
+        "as in `upstream`",
         "lineage.classified.all(t, t.catalog != 'raw')",
     ),
-    Described("classified[].namespace", "list of text", "", "lineage.classified.all(t, t.namespace != ['tmp'])"),
-    Described("classified[].name", "text", "", "lineage.classified.all(t, t.name != 'x')"),
-    Described("classified[].uuid", "text", "", "lineage.classified.all(t, t.uuid != '')"),
-    Described("classified[].hops", "int", "", "lineage.classified.all(t, t.hops <= 10)"),
+    Described(
+        "classified[].namespace",
+        "list of text",
+        "as in `upstream`",
+        "lineage.classified.all(t, t.namespace != ['tmp'])",
+    ),
+    Described("classified[].name", "text", "as in `upstream`", "lineage.classified.all(t, t.name != 'x')"),
+    Described("classified[].uuid", "text", "as in `upstream`", "lineage.classified.all(t, t.uuid != '')"),
+    Described("classified[].hops", "int", "as in `upstream`", "lineage.classified.all(t, t.hops <= 10)"),
     Described(
         "classified[].known",
         "bool",
