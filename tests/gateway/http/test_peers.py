@@ -32,6 +32,7 @@ from gateway.http.peers import BODY_SIZE_BYTES_MAX, Peers
 from gateway.http.server.connection import CLIENT_CERTIFICATE, connections_made_by
 from gateway.http.server.connections import Connections
 from lakeproof.provision import Provisioned
+from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.connections import until
 from testkit.gateway.sales import ORDERS, SCHEMA, TABLES, another_key, create_orders, error_of, properties
 from testkit.servers.gateways import Gateway, app_of, open_gateway, start_services
@@ -199,14 +200,32 @@ async def test_a_commit_with_a_certificate_in_a_header_is_made_where_it_arrives(
 
 
 async def test_a_commit_that_loses_a_race_is_remembered(both: Both) -> None:
-    second = f"{TABLES}/raced"
-    await both.http.post(TABLES, json={"name": "raced", "schema": SCHEMA})
-    async with both.at_owner() as there:
-        answers = await asyncio.gather(
-            *(http.post(second, json=properties(**{f"p{n}": "1"})) for n in range(20) for http in (both.http, there))
-        )
-    assert {answer.status_code for answer in answers} == {200}
-    assert both.races.was_lost(second) or both.owner.state.gateway.races.was_lost(second)
+    second, parts, races = f"{TABLES}/raced", both.here.services.gateway, Races()
+    (await both.http.post(TABLES, json={"name": "raced", "schema": SCHEMA})).raise_for_status()
+    overtaken = list[int]()
+
+    async def append_late(log_id: int, group: Group) -> Appended | Stale:
+        """Append what was judged, the first time only once the other process has changed the table."""
+        if not overtaken:
+            async with both.at_owner() as there:
+                overtaken.append((await there.post(second, json=properties(theirs="1"))).status_code)
+        return await parts.append(log_id, group)
+
+    app = app_of(replace(parts, append=append_late, queues=TargetQueues(), races=races))
+    async with open_gateway(both.here.services, both.here.acme, app) as slow:
+        answer = await slow.http.post(second, json=properties(ours="1"))
+    assert (overtaken, answer.status_code) == ([200], 200)
+    assert {"theirs", "ours"} <= set(answer.json()["metadata"]["properties"])
+    assert races.was_lost(second)
+
+
+async def test_a_commit_that_nobody_overtakes_is_not_remembered(both: Both) -> None:
+    second, races = f"{TABLES}/alone", Races()
+    (await both.http.post(TABLES, json={"name": "alone", "schema": SCHEMA})).raise_for_status()
+    app = app_of(replace(both.here.services.gateway, queues=TargetQueues(), races=races))
+    async with open_gateway(both.here.services, both.here.acme, app) as alone:
+        assert (await alone.http.post(second, json=properties(ours="1"))).status_code == 200
+    assert not races.was_lost(second)
 
 
 @pytest.mark.parametrize("case", ["requirement", "update", "body", "key", "nobody", "permission", "table", "query"])
