@@ -194,7 +194,7 @@ async def open_services(
         Database(installation.dsn) as database,
         FreshReads(installation.dsn, roles) as fresh,
         open_client(settings.upstreams_allowed) as client,
-        engine or _engine(settings) as judges,
+        engine or policy_engine(settings, waiting_s=settings.policy_waiting_s) as judges,
         AsyncExitStack() as stack,
     ):
         async with database.as_role(roles.auditor) as connection:
@@ -316,10 +316,13 @@ def _bound(issuer: Issuer, log_id: int, client: httpx.AsyncClient) -> BoundIssue
     return BoundIssuer(issuer=issuer, log_id=log_id, keys=KeySet(issuer, read_over(client)), provider=provider)
 
 
-def _engine(settings: Settings) -> WorkerEngine:
+def policy_engine(settings: Settings, *, waiting_s: float) -> WorkerEngine:
+    """
+    Return the engine that the settings describe; no call of it waits longer than `waiting_s` to begin.
+    """
     return WorkerEngine(
         workers=settings.policy_workers,
-        waiting_s=settings.policy_waiting_s,
+        waiting_s=waiting_s,
         judging_bytes_max=settings.policy_memory_mib * 2**20,
     )
 

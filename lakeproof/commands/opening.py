@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from lakeproof.console import say_aside
 from lakeproof.errors import LakeproofError
@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # at run time these would load the database driver, or the wh
     from lakeproof.installation import Installation
     from lakeproof.services import Services
     from ledger.store.session import Connection
+
+ENGINE_WAITING_S: Final = 60.0
+"""How long a command waits for its own policy engine, whose processes start with it: long on a busy machine."""
 
 OpenInstallation: TypeAlias = "Callable[[], AbstractAsyncContextManager[Installation]]"
 OpenServices: TypeAlias = "Callable[[], AbstractAsyncContextManager[Services]]"
@@ -114,10 +117,13 @@ def run_with_services(open_services: OpenServices, work: Callable[[Services], Aw
 async def _open_services(
     open_: Callable[[Settings, Callable[[str], None]], AbstractContextManager[Installation]],
 ) -> AsyncIterator[Services]:
-    from lakeproof.services import open_services
+    from lakeproof.services import open_services, policy_engine
     from lakeproof.signing import confirm_logs
 
     with open_(home_settings(), say_aside) as installation:
-        async with open_services(installation) as services:
+        # LAKEPROOF_POLICY_WAITING_S is for those who share a gateway's engine: nobody else waits for a command's.
+        waiting_s = max(ENGINE_WAITING_S, installation.settings.policy_waiting_s)
+        engine = policy_engine(installation.settings, waiting_s=waiting_s)
+        async with open_services(installation, engine=engine) as services:
             await confirm_logs(installation, say_aside)
             yield services

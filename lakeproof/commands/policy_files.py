@@ -34,7 +34,7 @@ from gateway.policy.pool import AUTHOR, WorkerEngine
 from gateway.policy.scopes import format_scope
 from lakeproof import console
 from lakeproof.commands.exits import REFUSED, failing_with
-from lakeproof.commands.opening import OpenServices, run_with_services
+from lakeproof.commands.opening import ENGINE_WAITING_S, OpenServices, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services
@@ -43,7 +43,6 @@ from lakeproof.tenants import find_tenant_log
 CLEAN: Final = 0
 FAILED: Final = 2
 
-WAITING_S: Final = 60.0
 COMPILE_TIMEOUT_S: Final = 10.0
 EXAMPLES_TIMEOUT_S: Final = 10.0
 MUTATION_TIMEOUT_S: Final = 60.0
@@ -64,7 +63,7 @@ _LIBRARY: Final = ("id", "examples", "message")
 
 def open_patient_engine() -> WorkerEngine:
     """Return an engine for one author, who waits for as long as its processes take to start on a busy machine."""
-    return WorkerEngine(waiting_s=WAITING_S)
+    return WorkerEngine(waiting_s=ENGINE_WAITING_S)
 
 
 def add_file_commands(

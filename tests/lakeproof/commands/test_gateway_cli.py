@@ -27,6 +27,7 @@ from gateway.admin.limits import KEYS_OF_HOLDER_MAX
 from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError, UnprocessableError
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.rule_files import PREFIX
+from lakeproof.commands import opening
 from lakeproof.commands.api_keys import keys_app, parse_end
 from lakeproof.commands.catalog_secrets import secrets_app
 from lakeproof.commands.catalogs import catalogs_app
@@ -38,7 +39,7 @@ from lakeproof.console import mark_place
 from lakeproof.errors import LakeproofError
 from lakeproof.installation import Installation
 from lakeproof.provision import provision
-from lakeproof.settings import load_settings
+from lakeproof.settings import Settings, load_settings
 from ledger.format.entry import parse_entry
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
@@ -895,6 +896,24 @@ def test_what_is_behind_an_alias_is_asked_whether_it_answers(module_database: st
     assert gone.exit_code == 1
     assert "partner cannot be used: " in gone.stdout
     assert "what to do: see that it runs" in gone.stdout
+
+
+def test_a_command_waits_for_its_own_policy_engine_to_start(
+    command: Command, acme: dict[str, object], module_database: str, home: Path
+) -> None:
+    provisioned = provision(module_database, login_password=LOGIN_PASSWORD)
+    variables = {"LAKEPROOF_HOME": str(home), "LAKEPROOF_POLICY_WAITING_S": "0.1"}  # no process starts within that
+    settings = load_settings(variables, directory=home.parent)
+
+    @contextmanager
+    def opened(_: Settings, say: Callable[[str], None]) -> Iterator[Installation]:
+        yield Installation.on(provisioned, settings=settings, admin_dsn=module_database)
+
+    app = apps(lambda: opening._open_services(opened))
+    made = ("--tenant", str(acme["name"]), "--id", "waited", "--expression", "true", "--message", "of no use")
+    created = CliRunner().invoke(app, ("policies", "create", *made))
+    assert created.exit_code == 0, created.output
+    assert command("policies", "delete", "waited", "--tenant", str(acme["name"])).exit_code == 0
 
 
 def written_in(path: Path, **changes: str) -> Path:
