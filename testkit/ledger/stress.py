@@ -29,7 +29,7 @@ ROLLED_BACK = (b"INSERT INTO ledger.entries", b"UPDATE ledger.heads", b"COMMIT")
 """Statements that the server refuses now and then, so that a transaction is rolled back."""
 CHAOS_EVERY_S = 0.25
 HIT_S_MAX = 60
-"""A busy machine may take long until the next worker says what is waited for."""
+"""A busy machine may take long until the next worker says what is waited for, or the last session has ended."""
 FROZEN_S = 0.4
 AWAY_S = 1.0
 """Longer than the callers' deadlines."""
@@ -99,15 +99,21 @@ async def make_trouble(
     database: str,
     seconds: float,
     more: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+    *,
+    is_enough: Callable[[Counter[str]], bool] = lambda _: True,
 ) -> Counter[str]:
-    """Do something bad every quarter of a second, `more` by name besides; returns how often what was done."""
+    """
+    Do something bad every quarter of a second, `more` by name besides; returns how often what was done.
+
+    It goes on for `seconds`, and after that until what was done `is_enough`.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     kinds = ("kill", "freeze", "terminate", "cut", "away", "cut at COMMIT", "roll back")
     also = dict(more or {})
     done = Counter(dict.fromkeys((*kinds, *also), 0))
     deck: list[str] = []
-    while loop.time() < end:
+    while loop.time() < end or not is_enough(done):
         await asyncio.sleep(CHAOS_EVERY_S)
         if not deck:
             deck = workers.random.sample([*done, "cut at COMMIT"], len(done) + 1)
@@ -148,9 +154,15 @@ async def make_trouble(
 
 async def until_nothing_is_under_way(database: str) -> None:
     """Return when the server has no session of an appender: a COMMIT may arrive after whoever sent it is gone."""
-    async with await AsyncConnection.connect(database, autocommit=True) as owner, asyncio.timeout(10):
+    async with await AsyncConnection.connect(database, autocommit=True) as owner, asyncio.timeout(HIT_S_MAX):
         while await (await owner.execute(SESSIONS)).fetchone() is not None:  # noqa: ASYNC110 - no event reports sessions
             await asyncio.sleep(0.02)
+
+
+def count_answers(reports: Path) -> Counter[str]:
+    """Return how often the workers were given each answer until now; a line that is being written does not count."""
+    lines = (line for report in reports.glob("*.jsonl") for line in report.read_text().splitlines(keepends=True))
+    return Counter(json.loads(line)[3] for line in lines if line.endswith("\n"))
 
 
 def check_answers(entries: list[list[Entry]], logs: list[int], reports: Path) -> Counter[str]:
