@@ -106,14 +106,15 @@ async def follow(
     """
     Yield the events of a log from the index `at` on (None: from its end), and comments in between, without an end.
 
-    An error ends it with an event `error`, whose data is that of an error's answer.
+    Once it has begun, nothing that comes into the log is left out: the first bytes are there when the end was read. An
+    error ends it with an event `error`, whose data is that of an error's answer.
     """
     clock = asyncio.get_running_loop().time
     bell = gateway.notifier.subscribe()
     log: Log | None = None
     told_s = clock()
+    first = b"retry: %d\n\n" % RETRY_MS
     try:
-        yield b"retry: %d\n\n" % RETRY_MS
         while True:
             bell.clear()
             began_s = clock()
@@ -123,6 +124,9 @@ async def follow(
                 if at is None:
                     at = max(asked.from_index, (await read_head(connection, log.log_id)).size)
                 page = await read_page(connection, log, sight, asked, order=Order.OLDEST, limit=PAGE_MAX, at=at)
+            if first:
+                yield first
+                first = b""
             at = max(at, page.at)
             for entry in page.entries:
                 yield b"id: %d\nevent: entry\ndata: %b\n\n" % (entry.index, orjson.dumps(entry_shown(entry)))
@@ -138,9 +142,9 @@ async def follow(
             with suppress(TimeoutError):
                 await asyncio.wait_for(bell.wait(), POLL_S)
     except GatewayError as error:
-        yield _error(error)
+        yield first + _error(error)
     except LedgerError:
-        yield _error(UnavailableError("the log cannot be read: the gateway's own log says why"))
+        yield first + _error(UnavailableError("the log cannot be read: the gateway's own log says why"))
         raise
     finally:
         gateway.notifier.unsubscribe(bell)
@@ -154,6 +158,8 @@ def _error(error: GatewayError) -> bytes:
 class EventStream(Response):
     """
     An answer of server-sent events, which ends when its source does, its reader leaves or the process ends.
+
+    It begins with the first event: a reader that sees it begin (`open` in a browser) misses nothing from then on.
     """
 
     media_type = "text/event-stream"
@@ -164,11 +170,11 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._events = events
         self._admitted = admitted
+        self._is_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
         """Send events until there is a reason to end."""
         with self._admitted:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             sending = asyncio.create_task(self._send(send))
             leaving = asyncio.create_task(_left(receive))
             try:
@@ -181,11 +187,19 @@ class EventStream(Response):
             raise error
         with suppress(TimeoutError):
             async with asyncio.timeout(ENDING_S):
+                await self._begin(send)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _begin(self, send: Send) -> None:
+        """Send the head of the answer, once."""
+        if not self._is_begun:
+            self._is_begun = True
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._events) as events:
             async for event in events:
+                await self._begin(send)
                 await send({"type": "http.response.body", "body": event, "more_body": True})
 
 

@@ -14,12 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from gateway.admin.application import OPERATOR
 from gateway.http.looking import following
-from gateway.http.looking.following import Followers
 from gateway.http.server.connections import Connections
+from ledger.format.sequence import LogHead
 from ledger.store.read import read_head
 from testkit.gateway.connections import SOON_S, patient, until
 from testkit.gateway.sales import ORDERS, another_key, error_of, properties
@@ -110,7 +109,6 @@ async def test_entries_are_told_as_they_come_from_the_end_of_the_log_on(sales: G
         assert reading.answer.status_code == 200
         assert reading.answer.headers["content-type"].startswith("text/event-stream")
         assert reading.answer.headers["cache-control"] == "no-store"
-        await following_began(sales.app)
         await commit(sales, "a")
         event = await reading.next()
         assert (event.id, event.name, event.data["type"]) == (str(size), "entry", "commit.decided")
@@ -119,11 +117,20 @@ async def test_entries_are_told_as_they_come_from_the_end_of_the_log_on(sales: G
         assert await reading.indices(2) == [size + 2, size + 3]
 
 
-async def following_began(app: FastAPI) -> None:
-    """Wait until a follower has had its first look."""
-    followers: Followers = app.state.followers
-    await until(lambda: followers.count > 0)
-    await asyncio.sleep(SOON_S)
+async def test_a_reader_whose_answer_has_begun_misses_nothing(sales: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = list[int]()
+
+    async def slow_head(*arguments: Any) -> LogHead:
+        head = await read_head(*arguments)
+        ends.append(head.size)
+        if len(ends) == 1:  # something comes between the look and what is made of it
+            await commit(sales, "meanwhile")
+        return head
+
+    monkeypatch.setattr(following, "read_head", slow_head)
+    async with serve_gateway(sales.app) as url, follow(url, sales.acme.key.secret) as reading:
+        assert len(ends) == 1, "the answer begins once its place in the log is known"
+        assert await reading.indices(2) == [ends[0], ends[0] + 1]
 
 
 async def test_a_reader_that_comes_again_goes_on_behind_its_last_event(sales: Gateway) -> None:
@@ -156,7 +163,6 @@ async def test_a_revoked_key_ends_what_it_follows_with_the_error(sales: Gateway,
     admin, log_id = sales.services.gateway.admin, sales.acme.log_id
     issued = await admin.create_key(log_id, OPERATOR, identity="eve@acme.example", roles=("data-eng",))
     async with serve_gateway(sales.app) as url, follow(url, issued.secret) as reading:
-        await following_began(sales.app)
         await admin.revoke_key(log_id, OPERATOR, key_id=issued.id)
         event = await reading.next()
         while event.name == "entry":
@@ -181,7 +187,6 @@ async def test_a_server_that_stops_ends_its_followers_and_does_not_wait_for_them
             client = httpx.AsyncClient(base_url=url, headers=dict(sales.http.headers), timeout=TIMEOUT_S)
             answer = await client.send(client.build_request("GET", FOLLOW), stream=True)
             assert answer.status_code == 200
-            await following_began(sales.app)
         # The server has ended: the stream has a proper end, which a cut connection has not.
         assert b"retry: " in await answer.aread()
         await client.aclose()
@@ -195,7 +200,7 @@ async def test_a_reader_that_leaves_is_not_followed_for_and_keeps_no_connection(
     connections = Connections(bounds=patient())
     async with asyncio.timeout(TIMEOUT_S), serve_gateway(sales.app, connections) as url:
         async with follow(url, sales.acme.key.secret):
-            await following_began(sales.app)
+            assert sales.app.state.followers.count == 1
         await until(lambda: not sales.app.state.followers.count)
         await until(lambda: not connections.count)
 
@@ -236,11 +241,13 @@ async def test_there_are_as_many_followers_as_may_be_and_no_more(
 ) -> None:
     monkeypatch.setattr(following, "FOLLOWERS_OF_TENANT_MAX", 1)
     async with serve_gateway(sales.app) as url:
-        async with follow(url, sales.acme.key.secret):
-            await following_began(sales.app)
-            async with httpx.AsyncClient(base_url=url, headers=dict(sales.http.headers)) as client:
-                refused = await client.get(FOLLOW)
-                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        headers = dict(sales.http.headers)
+        async with (
+            follow(url, sales.acme.key.secret),
+            httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as client,
+        ):
+            refused = await client.get(FOLLOW)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         await until(lambda: not sales.app.state.followers.count)
         async with follow(url, sales.acme.key.secret) as reading:
             assert reading.answer.status_code == 200
