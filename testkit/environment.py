@@ -10,6 +10,8 @@ from typing import NoReturn
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[1]
+PATIENCE_S = 60.0
+"""How long a client of tests waits for a server's answer; httpx gives up after 5 s, which a busy machine may take."""
 SHARED_DATA = PROJECT.parent / "shared" / "data"
 
 

@@ -3,9 +3,9 @@
 How a browser gets a session of the console, and how it ends: an API key, an identity provider, a link that counts once.
 
 What is shown is verified by the authenticator, as a program's credentials are: the key, or the access token of the
-provider. A session ends when that does. A provider's answer is taken once, and only in the browser that began the login
-(`identity/code_logins.py`). A link is opened on this machine alone, and logs in with a button: what looks at links
-before people do spends none.
+provider. A session ends when that does, unless the provider renews the token (`renewals.py`). A provider's answer is
+taken once, and only in the browser that began the login (`identity/code_logins.py`). A link is opened on this machine
+alone, and logs in with a button: what looks at links before people do spends none.
 
 A request that changes something comes by POST from a page of the console itself: its Origin (or Sec-Fetch-Site) must
 say so, and the cookie is sent with no other (SameSite).
@@ -24,9 +24,11 @@ from fastapi.responses import RedirectResponse, Response
 from gateway.commit.gateway import Gateway
 from gateway.console.one_time import LINK_PATH, one_time_of
 from gateway.console.rendering import HEADERS, page
-from gateway.console.sessions import LIFETIME, Sessions
+from gateway.console.renewals import REFUSED, NotRenewedError, Renewals
+from gateway.console.sessions import LIFETIME, Session, Sessions
 from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
 from gateway.http.request import body_of, has_own_origin, is_from_this_machine
+from gateway.identity import Principal
 from gateway.identity.code_logins import ATTEMPT_LIFETIME, SECRET_SIZE_BYTES, CodeLogins, NotBegunError
 
 router = APIRouter(prefix="/console", include_in_schema=False)
@@ -37,8 +39,13 @@ ATTEMPT_COOKIE: Final = "lakeproof_login"
 FORM_SIZE_BYTES_MAX: Final = 16 * 1024
 FORM_FIELDS_MAX: Final = 30
 TARGET_LENGTH_MAX: Final = 2_048
+OVER_TLS_ALONE: Final = "max-age=2592000"
+"""For 30 days after a login page a browser reaches this host over TLS alone (RFC 6797), also where a link says http."""
 UNKNOWN_KEY: Final = "This key is not known, or no longer in force."
 ENDED: Final = "Your session has ended: its key was revoked, or its time is over. Log in again."
+TIME, RENEWAL = "1", "renewal"
+"""Why a session has ended, as the address of the login says it."""
+_ENDED: Final = {TIME: ENDED, RENEWAL: REFUSED}
 LINK_USED: Final = (
     "This link was used already, or is older than ten minutes. Make another one on the machine of the gateway: "
     "lakeproof console login"
@@ -59,7 +66,7 @@ ADVICE: Final = {
 async def login_form(request: Request) -> Response:
     """Show the login."""
     query = request.query_params
-    return _login_page(request, query.get("to", ""), ENDED if "ended" in query else "", status=200)
+    return _login_page(request, query.get("to", ""), _ENDED.get(query.get("ended", ""), ""), status=200)
 
 
 @router.post("/login")
@@ -83,11 +90,11 @@ async def logout(request: Request) -> Response:
     """End the session, and show the login."""
     try:
         await form_of(request)
-        await sessions_of(request).end(request.cookies.get(cookie_name(request), ""))
+        await renewals_of(request).end(request.cookies.get(cookie_name(request), ""))
     except GatewayError as error:
         return refused(request, error)
     answer = redirect("/console/login")
-    answer.delete_cookie(cookie_name(request), path="/")
+    answer.delete_cookie(cookie_name(request), path="/", secure=_is_secure(request))
     return answer
 
 
@@ -106,7 +113,7 @@ async def begin_login(request: Request, name: str) -> Response:
         begun.kept,
         max_age=int(ATTEMPT_LIFETIME.total_seconds()),
         path="/",
-        secure=urlsplit(codes.places[name]).scheme == "https",
+        secure=_is_secure(request) or urlsplit(codes.places[name]).scheme == "https",
         httponly=True,
         samesite="lax",  # the provider's page leads back here
     )
@@ -126,7 +133,7 @@ async def finish_login(request: Request, name: str) -> Response:
             return answer  # another site may have sent the browser here: the login that it began still counts
     except GatewayError as error:
         answer = refused(request, error)
-    answer.delete_cookie(cookie_name(request, ATTEMPT_COOKIE), path="/")
+    answer.delete_cookie(cookie_name(request, ATTEMPT_COOKIE), path="/", secure=_is_secure(request))
     return answer
 
 
@@ -168,6 +175,29 @@ def sessions_of(request: Request) -> Sessions:
     return Sessions(gateway.database, gateway.roles.gateway, clock=gateway.clock, random=gateway.random)
 
 
+def renewals_of(request: Request) -> Renewals:
+    """Return what renews the sessions of the console, and ends them."""
+    gateway = gateway_of(request)
+    return Renewals(sessions_of(request), gateway.authenticator.tokens, clock=gateway.clock)
+
+
+async def session_of(request: Request) -> Session | None:
+    """Return the session of a request, renewed if need be; None if it has none. Raises as `Renewals.find`."""
+    return await renewals_of(request).find(request.cookies.get(cookie_name(request), ""))
+
+
+async def check_same_actor(request: Request, session: Session, caller: Principal) -> None:
+    """
+    Check that a session that can be renewed is still that of its actor, whose identity may have been erased.
+
+    Raises:
+        NotRenewedError: if it is not: it has ended.
+    """
+    if session.renewable is not None and caller.actor != session.renewable.actor:
+        await renewals_of(request).end(request.cookies.get(cookie_name(request), ""))
+        raise NotRenewedError
+
+
 async def form_of(request: Request, *, size_bytes_max: int = FORM_SIZE_BYTES_MAX) -> dict[str, str]:
     """
     Return the fields of a form that a page of the console has sent.
@@ -188,14 +218,14 @@ async def form_of(request: Request, *, size_bytes_max: int = FORM_SIZE_BYTES_MAX
 
 def cookie_name(request: Request, name: str = COOKIE) -> str:
     """Behind TLS a cookie that no other host and no plain connection can have set (RFC 6265bis, `__Host-`)."""
-    return f"__Host-{name}" if request.url.scheme == "https" else name
+    return f"__Host-{name}" if _is_secure(request) else name
 
 
-def to_login(request: Request) -> Response:
-    """Send a browser to the login, and back to the page afterwards; who had a session is told that it has ended."""
+def to_login(request: Request, *, why: str = TIME) -> Response:
+    """Send a browser to the login, and back to the page afterwards; who had a session is told why it has ended."""
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     to = f"to={quote(asked, safe='')}" if request.method == "GET" else ""
-    ended = "ended=1" if cookie_name(request) in request.cookies else ""
+    ended = f"ended={why}" if cookie_name(request) in request.cookies else ""
     query = "&".join(filter(None, (to, ended)))
     return redirect(f"/console/login?{query}" if query else "/console/login")
 
@@ -217,17 +247,19 @@ def refused(request: Request, error: GatewayError, who: str | None = None) -> Re
     return page("refused.html", error.status, message=str(error), advice=advice, who=who, path=request.url.path)
 
 
-async def _begun(request: Request, credentials: str, *, to: str) -> Response:
+async def _begun(request: Request, credentials: str, *, to: str, refresh_token: str | None = None) -> Response:
     """Begin a session with credentials, once they are verified. Raises as `Authenticator.authenticate`."""
     caller = await gateway_of(request).authenticator.authenticate(credentials)
-    cookie = await sessions_of(request).begin(credentials, ends_at=caller.ends_at)
+    cookie = await sessions_of(request).begin(
+        credentials, ends_at=caller.ends_at, actor=caller.actor, refresh_token=refresh_token
+    )
     answer = redirect(own_path(to))
     answer.set_cookie(
         cookie_name(request),
         cookie,
         max_age=int(LIFETIME.total_seconds()),
         path="/",
-        secure=request.url.scheme == "https",
+        secure=_is_secure(request),
         httponly=True,
         samesite="lax",
     )
@@ -247,7 +279,8 @@ async def _finished(request: Request, name: str, kept: str) -> Response:
     until = datetime.fromtimestamp(attempt.began_s, tz=UTC) + ATTEMPT_LIFETIME
     if not await one_time_of(gateway_of(request)).spend(attempt.secret, until=until):
         raise NotBegunError
-    return await _begun(request, f"Bearer {finished.access_token}", to=attempt.to)
+    bearer = f"Bearer {finished.access_token}"
+    return await _begun(request, bearer, to=attempt.to, refresh_token=finished.refresh_token)
 
 
 def _codes(request: Request) -> CodeLogins:
@@ -273,13 +306,28 @@ def _check_at_the_machine(request: Request) -> None:
     Check that a request comes from this machine, and asked for it by its loopback address: a proxy without the usual
     headers, or a page of a name that leads here (DNS rebinding), asks for another host.
     """
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    try:
-        is_loopback = ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback or not is_from_this_machine(request):
+    if not _is_loopback(_host_of(request)) or not is_from_this_machine(request):
         raise ForbiddenError(LINK_ELSEWHERE)
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether a browser came over TLS: to us, or to a proxy that the operator has named."""
+    return request.url.scheme == "https"
+
+
+def _host_of(request: Request) -> str:
+    """The host that a browser has asked for; empty if it is none."""
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _login_page(request: Request, to: str, problem: str = "", *, status: int = 401) -> Response:
@@ -287,7 +335,10 @@ def _login_page(request: Request, to: str, problem: str = "", *, status: int = 4
     to = own_path(to)
     places = {} if tokens is None else tokens.codes.places
     links = [(name, f"{place}?{urlencode({'to': to})}") for name, place in places.items()]
-    return page("login.html", status if problem else 200, to=to, problem=problem, providers=links, who=None, path="")
+    answer = page("login.html", status if problem else 200, to=to, problem=problem, providers=links, who=None, path="")
+    if _is_secure(request) and not _is_loopback(_host_of(request)):  # a name of this machine serves others, too
+        answer.headers["Strict-Transport-Security"] = OVER_TLS_ALONE
+    return answer
 
 
 def _sentence(error: GatewayError) -> str:

@@ -23,9 +23,10 @@ from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.gateway import Gateway
 from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Listed, format_csv
-from gateway.console.logins import cookie_name, gateway_of, refused, sessions_of, to_login
+from gateway.console.logins import RENEWAL, TIME, check_same_actor, gateway_of, refused, session_of, to_login
 from gateway.console.overview import chart, totals
 from gateway.console.rendering import HEADERS, page, static_file
+from gateway.console.renewals import NotRenewedError
 from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
 from gateway.http import decision_routes, log_entry_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
@@ -99,16 +100,18 @@ def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awa
         who = None
         try:
             with unmapped_errors():
-                credentials = await sessions_of(request).credentials(request.cookies.get(cookie_name(request), ""))
-                if credentials is None:
+                session = await session_of(request)
+                if session is None:
                     return to_login(request)
+                credentials = session.credentials
                 caller = await gateway_of(request).authenticator.authenticate(credentials)
+                await check_same_actor(request, session, caller)
                 request.state.caller = caller  # who asks the routes behind the page: known for this request
                 who = _name_of(caller)
                 visit = Visit(request=request, gateway=gateway_of(request), credentials=credentials, caller=caller)
                 return await show(visit, **request.path_params)
-        except UnauthorizedError:
-            return to_login(request)
+        except UnauthorizedError as error:
+            return to_login(request, why=RENEWAL if isinstance(error, NotRenewedError) else TIME)
         except GatewayError as error:
             return refused(request, error, who)
 

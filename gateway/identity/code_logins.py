@@ -7,6 +7,7 @@ How a person logs in at an identity provider: OpenID Connect's authorization cod
     browser keeps: its `state` (and `iss`, RFC 9207), and that it is not too late
  3  the code is exchanged for tokens; it counts for the attempt's verifier alone
  4  the ID token is the provider's, for this client, with the nonce of the attempt, and about whom the access token is
+ 5  `renew`: a refresh token, if the provider gave one, is exchanged for an access token of the same person
 
 Who that person is, and what the access token permits, this module does not say: the access token is verified by whom it
 is shown to, as that of an engine is.
@@ -110,10 +111,22 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A login that has ended well: the access token, to be verified, and the attempt, which counts once."""
+    """
+    A login that has ended well: the access token, to be verified, and the attempt, which counts once. With
+    `refresh_token` the login can be renewed (None: it cannot).
+    """
 
     attempt: Attempt
     access_token: str = field(repr=False)
+    refresh_token: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """A login that was renewed: the access token, to be verified, and what renews it next time."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str = field(repr=False)
 
 
 class CodeLogins:
@@ -154,6 +167,8 @@ class CodeLogins:
         }
         if client.resource is not None:
             asked["resource"] = client.resource
+        if client.asks_offline:
+            asked["prompt"] = "consent"  # without it the scope is to be ignored (OpenID Connect Core 1.0, section 11)
         mark = "&" if urlsplit(endpoint).query else "?"
         return Begun(url=f"{endpoint}{mark}{urlencode(asked)}", kept=attempt.format())
 
@@ -175,16 +190,39 @@ class CodeLogins:
             raise TokenRefusedError(f"this login took longer than ten minutes: {AGAIN}")
         check_answer(answer, await provider.endpoints(), issuer=bound.issuer.url)
         tokens = await provider.exchange(answer["code"], verifier=attempt.verifier)
-        if tokens.access.count(SEPARATOR) != 2:
-            raise TokenRefusedError(
-                "expected an access token that says for whom it is (a JSON Web Token), found another: let the operator "
-                "set the resource or the scope of this login"
-            )
-        identity, access = parse_token(tokens.id), parse_token(tokens.access)
+        access = _parse_access(tokens.access)
+        identity = parse_token(tokens.id or "")
         await bound.check_signed(identity)
         check_id_token(identity, bound, client=provider.client.id, nonce=attempt.nonce, now=self._clock())
-        _check_same(identity, access, written=tokens.access)
-        return Finished(attempt=attempt, access_token=tokens.access)
+        _check_given_with(identity, access, written=tokens.access)
+        return Finished(attempt=attempt, access_token=tokens.access, refresh_token=tokens.refresh)
+
+    async def renew(self, access_token: str, *, refresh_token: str) -> Renewed:
+        """
+        Return another access token of the person of `access_token`, which was verified once and may have ended.
+
+        A refresh token for which the provider gives another one counts no more.
+
+        Raises:
+            TokenRefusedError: if the provider gives none, or one of somebody else; says what to do.
+            UnavailableError: if the provider does not answer.
+        """
+        before = parse_token(access_token)
+        bound, provider = self._find_by_issuer(issuer_of(before))
+        tokens = await provider.refresh(refresh_token)
+        access = _parse_access(tokens.access)
+        if tokens.id is not None:  # OpenID Connect Core 1.0, section 12.2: it may be left out
+            identity = parse_token(tokens.id)
+            await bound.check_signed(identity)
+            check_id_token(identity, bound, client=provider.client.id, nonce=None, now=self._clock())
+            _check_given_with(identity, access, written=tokens.access)
+        _check_same_person(before, access)
+        return Renewed(access_token=tokens.access, refresh_token=tokens.refresh or refresh_token)
+
+    async def revoke(self, access_token: str, *, refresh_token: str) -> None:
+        """Give back what renews a login. Raises as `Provider.revoke`, and TokenRefusedError if there is no provider."""
+        _, provider = self._find_by_issuer(issuer_of(parse_token(access_token)))
+        await provider.revoke(refresh_token)
 
     def _find(self, name: str) -> tuple[BoundIssuer, Provider]:
         bound = self._by_name.get(name)
@@ -193,6 +231,12 @@ class CodeLogins:
                 "expected a login that the operator has configured, found none of that name", kind="NotFoundException"
             )
         return bound, bound.provider
+
+    def _find_by_issuer(self, url: str) -> tuple[BoundIssuer, Provider]:
+        for bound in self._by_name.values():
+            if bound.issuer.url == url and bound.provider is not None:
+                return bound, bound.provider
+        raise TokenRefusedError(f"nobody logs in with this identity provider any more: {AGAIN}")
 
 
 def check_answer(answer: Mapping[str, str], endpoints: Endpoints, *, issuer: str) -> None:
@@ -211,9 +255,10 @@ def check_answer(answer: Mapping[str, str], endpoints: Endpoints, *, issuer: str
         raise TokenRefusedError(f"expected a code of the identity provider, found none: {AGAIN}")
 
 
-def check_id_token(token: Token, bound: BoundIssuer, *, client: str, nonce: str, now: datetime) -> None:
+def check_id_token(token: Token, bound: BoundIssuer, *, client: str, nonce: str | None, now: datetime) -> None:
     """
-    Check the claims of an ID token whose signature is valid (OpenID Connect Core 1.0, section 3.1.3.7).
+    Check the claims of an ID token whose signature is valid (OpenID Connect Core 1.0, section 3.1.3.7). `nonce` is that
+    of the login; None: the token comes with a renewal, and needs none (section 12.2).
 
     Raises:
         TokenRefusedError: if it is an access token, of another issuer, for another client, not valid now, or not the
@@ -228,20 +273,35 @@ def check_id_token(token: Token, bound: BoundIssuer, *, client: str, nonce: str,
     if (several or "azp" in token.claims) and token.claims.get("azp") != client:
         raise TokenRefusedError(f"the ID token was made for another client: {AGAIN}")
     check_times(token, now=now, skew=bound.issuer.skew)
-    if not hmac.compare_digest(required_text(token.claims, "nonce").encode(), nonce.encode()):
+    if nonce is not None and not hmac.compare_digest(required_text(token.claims, "nonce").encode(), nonce.encode()):
         raise TokenRefusedError(f"the ID token is not the answer to this login: {AGAIN}")
 
 
-def _check_same(identity: Token, access: Token, *, written: str) -> None:
-    """Check that both tokens are of one issuer and person, and the hash of the access token if there is one."""
-    if issuer_of(access) != issuer_of(identity) or required_text(access.claims, "sub") != required_text(
-        identity.claims, "sub"
-    ):
-        raise TokenRefusedError(f"the two tokens of this login are not of the same person: {AGAIN}")
+def _parse_access(written: str) -> Token:
+    """Return an access token that says for whom it is. Raises TokenRefusedError if it is no JSON Web Token."""
+    if written.count(SEPARATOR) != 2:
+        raise TokenRefusedError(
+            "expected an access token that says for whom it is (a JSON Web Token), found another: let the operator set "
+            "the resource or the scope of this login"
+        )
+    return parse_token(written)
+
+
+def _check_given_with(identity: Token, access: Token, *, written: str) -> None:
+    """Check that both tokens are of one person, and the hash of the access token if the ID token has one."""
+    _check_same_person(identity, access)
     if "at_hash" in identity.claims:
         digest = _HASHES[identity.algorithm[-3:]](written.encode("ascii")).digest()
         if identity.claims["at_hash"] != encode_part(digest[: len(digest) // 2]):
             raise TokenRefusedError(f"the ID token was given with another access token: {AGAIN}")
+
+
+def _check_same_person(first: Token, second: Token) -> None:
+    """Check that two tokens are of one issuer, about one person."""
+    if issuer_of(first) != issuer_of(second) or required_text(first.claims, "sub") != required_text(
+        second.claims, "sub"
+    ):
+        raise TokenRefusedError(f"the two tokens of this login are not of the same person: {AGAIN}")
 
 
 def _parse_attempt(kept: str, issuer: str) -> Attempt:

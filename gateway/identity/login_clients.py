@@ -18,6 +18,8 @@ from gateway.identity.setting_tables import parse_table, parse_text
 from ledger.errors import FormatError
 
 SCOPE: Final = "openid email"
+OFFLINE: Final = "offline_access"
+"""The scope that asks for a refresh token (OpenID Connect Core 1.0, section 11)."""
 _MEMBERS: Final = frozenset({"name", "origin", "client_id", "client_secret_file", "scope", "resource"})
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
@@ -38,6 +40,11 @@ class LoginClient:
     scope: str
     resource: str | None
     secret: str | None = field(default=None, repr=False)
+
+    @property
+    def asks_offline(self) -> bool:
+        """Whether a refresh token is asked for; some providers give one without that."""
+        return OFFLINE in self.scope.split(" ")
 
     @property
     def path(self) -> str:

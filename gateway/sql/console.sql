@@ -3,13 +3,34 @@
 -- A session; a browser has as many as it has logged in times.
 INSERT INTO gateway.console_sessions (session, sealed, expires_at) VALUES (%(session)s, %(sealed)s, %(expires_at)s)
 
+-- name: add_renewable_session
+-- A session whose provider renews its token.
+INSERT INTO gateway.console_sessions (session, sealed, salt, renew_at, expires_at)
+VALUES (%(session)s, %(sealed)s, %(salt)s, %(renew_at)s, %(expires_at)s)
+
 -- name: session
--- What a session that has not expired was made with.
-SELECT sealed FROM gateway.console_sessions WHERE session = %(session)s AND expires_at > %(now)s
+-- What a session that has not expired was made with, or renewed to.
+SELECT sealed, salt, renew_at, renewing_until FROM gateway.console_sessions
+WHERE session = %(session)s AND expires_at > %(now)s
+
+-- name: begin_renewal
+-- A row if no process renews the session, and none has since its text was read; this one does then.
+UPDATE gateway.console_sessions SET renewing_until = %(until)s
+WHERE session = %(session)s AND salt = %(version)s AND (renewing_until IS NULL OR renewing_until <= %(now)s)
+
+-- name: give_up_renewal
+-- Another request may try again.
+UPDATE gateway.console_sessions SET renewing_until = NULL WHERE session = %(session)s AND salt = %(version)s
+
+-- name: renew_session
+-- What a session was renewed to; no row if it has ended meanwhile, or another process has renewed it.
+UPDATE gateway.console_sessions
+SET sealed = %(sealed)s, salt = %(salt)s, renew_at = %(renew_at)s, renewing_until = NULL
+WHERE session = %(session)s AND salt = %(version)s AND expires_at > %(now)s
 
 -- name: end_session
 -- Gone, or it never was.
-DELETE FROM gateway.console_sessions WHERE session = %(session)s
+DELETE FROM gateway.console_sessions WHERE session = %(session)s RETURNING sealed, salt, renew_at, renewing_until
 
 -- name: end_expired
 -- What has expired, some at a time.

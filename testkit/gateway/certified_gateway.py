@@ -29,6 +29,7 @@ from gateway.identity.logins import LoginActors
 from gateway.identity.passed_certificates import Roots
 from lakeproof.services import KEY_SECRET, now
 from lakeproof.tls_settings import TlsFiles, load_certificate
+from testkit.environment import PATIENCE_S
 from testkit.servers.certificates import Certificate, make_certificate
 from testkit.servers.gateways import QUICK_HASHES, Gateway, app_of
 from testkit.servers.loopback import serve_gateway
@@ -85,7 +86,9 @@ class CertifiedGateway:
     def client(self, certificate: Path | None, *, key: str | None = None) -> httpx.AsyncClient:
         """Return a client with a certificate, and perhaps with a key or a token."""
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx.AsyncClient(base_url=self.url, verify=self.context(certificate), headers=headers)
+        return httpx.AsyncClient(
+            base_url=self.url, verify=self.context(certificate), headers=headers, timeout=PATIENCE_S
+        )
 
 
 def client_side(served: Certificate, certificate: Path | None) -> ssl.SSLContext:

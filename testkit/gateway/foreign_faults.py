@@ -24,6 +24,7 @@ import httpx
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
+from testkit.environment import PATIENCE_S
 from testkit.gateway.foreign_tenant import (
     ALIAS,
     RENAME,
@@ -266,7 +267,7 @@ async def _lose_answer(far: ForeignTenant, body: dict[str, Any], loss: Loss) -> 
     headers = dict(far.gateway.http.headers)
     async with serve_gateway(far.gateway.app) as url, FaultyWire(url) as wire:
         fault = wire.fault = Fault(happens=loss, path=far.path)
-        async with httpx.AsyncClient(base_url=wire.url, headers=headers, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=wire.url, headers=headers, trust_env=False, timeout=PATIENCE_S) as client:
             asking = asyncio.create_task(client.post(far.orders, json=body))
             if loss is Loss.LATE:
                 await fault.hit.wait()

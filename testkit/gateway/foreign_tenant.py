@@ -23,6 +23,7 @@ from gateway.reconcile.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome, CommitSettled
 from ledger.store.read import read_head
+from testkit.environment import PATIENCE_S
 from testkit.gateway.log_contents import read_bare, words
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.chained import register
@@ -246,7 +247,7 @@ async def open_far(
     async with (
         FaultyWire(upstream, on_request=lambda request: far.look(request)) as wire,
         open_gateway(services) as gateway,
-        httpx.AsyncClient(base_url=upstream, headers=headers, trust_env=False) as direct,
+        httpx.AsyncClient(base_url=upstream, headers=headers, trust_env=False, timeout=PATIENCE_S) as direct,
     ):
         uri = f"{wire.url}{urlsplit(upstream).path}"
         await register(gateway, ALIAS, uri, secrets=secrets, **(options or {}))

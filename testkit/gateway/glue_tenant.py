@@ -23,6 +23,7 @@ from pyiceberg.table import CommitTableRequest
 from gateway.admin.application import OPERATOR
 from lakeproof.demo.cloud import Cloud
 from lakeproof.services import Services
+from testkit.environment import PATIENCE_S
 from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.chained import secrets_of
@@ -128,7 +129,7 @@ async def open_glue_tenant(services: Services, glue: str, cloud: Cloud) -> Async
         FaultyWire(glue, on_request=lambda request: far.look(request), seen_as=seen_as) as wire,
         FaultyWire(cloud.endpoint) as store_wire,
         open_gateway(services) as gateway,
-        httpx.AsyncClient(base_url=glue, trust_env=False) as direct,
+        httpx.AsyncClient(base_url=glue, trust_env=False, timeout=PATIENCE_S) as direct,
     ):
         await register_glue(gateway, ALIAS, wire.url, cloud, s3__endpoint=store_wire.url)
         far = GlueTenant(

@@ -19,8 +19,9 @@ from playwright.async_api import Browser, BrowserContext, Page, Request
 
 from gateway.console.logins import ATTEMPT_COOKIE, COOKIE, ENDED
 from gateway.identity.principal import TokenRefusedError
+from testkit.environment import PATIENCE_S
 from testkit.gateway.console.chromium import chromium_in_loop
-from testkit.gateway.console.logins import ANSWER, MovedClock, console_with, served_late
+from testkit.gateway.console.logins import ANSWER, MovedClock, answer_to, console_with, served_late
 from testkit.gateway.token_gateway import TokenGateway
 from testkit.servers.gateways import Gateway
 from testkit.servers.identity_provider import IdentityProvider
@@ -123,25 +124,12 @@ async def test_an_answer_counts_once_and_only_in_the_browser_that_asked(place: P
     await other.close()
 
 
-async def answer_to(http: httpx.AsyncClient, url: str) -> str:
-    """Log in without a browser, and return where the provider sends one to."""
-    found = await http.get(url)
-    while ANSWER not in found.headers.get("location", ""):
-        if found.is_redirect:
-            found = await http.get(httpx.URL(str(found.url)).join(found.headers["location"]))
-            continue
-        (action,) = re.findall(r'<form[^>]* action="([^"]*)"', found.text)
-        (prompt,) = re.findall(r'name="prompt" value="([^"]*)"', found.text)
-        found = await http.post(action, data={"prompt": prompt, "login": PERSON, "password": "any"})
-    return found.headers["location"]
-
-
 async def test_a_code_counts_for_the_login_that_it_was_made_for_alone(place: Place) -> None:
     codes = place.accepting.tokens.codes
     _, provider = codes._find("acme")
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
         begun = [await codes.begin("acme", to="/console", secret=bytes([number]) * 32) for number in range(3)]
-        answers = [parse_qs(urlsplit(await answer_to(http, each.url)).query) for each in begun]
+        answers = [parse_qs(urlsplit(await answer_to(http, each.url, person=PERSON)).query) for each in begun]
     first, second, third = ({name: value for name, (value,) in each.items()} for each in answers)
     assert (await codes.finish("acme", first, kept=begun[0].kept)).attempt.to == "/console"
     with pytest.raises(TokenRefusedError, match="invalid_grant"):  # the provider gives nothing for a code twice
@@ -165,7 +153,7 @@ async def test_who_says_no_at_the_provider_is_told_how_to_go_on(place: Place, co
 
 async def test_the_provider_sends_nobody_to_another_address(place: Place, context: BrowserContext) -> None:
     page = await context.new_page()
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
         begun = await http.get(f"{place.url}/console/login/at/acme", headers={"X-Forwarded-Host": "evil.example"})
     location = begun.headers["location"]
     assert parse_qs(urlsplit(location).query)["redirect_uri"] == [place.url + ANSWER]

@@ -5,11 +5,13 @@ A console at which people log in with an identity provider: served first, becaus
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import httpx
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
@@ -60,12 +62,24 @@ async def console_with(
     origin: str,
     clock: Callable[[], datetime] = now,
     resource: str | None = None,
+    scope: str = "openid catalog",
     **changed: object,
 ) -> AsyncIterator[TokenGateway]:
     """Yield the gateway with a login at `provider`, to which browsers come at `origin`."""
-    client = LoginClient(
-        name=NAME, origin=origin, id=CONSOLE, secret_file=None, scope="openid catalog", resource=resource
-    )
+    client = LoginClient(name=NAME, origin=origin, id=CONSOLE, secret_file=None, scope=scope, resource=resource)
     issuer = issuer_for(gateway, provider, login=client, **changed)
     async with token_gateway(gateway, issuer, clock=clock) as accepting:
         yield accepting
+
+
+async def answer_to(http: httpx.AsyncClient, url: str, *, person: str) -> str:
+    """Log a person in at the real provider without a browser, and return where it sends one to."""
+    found = await http.get(url)
+    while ANSWER not in found.headers.get("location", ""):
+        if found.is_redirect:
+            found = await http.get(httpx.URL(str(found.url)).join(found.headers["location"]))
+            continue
+        (action,) = re.findall(r'<form[^>]* action="([^"]*)"', found.text)
+        (prompt,) = re.findall(r'name="prompt" value="([^"]*)"', found.text)
+        found = await http.post(action, data={"prompt": prompt, "login": person, "password": "any"})
+    return found.headers["location"]

@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 from gateway.console.logins import COOKIE, ENDED
 from gateway.console.pages import ENTRIES_A_PAGE, router
 from gateway.console.rendering import HEADERS
-from gateway.console.sessions import LIFETIME, Sessions
+from gateway.console.sessions import LIFETIME, Session, Sessions
 from gateway.database import Database
 from gateway.identifiers import Target
 from gateway.identity import Arrived
@@ -150,16 +150,16 @@ async def test_a_session_ends_by_itself(sales: Gateway) -> None:
     parts = sales.services.gateway
     sessions = Sessions(parts.database, parts.roles.gateway, clock=parts.clock, random=parts.random)
     cookie = await sessions.begin("Bearer key")
-    assert await sessions.credentials(cookie) == "Bearer key"
+    assert await sessions.find(cookie) == Session(credentials="Bearer key")
     later = Sessions(
         parts.database,
         parts.roles.gateway,
         clock=lambda: parts.clock() + LIFETIME + timedelta(seconds=1),
         random=parts.random,
     )
-    assert await later.credentials(cookie) is None
+    assert await later.find(cookie) is None
     await later.begin("Bearer another")  # a login removes what has expired
-    assert await sessions.credentials(cookie) is None
+    assert await sessions.find(cookie) is None
 
 
 async def test_who_logs_out_is_out_and_so_is_a_copy_of_the_cookie(visitor: httpx.AsyncClient, sales: Gateway) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from html import unescape
 from re import findall
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -24,57 +23,16 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.console.logins import ATTEMPT_COOKIE, COOKIE
 from gateway.identity.code_logins import ATTEMPT_LIFETIME
+from testkit.gateway.console.code_login import BEGIN, CODE, ORIGIN, Login, browser_at
 from testkit.gateway.console.logins import ANSWER, NAME, MovedClock, console_with
-from testkit.gateway.token_gateway import TokenGateway, unhurried
+from testkit.gateway.token_gateway import unhurried
 from testkit.servers.gateways import Gateway
-from testkit.servers.identity_provider import IdentityProvider, assemble, identity_provider, part, signature
+from testkit.servers.identity_provider import identity_provider, part
 from testkit.servers.oidc_provider import CONSOLE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ORIGIN = "http://127.0.0.1:8181"
-BEGIN = f"/console/login/at/{NAME}"
-CODE = "of-a-login"
 NOT_BEGUN = "This login was not begun in this browser, or was finished already"
-
-
-@dataclass(slots=True, kw_only=True)
-class Login:
-    """One login: the browser, what the provider was asked, and what it will give."""
-
-    accepting: TokenGateway
-    provider: IdentityProvider
-    clock: MovedClock
-    http: httpx.AsyncClient
-    asked: dict[str, str] = field(default_factory=dict)
-    identity: dict[str, Any] = field(default_factory=dict)
-    access: dict[str, Any] = field(default_factory=dict)
-    header: dict[str, Any] = field(default_factory=dict)
-    answers: dict[str, Any] = field(default_factory=dict)
-    key: str = "p256-1"
-
-    async def begin(self, to: str = "/console/tables") -> None:
-        """Go as far as the provider."""
-        begun = await self.http.get(BEGIN, params={"to": to})
-        assert begun.status_code == 303, begun.text
-        self.asked = {name: value for name, (value,) in parse_qs(urlsplit(begun.headers["location"]).query).items()}
-        self.provider.exchange = self.tokens
-
-    def tokens(self) -> Response:
-        """What the provider gives for a code."""
-        now_s = int(self.clock().timestamp())
-        access = self.provider.token(now_s=now_s, **self.access)
-        claims = self.provider.claims(now_s=now_s, aud=CONSOLE, nonce=self.asked["nonce"])
-        claims = {name: value for name, value in {**claims, **self.identity}.items() if value is not None}
-        header = {"alg": "ES256", "kid": self.key, "typ": "JWT", **self.header}
-        identity = assemble(header, claims, lambda signed: signature(self.key, signed))
-        given = {"access_token": access, "id_token": identity, "token_type": "Bearer"} | self.answers
-        return JSONResponse({name: value for name, value in given.items() if value is not None})
-
-    async def finish(self, **changed: str | None) -> httpx.Response:
-        """Come back from the provider with its answer, some of it changed or left out (None)."""
-        given = {"code": CODE, "state": self.asked["state"], **changed}
-        return await self.http.get(ANSWER, params={name: value for name, value in given.items() if value is not None})
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -86,12 +44,6 @@ async def login(module_sales: Gateway, monkeypatch: pytest.MonkeyPatch) -> Async
         accepting = await stack.enter_async_context(console_with(module_sales, provider, origin=ORIGIN, clock=clock))
         http = await stack.enter_async_context(browser_at(accepting))
         yield Login(accepting=accepting, provider=provider, clock=clock, http=http)
-
-
-def browser_at(accepting: TokenGateway) -> httpx.AsyncClient:
-    """A browser of its own."""
-    transport = httpx.ASGITransport(app=accepting.app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url=ORIGIN)
 
 
 def check_refused(answer: httpx.Response, words: str) -> None:
