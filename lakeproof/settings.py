@@ -274,8 +274,9 @@ class Settings:
         Kind.NETWORKS,
         "",
         "addresses and networks of the proxies in front of the gateway, separated by commas: the client of their "
-        "requests is taken from X-Forwarded-For or Forwarded; from others these headers are ignored (none of them may "
-        "pass on certificates by that: see LAKEPROOF_TLS_CLIENTS)",
+        "requests is taken from X-Forwarded-For or Forwarded, and that it came over TLS from X-Forwarded-Proto or "
+        "Forwarded; from others these headers are ignored (none of them may pass on certificates by that: see "
+        "LAKEPROOF_TLS_CLIENTS)",
     )
     connections_max: int = setting(
         Kind.INTEGER,

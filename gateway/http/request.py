@@ -21,7 +21,7 @@ from gateway.commit.judgement import JudgedRequest
 from gateway.commit.requests import parse_content_length, read_body
 from gateway.errors import BadRequestError
 from gateway.http.asked import credentials_of
-from gateway.http.server.clients import FORWARDING, parse_address
+from gateway.http.server.clients import OF_PROXIES, parse_address
 from gateway.identity import Credentials, Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView, RequestView
@@ -76,9 +76,16 @@ def not_of_model(error: ValidationError, *, whole: str) -> BadRequestError:
 def has_own_origin(request: Request) -> bool | None:
     """
     Return whether a page of this site has sent a request, by its Origin (RFC 6454); None if it has none.
+
+    The site is what the browser has asked for: `Host`, which proxies pass on, over TLS if the request came so. Without
+    TLS the scheme is not compared: a proxy that is not named (`LAKEPROOF_TRUSTED_PROXIES`) may have ended it.
     """
     origin = request.headers.get("origin")
-    return None if origin is None else urlsplit(origin).netloc == request.headers.get("host", "")
+    if origin is None:
+        return None
+    found = urlsplit(origin)
+    is_plain = found.scheme != "https" and request.url.scheme == "https"
+    return found.netloc == request.headers.get("host", "") and not is_plain
 
 
 def is_from_this_machine(request: Request) -> bool:
@@ -88,7 +95,7 @@ def is_from_this_machine(request: Request) -> bool:
     Behind a proxy on this machine all requests come from loopback: only direct ones are the operator's.
     """
     address = parse_address(request.client.host) if request.client else None
-    is_forwarded = any(name.decode() in request.headers for name in FORWARDING)
+    is_forwarded = any(name.decode() in request.headers for name in OF_PROXIES)
     return address is not None and address.is_loopback and not is_forwarded
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The client's address of a request: the peer's, or the one that a trusted proxy reports.
+The client's address of a request, and whether it came over TLS: as the peer's connection shows it, or as a trusted
+proxy reports it.
 
-Anyone can send `X-Forwarded-For` or `Forwarded` (RFC 7239), so they are read only from a proxy that the operator
-trusts: from the right, past further trusted proxies, to the first other address. If they are malformed, absent or
-contradict each other the client is unknown: a proxy that sets one header and passes the other on must not let clients
-choose their address.
+Anyone can send `X-Forwarded-For`, `X-Forwarded-Proto` or `Forwarded` (RFC 7239), so they are read only from a proxy
+that the operator trusts: addresses from the right, past further trusted proxies, to the first other one. If they are
+malformed, absent or contradict each other the client is unknown: a proxy that sets one header and passes the other on
+must not let clients choose their address.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from projections.egress.addresses import Address, Network
 
 FORWARDING: Final = (b"forwarded", b"x-forwarded-for")
 """Headers in which a proxy reports its client."""
+PROTO: Final = b"x-forwarded-proto"
+OF_PROXIES: Final = (*FORWARDING, PROTO, b"x-forwarded-host")
+"""Headers that show that a request came through a proxy, whoever it is."""
 HOPS_MAX: Final = 32
 NETWORK_BITS_V6: Final = 64
 """The prefix of an IPv6 address that identifies a peer: it can choose the rest freely (RFC 4291, section 2.5.1)."""
 
 _FOR = re.compile(r'(?:^|;)\s*for=(?:"([^"]*)"|([^";\s]+))\s*(?:;|$)', re.IGNORECASE)
+_PROTO = re.compile(r'(?:^|;)\s*proto="?([a-z]{1,8})"?\s*(?:;|$)', re.IGNORECASE)
 _WITH_PORT = re.compile(r"\[([^\]]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
 
 
@@ -70,6 +75,22 @@ class Proxies:
             self._first_other(_nodes(text) if name == b"forwarded" else text.split(",")) for name, text in texts.items()
         }
         return found.pop() if len(found) == 1 else None
+
+    def is_https(self, peer: Address | None, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """
+        Return whether the proxy `peer` says that its client came over TLS: at least one header does, and every proxy on
+        the way that a header tells of. Names of headers are in lower case.
+        """
+        if not self.is_named(peer):
+            return False
+        found: set[str] = set()
+        for name, value in headers:
+            if name == PROTO:
+                found.update(each.strip().lower() for each in value.decode("latin-1").split(","))
+            elif name == b"forwarded":
+                matches = [_PROTO.search(element.strip()) for element in value.decode("latin-1").split(",")]
+                found.update("" if match is None else match[1].lower() for match in matches)
+        return found == {"https"}
 
     def _first_other(self, nodes: Sequence[str]) -> Address | None:
         """The first address from the right that is not a trusted proxy's; the leftmost if all are."""

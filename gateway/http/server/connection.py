@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol):
         self._body = body = Body(head, self._deliver)
         self._exchange = exchange = Exchange(
             self,
-            self._scope(head, client),
+            self._scope(head, client, self._scheme_of(head)),
             default_headers=self._state.default_headers,
             expects_continue=head.expects_continue,
         )
@@ -327,7 +327,12 @@ class Connection(asyncio.Protocol):
             self._enter(Stage.BODY)
             self._read_body(rest)
 
-    def _scope(self, head: Head, client: Address | None) -> Scope:
+    def _scheme_of(self, head: Head) -> str:
+        """How the client's request came: over TLS to us, or to a trusted proxy that says so."""
+        proxies = self._connections.proxies
+        return "https" if proxies.networks and proxies.is_https(self._address, head.headers) else self._scheme
+
+    def _scope(self, head: Head, client: Address | None, scheme: str) -> Scope:
         """The request as an ASGI scope; `client` is None if it is unknown."""
         peer = self._client if client is self._address else None
         path = head.path.decode("ascii")
@@ -336,7 +341,7 @@ class Connection(asyncio.Protocol):
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": head.version,
             "method": head.method,
-            "scheme": self._scheme,
+            "scheme": scheme,
             "path": unquote(path) if "%" in path else path,
             "raw_path": head.path,
             "query_string": head.query,

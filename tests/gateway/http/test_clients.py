@@ -72,6 +72,38 @@ def test_a_client_cannot_choose_by_the_header_that_its_proxy_does_not_set() -> N
     assert str(NAMED.client(proxy, several)) == "192.0.2.7"
 
 
+PROTO, FORWARDED = b"x-forwarded-proto", b"forwarded"
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_https"),
+    [
+        ([(PROTO, b"https")], True),
+        ([(PROTO, b" HTTPS ")], True),
+        ([(PROTO, b"https, https")], True),
+        ([(FORWARDED, b"for=192.0.2.7;proto=https")], True),
+        ([(FORWARDED, b'Proto="https" ; for=192.0.2.7, for=10.1.1.1;proto=https')], True),
+        ([(PROTO, b"https"), (FORWARDED, b"for=192.0.2.7;proto=https")], True),
+        ([], False),
+        ([(PROTO, b"http")], False),
+        ([(PROTO, b"")], False),
+        ([(PROTO, b"https, http")], False),
+        ([(PROTO, b"http"), (PROTO, b"https")], False),
+        ([(PROTO, b"https"), (FORWARDED, b"for=192.0.2.7;proto=http")], False),
+        ([(PROTO, b"https"), (FORWARDED, b"for=192.0.2.7")], False),
+        ([(FORWARDED, b"for=192.0.2.7;proto=https, for=10.1.1.1")], False),
+        ([(FORWARDED, b"for=192.0.2.7;xproto=https")], False),
+        ([(PROTO, b"https://")], False),
+        ([(PROTO, b"\xff")], False),
+        ([(b"x-forwarded-ssl", b"on")], False),
+    ],
+)
+def test_a_named_proxy_says_that_its_client_came_over_tls(headers: list[tuple[bytes, bytes]], is_https: bool) -> None:
+    assert NAMED.is_https(parse_address("10.9.9.9"), headers) is is_https
+    for proxies, peer in ((NAMED, parse_address("192.0.2.7")), (NAMED, None), (Proxies(), parse_address("10.9.9.9"))):
+        assert not proxies.is_https(peer, headers)
+
+
 def test_an_address_is_counted_with_its_network() -> None:
     def peer(text: str) -> bytes:
         address = parse_address(text)
