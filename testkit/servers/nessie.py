@@ -20,6 +20,7 @@ from urllib.parse import quote
 import httpx
 
 from lakeproof.demo.cloud import Cloud
+from testkit.environment import PATIENCE_S
 from testkit.servers.java import find_newer_java, free_ports, java_server
 from testkit.servers.maven import jars
 from testkit.servers.oidc_provider import OidcProvider
@@ -86,7 +87,9 @@ class Nessie:
         return [operation.get("content", {}) for operation in about]
 
     def _ask(self, method: str, path: str, **parts: Any) -> dict[str, Any]:
-        answer = httpx.request(method, f"{self.url}/api/v2/{path}", headers=self.headers, trust_env=False, **parts)
+        answer = httpx.request(
+            method, f"{self.url}/api/v2/{path}", headers=self.headers, trust_env=False, **parts, timeout=PATIENCE_S
+        )
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found

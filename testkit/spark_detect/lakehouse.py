@@ -31,6 +31,7 @@ from ledger.store.read import read_entries, read_head
 from projections.entries import read_log_entry
 from spark_detect.job_folder import Driver, Lake
 from spark_detect.recording.recorder import RecordedCounts
+from testkit.environment import PATIENCE_S
 from testkit.servers.gateways import open_gateway
 from testkit.servers.loopback import serve_gateway
 from testkit.spark_detect.sparkless import scan_once
@@ -88,7 +89,9 @@ class Lakehouse:
         """Commit updates as they are."""
         url = f"{self.url}/v1/iceberg/lake/namespaces/{namespace}/tables/{name}"
         headers = {"Authorization": f"Bearer {self.key}"}
-        httpx.post(url, json={"requirements": [], "updates": updates}, headers=headers).raise_for_status()
+        httpx.post(
+            url, json={"requirements": [], "updates": updates}, headers=headers, timeout=PATIENCE_S
+        ).raise_for_status()
 
     async def play(self, act: Callable[[RestCatalog], object]) -> None:
         """Do something as an engine does, in a thread."""

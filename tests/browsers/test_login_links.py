@@ -20,6 +20,7 @@ from playwright.async_api import Browser
 from gateway.console.logins import COOKIE, LINK_USED
 from gateway.console.one_time import LINK_LIFETIME, LINK_PATH, OneTime, one_time_of
 from lakeproof.serving.listening import loopback_url
+from testkit.environment import PATIENCE_S
 from testkit.gateway.console.chromium import chromium_in_loop
 from testkit.gateway.sales import another_key, revoke
 from testkit.servers.gateways import Gateway
@@ -47,7 +48,7 @@ class Machine:
 
     def browser(self, **headers: str) -> httpx.AsyncClient:
         """A browser of its own, which sends these headers."""
-        return httpx.AsyncClient(base_url=self.url, headers={**OWN, **headers})
+        return httpx.AsyncClient(base_url=self.url, headers={**OWN, **headers}, timeout=PATIENCE_S)
 
 
 async def use(browser: httpx.AsyncClient, once: str) -> httpx.Response:

@@ -19,6 +19,7 @@ from gateway.control.aggregates import Catalog
 from lakeproof.inspecting.upstreams import check_upstream
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome
+from testkit.environment import PATIENCE_S
 from testkit.gateway.foreign_faults import snapshot_of
 from testkit.gateway.foreign_tenant import ALIAS, TABLES, UNKNOWN_STATUSES
 from testkit.gateway.nessie_tenant import NessieTenant, open_nessie_tenant
@@ -94,7 +95,7 @@ async def far(tenant: NessieTenant) -> NessieTenant:
 
 
 async def test_it_answers_nobody_without_a_token(nessie: Nessie) -> None:
-    async with httpx.AsyncClient(base_url=nessie.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=nessie.url, trust_env=False, timeout=PATIENCE_S) as http:
         for path in ("/iceberg/v1/config", "/api/v2/trees/main/history"):
             for headers in ({}, {"Authorization": "Bearer nonsense"}):
                 assert (await http.get(path, headers=headers)).status_code == 401

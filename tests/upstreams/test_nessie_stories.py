@@ -18,7 +18,7 @@ import pytest_asyncio
 from gateway.policy.rule_files import PREFIX
 from lakeproof.services import Services
 from ledger.format.events import CommitDecision
-from testkit.environment import PROJECT
+from testkit.environment import PATIENCE_S, PROJECT
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import SCHEMA, another_key, error_of, properties
 from testkit.servers.chained import register
@@ -68,7 +68,10 @@ class Shop:
 @pytest.fixture(scope="module")
 def nessie(moto: str) -> Iterator[Nessie]:
     """A real server with a shop on each of the branches."""
-    with start_nessie(fresh_cloud(moto)) as server, httpx.Client(base_url=server.iceberg, trust_env=False) as direct:
+    with (
+        start_nessie(fresh_cloud(moto)) as server,
+        httpx.Client(base_url=server.iceberg, trust_env=False, timeout=PATIENCE_S) as direct,
+    ):
         direct.post("/v1/main/namespaces", json={"namespace": ["shop"]}).raise_for_status()
         for name in NAMES:
             table = {"name": name, "schema": SCHEMA, "stage-create": False}
@@ -129,7 +132,7 @@ async def test_carol_does_not_reach_foo_through_a_branch_of_her_own(shop: Shop) 
 async def test_another_branch_is_not_reached_by_the_name_of_a_table(shop: Shop, nessie: Nessie) -> None:
     await shop.add_rules(carols="role=='Carol' && ref=='carol-branch' && path.startsWith('shop.')")
     assert (await shop.load("Carol", "Foo", "carol-branch")).status_code == 200
-    async with httpx.AsyncClient(trust_env=False) as direct:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as direct:
         behind = await direct.get(f"{nessie.iceberg}/v1/carol-branch/namespaces/shop/tables/Foo@prod")
     assert behind.status_code == 200, "Nessie itself reads the branch from the name"
     for name in ("Foo@prod", "Foo%40prod", "Foo%23aabb", "Foo@prod%23aabb"):

@@ -34,6 +34,7 @@ from gateway.mutations import Mutation, Operation, parse_mutation
 from lakeproof.demo.cloud import Cloud
 from projections.egress.rules import EgressRules
 from projections.errors import SecretMissingError
+from testkit.environment import PATIENCE_S
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.cloud import fresh_cloud
 from testkit.servers.glue import GlueFront
@@ -84,7 +85,7 @@ async def signed_adapter(
 ) -> AsyncIterator[Signed]:
     """Yield the adapter with moto behind checks of signatures; it signs with the secret `key`."""
     checks = {service: a_check(cloud, service) for service in ("glue", "s3")}
-    async with httpx.AsyncClient(base_url=cloud.endpoint, trust_env=False) as moto:
+    async with httpx.AsyncClient(base_url=cloud.endpoint, trust_env=False, timeout=PATIENCE_S) as moto:
 
         async def pass_on(request: Request) -> Response:
             path = request.scope["raw_path"].decode()

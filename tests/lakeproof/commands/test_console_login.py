@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from lakeproof.commands.console_logins import console_app, running_url
 from lakeproof.errors import ServerError
 from lakeproof.serving.socket_folder import RUN, write_url
+from testkit.environment import PATIENCE_S
 from testkit.lakeproof.commands import services_of
 from testkit.servers.gateways import Gateway
 from testkit.servers.loopback import serve_gateway
@@ -24,7 +25,8 @@ ARGUMENTS = ["--identity", "ada@acme.example", "--role", "data-eng", "--json"]
 
 
 async def test_a_command_makes_a_link_that_logs_in_once_with_a_key_of_eight_hours(gateway: Gateway) -> None:
-    async with serve_gateway(gateway.app) as url, httpx.AsyncClient(headers={"Sec-Fetch-Site": "same-origin"}) as http:
+    headers = {"Sec-Fetch-Site": "same-origin"}
+    async with serve_gateway(gateway.app) as url, httpx.AsyncClient(headers=headers, timeout=PATIENCE_S) as http:
         app = console_app(services_of(gateway.services.installation), find_url=lambda _home: url)
         arguments = ["login", "--tenant", gateway.acme.tenant.hex, *ARGUMENTS]
         made = await asyncio.to_thread(CliRunner().invoke, app, arguments)

@@ -42,6 +42,7 @@ from ledger.witness.server import witness_app
 from ledger.witness.store import WitnessStore, create_witness
 from ledger.witness.witness import open_witness
 from projections.exposition import format_metrics
+from testkit.environment import PATIENCE_S
 from testkit.lakeproof.operator import Operator
 from testkit.ledger.logs import change
 from testkit.ledger.witnesses import cosigners
@@ -111,7 +112,7 @@ async def site(database: str, installation: Provisioned, tmp_path: Path) -> Asyn
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -313,7 +314,7 @@ async def test_up_anchors_by_itself(database: str, installation: Provisioned, tm
     async with (
         start_services(database, installation, tmp_path, **quick, **nothing_else) as services,
         serving(services) as served,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(timeout=PATIENCE_S) as client,
         asyncio.timeout(60),
     ):
         acme = await found_tenant(services, name="acme", identity="ada@acme.example")

@@ -25,6 +25,7 @@ from lakeproof.serving.in_process import serving
 from lakeproof.streaming import gateway_client
 from lakeproof.tenants import found_tenant
 from lakeproof.tls_settings import TlsFiles
+from testkit.environment import PATIENCE_S
 from testkit.servers.certificates import Certificate, make_certificate
 from testkit.servers.gateways import start_services
 
@@ -154,7 +155,7 @@ async def test_the_gateway_answers_https_alone_and_gets_a_new_certificate_withou
 
         async def ask(certificate: Path, url: str = here) -> httpx.Response:
             trusted = ssl.create_default_context(cafile=str(certificate))
-            async with httpx.AsyncClient(verify=trusted) as client:
+            async with httpx.AsyncClient(verify=trusted, timeout=PATIENCE_S) as client:
                 return await client.get(f"{url}/metrics")
 
         before = tmp_path / "before.pem"

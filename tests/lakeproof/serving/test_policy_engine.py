@@ -20,6 +20,7 @@ from lakeproof.serving.duties import gateway
 from lakeproof.serving.in_process import serving
 from lakeproof.serving.policy_engine import start_policy_engine
 from lakeproof.tenants import found_tenant
+from testkit.environment import PATIENCE_S
 from testkit.servers.gateways import start_services
 
 CLOSED_SOON = {"port": "0", "streams": "0", "detect": "0", "policy_waiting_s": "0.1"}
@@ -56,7 +57,10 @@ async def test_a_worker_that_is_late_closes_the_gateway_which_says_so_and_opens_
     headers = {"Authorization": f"Bearer {acme.key.secret}"}
     async with start_services(database, installation, tmp_path, **CLOSED_SOON) as services:
         stopping = asyncio.create_task(signal_first_worker(signal.SIGSTOP))
-        async with serving(services, said.append) as served, httpx.AsyncClient(headers=headers) as http:
+        async with (
+            serving(services, said.append) as served,
+            httpx.AsyncClient(headers=headers, timeout=PATIENCE_S) as http,
+        ):
             make = f"{served.url}/v1/iceberg/lake/namespaces"
             refused = await http.post(make, json={"namespace": ["sales"]})
             assert refused.status_code == 503, refused.text

@@ -26,6 +26,7 @@ from lakeproof.provision import Provisioned
 from lakeproof.serving.in_process import serving
 from lakeproof.tenants import found_tenant
 from lakeproof.tracing import TracesError, recording
+from testkit.environment import PATIENCE_S
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
 from testkit.servers.gateways import start_services
 from testkit.servers.java import free_ports
@@ -87,7 +88,7 @@ async def traced_gateway(
     ):
         founded = await found_tenant(services, name="acme", identity="ada@acme.example", alias="lake")
         headers = {"Authorization": f"Bearer {founded.key.secret}"}
-        async with httpx.AsyncClient(base_url=served.url, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=PATIENCE_S) as client:
             assert (await client.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
             yield client
 

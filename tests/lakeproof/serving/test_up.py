@@ -15,6 +15,7 @@ from lakeproof.provision import Provisioned
 from lakeproof.serving.in_process import serving
 from lakeproof.serving.listening import listen
 from ledger.errors import KeyDirectoryError, LogUnavailableError
+from testkit.environment import PATIENCE_S
 from testkit.servers.gateways import start_services
 
 NOTHING_ELSE = {"port": "0", "streams": "0", "detect": "0"}
@@ -33,7 +34,7 @@ async def test_up_ends_when_the_appender_does(database: str, installation: Provi
             asyncio.timeout(60),
             start_services(database, installation, tmp_path, **NOTHING_ELSE) as services,
             serving(services) as served,
-            httpx.AsyncClient() as client,
+            httpx.AsyncClient(timeout=PATIENCE_S) as client,
         ):
             assert (await client.get(f"{served.url}/health")).status_code == 200
             assert "lakeproof_gateway_connections 1.0" in (await client.get(f"{served.url}/metrics")).text
