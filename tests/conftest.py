@@ -47,6 +47,11 @@ from testkit.databases import (
 )
 from testkit.environment import PROJECT, SHARED_DATA, missing
 from testkit.forked_tests import add_processes, pytest_runtestloop
+from testkit.gateway.console.browser_report import (
+    add_console_report,
+    pytest_runtest_logreport,
+    pytest_terminal_summary,
+)
 from testkit.gateway.fixtures import module_app, module_gateway, module_sales, module_url, sales, shared_gateway
 from testkit.servers.cloud import start_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
@@ -100,7 +105,9 @@ __all__ = [
     "module_gateway",
     "module_sales",
     "module_url",
-    "pytest_runtestloop",  # a hook
+    "pytest_runtest_logreport",  # hooks
+    "pytest_runtestloop",
+    "pytest_terminal_summary",
     "sales",
     "shared_gateway",
 ]
@@ -287,9 +294,10 @@ async def module_services(module_database: str, tmp_path_factory: pytest.TempPat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what chooses the event loop of asynchronous tests, and the number of processes."""
+    """Add what chooses the event loop of asynchronous tests, the number of processes, and a file for a report."""
     parser.addoption("--asyncio-loop", action="store_true", help="run every test on asyncio's own event loop")
     add_processes(parser)
+    add_console_report(parser)
 
 
 def pytest_asyncio_loop_factories(

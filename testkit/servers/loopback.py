@@ -6,11 +6,13 @@ A real HTTP server for an application of a test: uvicorn on a free port of loopb
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.http.server.configuration import server_config
 from gateway.http.server.connections import Connections
@@ -20,6 +22,10 @@ from projections.egress.rules import EgressRules
 
 LOOPBACK = EgressRules.parse("127.0.0.0/8")
 """Where every server of a test is: connections there are refused unless it is named."""
+BROWSERS = {b"Firefox/": "Firefox", b"Chrome/": "Chromium"}
+"""By a part of what they say of themselves in `User-Agent`."""
+VISITS: Counter[str] = Counter()
+"""How many requests for the console each browser has sent to gateways of this process."""
 
 
 class _Server(uvicorn.Server):
@@ -59,8 +65,20 @@ async def serve_gateway(
     app: Starlette, connections: Connections | None = None, *, tls: CurrentContext | None = None
 ) -> AsyncIterator[str]:
     """Yield the URL under which a gateway is served as it is in earnest, over connections within their bounds."""
-    async with serve_config(server_config(app, connections, tls=tls)) as url:
+    async with serve_config(server_config(_counting(app), connections, tls=tls)) as url:
         yield url if tls is None else url.replace("http:", "https:")
+
+
+def _counting(app: ASGIApp) -> ASGIApp:
+    """Return the application, which counts who visits its console."""
+
+    async def counting(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/console"):
+            agent = dict(scope["headers"]).get(b"user-agent", b"")
+            VISITS.update(name for part, name in BROWSERS.items() if part in agent)
+        await app(scope, receive, send)
+
+    return counting
 
 
 @asynccontextmanager

@@ -7,8 +7,9 @@ screen, in any zone, without script.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from fastapi import FastAPI
 from playwright.async_api import Browser, Page
 
 from lakeproof.services import Services
-from testkit.gateway.console.axe_core import faults_of
+from testkit.gateway.console.axe_core import faults_of, look_at
+from testkit.gateway.console.browser_report import LOOKED, Report
 from testkit.gateway.console.chromium import chromium_in_loop
 from testkit.gateway.console.furnished import Furnished, open_furnished
 from testkit.gateway.console.visits import walk
@@ -29,6 +31,9 @@ COLOURS: Mapping[str, Mapping[str, Any]] = {
     "dark": {"color_scheme": "dark", "forced_colors": "none"},
     "forced": {"color_scheme": "light", "forced_colors": "active"},
 }
+FIRST_PAGES = 5
+"""Times that the first page is opened, to tell how long the server takes for it."""
+RecordProperty = Callable[[str, object], None]
 SCREENS = {360: 740, 1_280: 800}
 OUTSIDE = """width => [...document.querySelectorAll("main *, header *")]
   .filter(each => !each.closest(".wide > *, svg") && each.getBoundingClientRect().right > width + 0.5)
@@ -74,6 +79,24 @@ class Seen:
     too_wide: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     unreached: dict[str, list[str]] = field(default_factory=dict)
     without_focus: dict[str, list[str]] = field(default_factory=dict)
+    pages: int = 0
+    rules: set[str] = field(default_factory=set)
+    controls: int = 0
+    first_page_ms: list[float] = field(default_factory=list)
+    first_page_bytes: int = 0
+
+    def report(self) -> Report:
+        """What of it is told at the end of the run."""
+        return Report(
+            pages=self.pages,
+            colours=list(COLOURS),
+            widths=list(SCREENS),
+            rules=sorted(self.rules),
+            violations=sum(map(len, self.faults.values())),
+            controls=self.controls - sum(map(len, self.unreached.values())),
+            first_page_ms=median(self.first_page_ms),
+            first_page_bytes=self.first_page_bytes,
+        )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -89,20 +112,30 @@ async def console(module_services: Services, module_app: FastAPI) -> AsyncIterat
 async def seen(console: Console) -> Seen:
     """Every page, opened once, and looked at in all ways."""
     page, seen = await console.page(), Seen()
+    for _ in range(FIRST_PAGES):
+        answer = await page.goto(console.url("/console"))
+        assert answer is not None
+        timing = answer.request.timing
+        seen.first_page_ms.append(timing["responseStart"] - timing["requestStart"])
+        seen.first_page_bytes = len(await answer.body())
     for path in console.paths.values():
         await page.goto(console.url(path))
+        seen.pages += 1
         # What is folded away is a part of the page, too.
         await page.eval_on_selector_all("details", "all => all.forEach(each => { each.open = true; })")
         for colours, media in COLOURS.items():
             await page.emulate_media(**media)
-            if faults := await faults_of(page):
-                seen.faults[path, colours] = faults
+            looked = await look_at(page)
+            seen.rules |= looked.rules
+            if looked.faults:
+                seen.faults[path, colours] = looked.faults
         for width, height in SCREENS.items():
             await page.set_viewport_size({"width": width, "height": height})
             outside = await page.evaluate(OUTSIDE, width)
             if await page.evaluate("document.documentElement.scrollWidth") > width or outside:
                 seen.too_wide[path, width] = outside
         controls = await page.evaluate(CONTROLS)
+        seen.controls += controls
         for _ in range(controls + 20):  # parts of the page that move by themselves are reached, too
             await page.keyboard.press("Tab")
         if unreached := await page.evaluate("reached.filter(each => each !== null)"):
@@ -113,7 +146,8 @@ async def seen(console: Console) -> Seen:
     return seen
 
 
-async def test_axe_finds_nothing_on_any_page_in_any_colours(seen: Seen) -> None:
+async def test_axe_finds_nothing_on_any_page_in_any_colours(seen: Seen, record_property: RecordProperty) -> None:
+    record_property(LOOKED, asdict(seen.report()))
     assert seen.faults == {}
 
 
