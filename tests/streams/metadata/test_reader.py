@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from projections.lake.storage import Storage
 from streams.errors import PoisonError, UnansweredError
 from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, Snapshot
 from streams.metadata.reader import MetadataReaderPool
+from testkit.environment import PATIENCE_S
 from testkit.servers.cloud import fresh_cloud, put
 from testkit.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
 from testkit.streams.shared_reads import SharedReads, shared_reads
@@ -30,6 +32,7 @@ LOCATION = "s3://lake/wh/orders/metadata/1.metadata.json"
 
 
 TIMEOUT_S = 3.0
+"""How long a read may take whose store does not answer; others have as long as a busy machine needs."""
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +44,25 @@ def cloud(moto: str) -> Cloud:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[SharedReads]:
     """What reads for the tests that do nothing to its process but ask."""
-    with shared_reads(timeout_s=TIMEOUT_S) as shared:
+    with shared_reads(timeout_s=PATIENCE_S) as shared:
         yield shared
 
 
 @pytest_asyncio.fixture
 async def reads() -> AsyncIterator[MetadataReaderPool]:
-    """What reads, and gives up soon."""
-    async with MetadataReaderPool(timeout_s=TIMEOUT_S) as reads:
+    """What reads for one test."""
+    async with MetadataReaderPool(timeout_s=PATIENCE_S) as reads:
         yield reads
+
+
+@contextmanager
+def giving_up_soon(shared: SharedReads) -> Iterator[None]:
+    """Let reads that begin meanwhile end after `TIMEOUT_S`."""
+    shared._pool._timeout_s = TIMEOUT_S
+    try:
+        yield
+    finally:
+        shared._pool._timeout_s = PATIENCE_S
 
 
 def storage_at(endpoint: str) -> Storage:
@@ -86,7 +99,7 @@ async def test_a_store_that_never_ends_is_cut_at_the_limit_with_its_process(
     await check_serves(shared, cloud)
     (interrupted,) = shared.pids
     async with faulty_store(answer) as store:
-        with pytest.raises(UnansweredError):
+        with giving_up_soon(shared), pytest.raises(UnansweredError):
             await shared.read(storage_at(store.endpoint), LOCATION)
         assert store.requests
     await check_serves(shared, cloud)
@@ -101,7 +114,7 @@ async def test_a_store_that_fails_is_asked_again_another_time(
     shared: SharedReads, cloud: Cloud, answer: Answer
 ) -> None:
     async with faulty_store(answer) as store:
-        with pytest.raises(UnansweredError, match=r"expected an answer|does not answer"):
+        with giving_up_soon(shared), pytest.raises(UnansweredError, match=r"expected an answer|does not answer"):
             await shared.read(storage_at(store.endpoint), LOCATION)
     await check_serves(shared, cloud)
 
