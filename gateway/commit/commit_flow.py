@@ -9,7 +9,8 @@ How every catalog mutation passes through the gateway, step by step. This is the
      5  parse        into one typed mutation; unknown updates and requirements are refused by name
      6  repeats      a request that was made before under its Idempotency-Key is answered from the log (`repeats.py`)
      7  catalog      the adapter behind the alias, as the tenant's control plane has it
-     8  load         the target as it is, what the mutation would make of it, and whether names and places are its own
+     8  load         the target as it is, what the mutation would make of it, and whether names and places are its own;
+                     a foreign catalog is asked for it while step 1 reads the rights (`early_loads.py`)
      9  control      policies and access rules, brought up to the log's newest control entry
     10  judge        access first (forbid > permit > default deny), then every policy
     11  decide       the decision, durable before anything is changed
@@ -36,7 +37,7 @@ exactly the rules in force at its place in the log, and an answer that never cla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from datetime import datetime
@@ -51,6 +52,7 @@ from gateway.catalogs.registry import Adapter
 from gateway.commit.approved import Approved, Changed, Judged
 from gateway.commit.changes import change
 from gateway.commit.decision_ids import DecisionIds
+from gateway.commit.early_loads import EarlyLoad
 from gateway.commit.events import Requested, decided
 from gateway.commit.forwarding import forward
 from gateway.commit.gateway import Gateway
@@ -72,7 +74,6 @@ from gateway.errors import (
     UnavailableError,
     UndecidableError,
 )
-from gateway.fresh import TableRow
 from gateway.identifiers import Target
 from gateway.identity.authenticator import Arrived
 from gateway.log_errors import append_errors
@@ -108,7 +109,12 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     Raises:
         GatewayError: if it was refused, conflicted, or could not be done; its class says whether anything was changed.
     """
-    read = await read_request(request, gateway, done)
+    with EarlyLoad(gateway, request) as early:
+        return await _commit(request, gateway, done, early)
+
+
+async def _commit(request: Request, gateway: Gateway, done: Done, early: EarlyLoad) -> Changed:
+    read = await read_request(request, gateway, done, early)
     parse = partial(parse_mutation, request.operation, read.path, body=read.body, purge=request.purge)
     mutation = await gateway.intake.large_requests.parse(read.log_id, read.body, parse)
     done(MutationStage.PARSE)
@@ -117,7 +123,8 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     done(MutationStage.CATALOG)
     ids = read.decision_ids(request, gateway)
     flow = Flow(gateway=gateway, read=read, requested=requested, catalog=catalog, ids=ids, done=done)
-    run = partial(flow.run, row=read.arrived.table if mutation.target == read.path else None)
+    first = partial(read.first_load, catalog, early) if mutation.target == read.path else None
+    run = partial(flow.run, first=first)
     if ids.is_repeatable:
         repeats = read.repeats(gateway, ids)
         changed = await repeats.make_once(run, partial(made_before, catalog, mutation, flow.check_permitted))
@@ -143,6 +150,10 @@ class ReadRequest:
         """Return the log of the caller's tenant."""
         return self.arrived.principal.log_id
 
+    async def first_load(self, catalog: Adapter, early: EarlyLoad) -> Loaded:
+        """Return the target of the path as it was loaded early, or by its row, which was read at arrival."""
+        return await early.loaded() or await catalog.load(self.path, row=self.arrived.table)
+
     def decision_ids(self, request: Request, gateway: Gateway) -> DecisionIds:
         """Return the ids of the request's decisions."""
         actor = self.arrived.principal.actor
@@ -167,10 +178,11 @@ class ReadRequest:
         )
 
 
-async def read_request(request: Request, gateway: Gateway, done: Done) -> ReadRequest:
-    """Steps 1 to 4."""
-    arrived_s = monotonic()
-    arrived = await gateway.authenticator.arrive(request.credentials, request.table())
+async def read_request(request: Request, gateway: Gateway, done: Done, early: EarlyLoad | None = None) -> ReadRequest:
+    """Steps 1 to 4; what a foreign catalog has of the table that the path names is loaded `early` meanwhile."""
+    arrived_s, table = monotonic(), request.table()
+    foresee = None if early is None or table is None else partial(early.begin, target=table)
+    arrived = await gateway.authenticator.arrive(request.credentials, table, foresee=foresee)
     done(MutationStage.TENANT)
     path = request.target()
     done(MutationStage.IDENTIFIERS)
@@ -237,6 +249,7 @@ class Infeasible:
 
 
 Plan: TypeAlias = Feasible | Infeasible
+Load: TypeAlias = Callable[[], Awaitable[Loaded]]
 
 
 @value_class
@@ -264,8 +277,8 @@ class Flow:
         queues = TargetQueues() if is_refused else self.gateway.queues
         return queues.turn(self.read.log_id, self.requested.mutation.target)
 
-    async def run(self, *, row: TableRow | None) -> Changed:
-        """Attempt it until no other process was first. `row` is the target's row, read when the request arrived."""
+    async def run(self, *, first: Load | None) -> Changed:
+        """Attempt it until no other process was first. `first` loads the target by what was read at arrival."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + ATTEMPTS_S
         for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -274,8 +287,8 @@ class Flow:
                 state = self.gateway.rules_at_arrival(self.read.arrived) if attempt == 1 else await self.rules()
                 is_last = attempt == ATTEMPTS_MAX or loop.time() > until_s
                 if turn.is_newer_than(self.read.arrived_s):
-                    row = None
-                changed = await self._attempt(state, turn, row, is_last=is_last)
+                    first = None
+                changed = await self._attempt(state, turn, first, is_last=is_last)
                 if changed is not None:
                     turn.end(changed.left)
                     return changed
@@ -284,14 +297,14 @@ class Flow:
             if is_last:
                 break
             # The target was changed meanwhile: load it again and see whether the requirements still hold.
-            row = None
+            first = None
             await asyncio.sleep(PAUSE_S_MAX * self.gateway.random(1)[0] / 255)
         path = self.requested.mutation.target.path
         raise RequirementFailedError(f"Commit failed: other processes changed {path} {attempt} times meanwhile")
 
-    async def _attempt(self, state: ControlState, turn: Turn, row: TableRow | None, *, is_last: bool) -> Changed | None:
+    async def _attempt(self, state: ControlState, turn: Turn, first: Load | None, *, is_last: bool) -> Changed | None:
         """Load, judge and change once; None if another process was first, or what it was judged on is not made."""
-        plan = await self.load(turn.before, row)
+        plan = await self.load(turn.before, first)
         self.done(MutationStage.LOAD)
         for _ in range(STALE_MAX):
             # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
@@ -317,12 +330,12 @@ class Flow:
         """Check access as of now."""
         await check_permitted(self.gateway, await self.rules(), self.requested)
 
-    async def load(self, seen: Loaded | None, row: TableRow | None) -> Plan:
-        """Step 8, without reading what is known: the target as it was `seen`, or its `row`."""
+    async def load(self, seen: Loaded | None, first: Load | None = None) -> Plan:
+        """Step 8, without reading what is known: the target as it was `seen`, or as `first` loads it."""
         mutation = self.requested.mutation
         loaded = Loaded(namespace_exists=False)
         try:
-            loaded = seen or await self.catalog.load(mutation.target, row=row)
+            loaded = seen or await (partial(self.catalog.load, mutation.target) if first is None else first)()
             loaded = await self._load_more(loaded)
             now_ms = int(self.gateway.clock().timestamp() * 1000)
             planned = change(mutation, loaded, self.catalog, now_ms=now_ms, random=self.gateway.random)

@@ -210,6 +210,10 @@ class TargetQueues:
         """How many mutations wait, have their turn, or are being made."""
         return sum(queue.users for queue in self._queues.values())
 
+    def is_idle(self, log_id: int, target: Target) -> bool:
+        """Return whether nobody mutates `target`, or waits to."""
+        return (log_id, target) not in self._queues
+
     @asynccontextmanager
     async def turn(self, log_id: int, target: Target) -> AsyncIterator[Turn]:
         """

@@ -130,7 +130,7 @@ class _Transaction:
 
     async def _attempt(self, state: ControlState, turns: Sequence[Turn], *, is_last: bool) -> bool:
         """Load, judge and change all once; False if another commit was first to one of them."""
-        plans = [await flow.load(turn.before, None) for flow, turn in zip(self._flows, turns, strict=True)]
+        plans = [await flow.load(turn.before) for flow, turn in zip(self._flows, turns, strict=True)]
         first = self._flows[0]
         first.done(MutationStage.LOAD)
         for _ in range(STALE_MAX):

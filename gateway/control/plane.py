@@ -258,6 +258,11 @@ class ControlPlane:
         state, _ = await self.current_for(log_id, Question(log_id=log_id))
         return state
 
+    def known(self, log_id: int) -> ControlState | None:
+        """Return what was in force in the log when it was last read, which may be long ago; None: it never was."""
+        slot = self._slots.get(log_id)
+        return None if slot is None else slot.state
+
     async def current_for(self, log_id: int, question: Question) -> tuple[ControlState, Fresh]:
         """
         Return what is in force in the log now, and the answer to `question`, which is about this log.

@@ -64,6 +64,8 @@ Credentials: TypeAlias = str | Certified | None
 """What a request shows: an Authorization header (an X-Api-Key is a bearer token), or a client certificate with it."""
 _Counting: TypeAlias = str | Verified | None
 """What counts of it: the header or the certificate."""
+Foresee: TypeAlias = Callable[[Principal], None]
+"""Called with whom a key stood for at its last request, before it is known whether it still does."""
 _BEARER: Final = "'Bearer <API key or token>'"
 
 
@@ -102,6 +104,11 @@ class _Known:
         self.row: Final = row
         self._in_force: ApiKey | None = None
         self._holder: Principal | None = None
+
+    @property
+    def last_holder(self) -> Principal | None:
+        """Return who the key stood for at the last request; None: there was none."""
+        return self._holder
 
     def holder(self, tenant: UUID, in_force: ApiKey, *, sub: str) -> Principal:
         """Return who the key stands for, being `in_force` for the identity `sub`."""
@@ -166,9 +173,14 @@ class Authenticator:
         """
         return (await self.arrive(credentials)).principal
 
-    async def arrive(self, credentials: Credentials, table: Target | None = None) -> Arrived:
+    async def arrive(
+        self, credentials: Credentials, table: Target | None = None, *, foresee: Foresee | None = None
+    ) -> Arrived:
         """
         Return the principal as `authenticate` does, and what is in force for it; with `table`, also that table's row.
+
+        `foresee` is told of the caller before that is read, if the process knows the key, and requests are not counted:
+        who has made too many causes nothing.
 
         Raises as `authenticate`, and:
             TooManyRequestsError: if the caller, or its tenant, has made too many in the last second.
@@ -180,7 +192,7 @@ class Authenticator:
             elif SEPARATOR in (credential := parse_bearer(counting)):
                 arrived = await self._arrive_with_token(credential, table)
             else:
-                arrived = await self._arrive(parse_key(credential), table)
+                arrived = await self._arrive(parse_key(credential), table, foresee)
         except UnauthorizedError:
             await self._pace.wait()
             raise
@@ -206,12 +218,14 @@ class Authenticator:
             raise TokenRefusedError("expected an API key, found a token: tokens are not accepted here")
         return await self._arrive_as(partial(self.tokens.verify, text), self.tokens, table)
 
-    async def _arrive(self, key: ApiKeyText, table: Target | None) -> Arrived:
+    async def _arrive(self, key: ApiKeyText, table: Target | None, foresee: Foresee | None) -> Arrived:
         mac = self._macs.mac(key)
         known = self._remembered(mac) or await self._find(key, mac)
         row = known.row
         if row.tenant is None:
             raise NotInForceError
+        if foresee is not None and self.admit is None and known.last_holder is not None:
+            foresee(known.last_holder)
         question = Question(log_id=row.log_id, actor=row.actor, tenant=row.tenant, table=table)
         state, fresh = await self._control.current_for(row.log_id, question)
         in_force = state.keys.get(row.key_id)
