@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Final, Self
 
 from gateway.catalogs.catalog import ChangedBy, Forwards, Loaded
+from gateway.catalogs.registry import BUILTIN
 from gateway.commit.gateway import Gateway
 from gateway.commit.requests import Request
 from gateway.errors import GatewayError
@@ -53,7 +54,9 @@ class EarlyLoad:
         """Begin to load `target` for `caller`, if that is worthwhile and, as far as is known, right."""
         gateway, key = self._gateway, (caller.log_id, target)
         early, state = gateway.early_loads, gateway.control.known(caller.log_id)
-        if state is None or len(early) >= EARLY_MAX or key in early or not gateway.queues.is_idle(*key):
+        if state is None or (known := state.catalogs.get(target.alias)) is None or known.kind == BUILTIN:
+            return
+        if len(early) >= EARLY_MAX or key in early or not gateway.queues.is_idle(*key):
             return
         try:
             caller.check_in_force(state, now=gateway.clock())
