@@ -81,8 +81,9 @@ async def test_a_table_is_loaded_while_the_rights_of_the_caller_are_read(far: Fo
 
 
 async def test_a_key_that_was_revoked_commits_nothing_although_the_process_knew_it(far: ForeignTenant) -> None:
-    permit = {"rule_id": "writers", "effect": "permit", "expression": "'writer' in roles"}
-    await far.services.gateway.admin.create_access_rule(far.log_id, OPERATOR, **permit)
+    await far.services.gateway.admin.create_access_rule(
+        far.log_id, OPERATOR, rule_id="writers", effect="permit", expression="'writer' in roles"
+    )
     secret = await another_key(far.gateway, "bob@acme.example", "writer")
     async with far.gateway.client(secret) as client:
         assert (await commit(far, client)).status_code == 200
