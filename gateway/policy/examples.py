@@ -217,6 +217,8 @@ def _element(value: Json, shape: Any, *, where: str) -> Json:
     if shape is None:
         return _free(value, where=where)
     _check_type(value, shape, where=where)
+    if isinstance(value, list | tuple) and shape:
+        return [_element(one, shape[0], where=f"{where}[{position}]") for position, one in enumerate(value)]
     if not isinstance(value, Mapping) or not shape:
         return _free(value, where=where)
     complete: dict[str, Json] = {name: _zero(member) for name, member in shape.items()}
@@ -300,9 +302,11 @@ EMPTY: Final[Mapping[str, Json]] = activation(
 def _sample() -> Mapping[str, Json]:
     """Return the variables of a commit with one of everything: the types and the fields of elements come from here."""
     snapshot = {"snapshot-id": 1}
-    table = {
+    statistics = {"snapshot-id": 1, "statistics-path": "s", "file-size-in-bytes": 1, "blob-metadata": [{"type": "b"}]}
+    columns = [{"id": number, "name": name, "required": True, "type": "long"} for number, name in ((1, "c"), (3, "e"))]
+    result = {
         "table-uuid": "u",
-        "schemas": [{"schema-id": 0, "fields": [{"id": 1, "name": "c", "required": True, "type": "long"}]}],
+        "schemas": [{"schema-id": 0, "fields": columns}],
         "current-schema-id": 0,
         "partition-specs": [{"spec-id": 0, "fields": [{"name": "p", "transform": "identity", "source-id": 1}]}],
         "default-spec-id": 0,
@@ -311,6 +315,13 @@ def _sample() -> Mapping[str, Json]:
         "properties": {"p": "v"},
         "current-snapshot-id": 1,
         "snapshots": [snapshot],
+        "statistics": [statistics],
+    }
+    gone = [{"id": 1, "name": "c", "required": True, "type": "int"}, {"id": 2, "name": "d", "type": "int"}]
+    table = {
+        **result,
+        "schemas": [{"schema-id": 0, "fields": gone}],
+        "snapshots": [snapshot, {"snapshot-id": 2}],
     }
     added = {"action": "add-snapshot", "snapshot": snapshot}
     finding = FindingView(
@@ -318,7 +329,7 @@ def _sample() -> Mapping[str, Json]:
     )
     found = activation(
         table=table,
-        result=table,
+        result=result,
         commit=CommitView(
             catalog="c",
             namespace=("n",),
@@ -328,7 +339,7 @@ def _sample() -> Mapping[str, Json]:
             actions=("META_ADD_SNAPSHOT",),
             updates=(added,),
         ),
-        principal=PrincipalView(actor="a", source="s", roles=("r",)),
+        principal=PrincipalView(actor="a", source="s", roles=("r",), groups=("g",), attributes={"a": "v"}),
         request=RequestView(method="POST", path="/"),
         findings=FindingsView(columns=(finding,)),
         lineage=LineageView(
@@ -341,6 +352,8 @@ def _sample() -> Mapping[str, Json]:
     for variable, as_requested in AS_REQUESTED.items():
         members = cast("Mapping[str, Json]", found[variable])
         found[variable] = {**members, **{name: [] for name in as_requested}}  # elements of any shape
+    for variable in ("table", "result"):
+        found[variable] = {**cast("Mapping[str, Json]", found[variable]), "queries": {"spark": "q"}}  # a view's
     return found
 
 

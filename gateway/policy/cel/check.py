@@ -21,7 +21,7 @@ from gateway.policy.cel import library, tables
 from gateway.policy.cel.functions import TIME_PARTS
 from gateway.policy.cel.parse import Node, refuse
 from gateway.policy.cel.values import TYPES
-from gateway.policy.vocabulary import TIME_READ_BY, Fields, read_of_argument, variables_of
+from gateway.policy.vocabulary import NOT_THERE, TIME_READ_BY, Fields, read_of_argument, variables_of
 
 Needs: TypeAlias = "dict[str, set[str] | None]"
 """Variables that a program reads: the fields of each, or None for the whole of it."""
@@ -194,6 +194,8 @@ class _Checker:
         if name not in self._variables:
             if not path and name in TYPES:
                 return
+            if why := NOT_THERE.get(name):
+                refuse(root, f"unknown variable {name!r}: {why}; known here: {listed(self._variables)}")
             refuse(root, _unknown("unknown variable", name, self._variables))
         self._need(name, [str(field) for field in path[:1]])
         known, place = self._variables[name], name
@@ -202,7 +204,8 @@ class _Checker:
                 return
             if str(field) not in known:
                 refuse(
-                    field, f"{place} has no field {str(field)!r}{_nearest(str(field), known)}; it has {_listed(known)}"
+                    field,
+                    f"{place} has no field {str(field)!r}{did_you_mean(str(field), known)}; it has {listed(known)}",
                 )
             known, place = known[str(field)], f"{place}.{field}"
 
@@ -291,15 +294,21 @@ def _check_count(name: Any, arguments: list[Node], *, known: Mapping[str, frozen
 
 
 def _unknown(what: str, name: str, known: Collection[str]) -> str:
-    return f"{what} {name!r}{_nearest(name, known)}; known here: {_listed(known)}"
+    return f"{what} {name!r}{did_you_mean(name, known)}; known here: {listed(known)}"
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
+def no_field(place: str, name: str, known: Collection[str]) -> str:
+    """Say that `place` has no field `name`, and which it has."""
+    return f"{place} has no field {name!r}{did_you_mean(name, known)}; it has {listed(known)}"
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return a question for the known name that is most like `name`, whatever the case; empty if none is like it."""
     of_lower = {each.lower(): each for each in known}
     found = get_close_matches(name.lower()[:NAME_CHARACTERS_COMPARED], of_lower, n=1)
     return f" (did you mean {of_lower[found[0]]!r}?)" if found else ""
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return names in one line, sorted."""
     return ", ".join(sorted(names))

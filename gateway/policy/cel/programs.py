@@ -25,6 +25,7 @@ from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 from gateway.policy.cel.check import Needs, check
 from gateway.policy.cel.columns import COLUMNS, ByColumns, by_columns
 from gateway.policy.cel.compile import UNKNOWN, Compiled, NoValueError, compile_tree
+from gateway.policy.cel.elements import check_elements
 from gateway.policy.cel.inspection import Taken, inspection_of
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.literals import check_literals
@@ -40,8 +41,6 @@ from gateway.policy.restrictions.written import Written
 from gateway.policy.table import UnreadableMetadataError, plain_json
 from gateway.policy.variables import AS_REQUESTED
 
-SAVE_CHECKS: Final = (check_literals, check_numbers)
-"""What is checked of a tree when its text is saved, besides its names."""
 COMPILED_MAX: Final = 2_048
 COMPILED_CHARACTERS_MAX: Final = 262_144
 """Over all cached texts. A program takes some hundred bytes of the worker's memory per character."""
@@ -131,7 +130,7 @@ class Programs:
         Raises:
             PolicyNotCompiledError: if it does not; carries the place.
         """
-        _compile(expression, self.interruption, kind=kind, checks=SAVE_CHECKS)
+        _compile(expression, self.interruption, kind=kind, checked=_checked_new)
 
     def inspect(self, expression: str, *, kind: str, zero: Mapping[str, Any]) -> Inspection:
         """
@@ -141,7 +140,7 @@ class Programs:
             PolicyNotCompiledError: if it does not compile; carries the place.
         """
         with _bounded_depth():
-            tree, needs = _checked(expression, self.interruption, kind=kind)
+            tree, needs = _checked_new(expression, self.interruption, kind=kind)
             return inspection_of(tree, needs, kind=kind, zero=zero)
 
     def cover(self, expression: str, activations: Sequence[Mapping[str, Any]], *, kind: str) -> tuple[Branch, ...]:
@@ -153,7 +152,7 @@ class Programs:
             JudgingStopped: once `interruption` is set.
         """
         with _bounded_depth():
-            tree, needs = _checked(expression, self.interruption, kind=kind)
+            tree, needs = _checked_new(expression, self.interruption, kind=kind)
             taken = Taken(tree)
             program = compile_tree(tree, list(needs), self.interruption, watch=taken.watch)
         for activation in activations:
@@ -263,7 +262,7 @@ class Programs:
             kept.compiled.move_to_end((kind, expression))
             return found
         try:
-            compiled = _compile(expression, self.interruption, kind=kind)
+            compiled = _compile(expression, self.interruption, kind=kind, checked=_checked_kept)
         except PolicyNotCompiledError as error:
             return Result(Outcome.ERROR, f"does not compile: {error}")
         except MemoryError:
@@ -291,29 +290,27 @@ class Programs:
 
 
 def _compile(
-    expression: str,
-    interruption: Interruption,
-    *,
-    kind: str,
-    checks: Sequence[Callable[[Node], None]] = (check_literals,),
+    expression: str, interruption: Interruption, *, kind: str, checked: Callable[..., tuple[Node, Needs]]
 ) -> _Compiled:
+    """Return the program of a text that `checked` (`_checked_kept`, or `_checked_new`) finds nothing wrong with."""
     with _bounded_depth():
-        tree, needs = _checked(expression, interruption, kind=kind, checks=checks)
+        tree, needs = checked(expression, interruption, kind=kind)
         columns = by_columns(tree, list(needs), interruption) if kind == ACCESS_RULE else None
         return _Compiled(compile_tree(tree, list(needs), interruption), needs, columns)
 
 
-def _checked(
-    expression: str,
-    interruption: Interruption,
-    *,
-    kind: str,
-    checks: Sequence[Callable[[Node], None]] = SAVE_CHECKS,
-) -> tuple[Node, Needs]:
+def _checked_kept(expression: str, interruption: Interruption, *, kind: str) -> tuple[Node, Needs]:
+    """Return the tree of a text that is in force, and what it reads."""
     tree = parse(expression, interruption)
     needs = check(tree, kind=kind)
-    for one in checks:
-        one(tree)
+    check_literals(tree)
+    return tree, needs
+
+
+def _checked_new(expression: str, interruption: Interruption, *, kind: str) -> tuple[Node, Needs]:
+    """Return the tree of a text that is about to be saved, of which more is asked, and what it reads."""
+    tree, needs = _checked_kept(expression, interruption, kind=kind)
+    check_numbers(tree, check_elements(tree, kind=kind))
     return tree, needs
 
 
@@ -333,9 +330,7 @@ class _Traced:
 
 def _compile_traced(expression: str, interruption: Interruption, *, kind: str) -> _Traced:
     try:
-        tree = parse(expression, interruption)
-        needs = check(tree, kind=kind)
-        check_literals(tree)
+        tree, needs = _checked_kept(expression, interruption, kind=kind)
         trace = Trace(tree)
         program = compile_tree(tree, list(needs), interruption, watch=trace.watch)
         return _Traced(_Compiled(program, needs), trace)
