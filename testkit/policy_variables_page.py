@@ -42,14 +42,17 @@ each with an example that compiles. `python -m testkit.policy_variables_page` wr
   that users choose: ask with `in` before you read one.
 - A time is a text in the form of RFC 3339, always in UTC: `age(x)` and `timestamp(x)` read it. There is no clock: a
   policy that is judged again sees the same `request.time`.
-- Snapshot ids, and numbers beyond 53 bits, are texts. Numbers of two types are not compared: `size(x) == 1.0` is
-  refused when it is saved.
+- A field that is not on this page is refused when an expression is saved, with line, column and the nearest name, also
+  behind `has`, in `x['field']` and of the elements of lists: `result.columns.all(c, !has(c.docs))`.
+- Snapshot ids, and numbers beyond 53 bits, are texts. Numbers of two types are not compared: `size(x) == 1.0` and
+  `findings.columns.all(f, f.confidence < 0.9)` are refused when they are saved.
 - What `fields`, `ref_list`, `snapshots`, `statistics`, the lists of changes, `groups`, `attributes`, `time` and
   `address` hold is looked up only where a policy in force names it, and `findings` and `lineage` only for commits that
   such a policy is for. A policy that names `request.time` or `age` is judged anew each time; others are not while what
   they read stays the same.
 - An error (a key that is missing, an element outside of a list) lets nothing pass: the commit is answered with 503.
-- An expression has at most 16 KiB, and 32 brackets that are open at once.
+- An expression has at most 16 KiB (a quote, a backslash or a line end counts as two bytes), 2,048 names, values and
+  signs, and 32 brackets that are open at once.
 """
 OF_BOTH: Final = """\
 The table or view before the commit, and as it would be after it: each row holds for both. A created table has an empty

@@ -764,7 +764,7 @@ class Admin:
             await check_retirable(self._judge(log_id), rules, rule, caller, timeout_s=COMPILE_TIMEOUT_S)
 
     async def _check_expression(self, log_id: int, expression: str, *, kind: str) -> None:
-        limits.check_text(expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
+        limits.check_expression(expression)
         await self._engine.check(expression, log_id=log_id, timeout_s=COMPILE_TIMEOUT_S, kind=kind)
 
 

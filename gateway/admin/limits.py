@@ -24,12 +24,12 @@ from gateway.confusables import are_alike
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
 from gateway.identifiers import check_new_name
 from gateway.policy.messages import check_message
+from gateway.policy.text import EXPRESSION_BYTES_MAX
 from ledger.format import canonical
 from ledger.format.events import LINEAGE_CYCLES, POLICY_REVIEW, OnCycle, PolicyReview
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
 
-EXPRESSION_LENGTH_MAX: Final = 4_096
 MESSAGE_LENGTH_MAX: Final = 500
 REASON_LENGTH_MAX: Final = 500
 NAME_LENGTH_MAX: Final = 200
@@ -173,7 +173,23 @@ def check_policy_texts(*, expression: str, message: str) -> None:
     """
     check_text(message, field="message", length_max=MESSAGE_LENGTH_MAX)
     check_message(message)
-    check_text(expression, field="expression", length_max=EXPRESSION_LENGTH_MAX)
+    check_expression(expression)
+
+
+def check_expression(expression: str) -> None:
+    """
+    Check the length and the characters of an expression of a policy or access rule.
+
+    It counts as an entry of the log holds it, which has a policy's examples and scope beside it: as JSON in UTF-8.
+
+    Raises:
+        BadRequestError: if it is empty, too long, or has control characters.
+    """
+    check_text(expression, field="expression", length_max=EXPRESSION_BYTES_MAX)
+    size_bytes = len(expression.encode("utf-8", "surrogatepass")) + sum(map(expression.count, '"\\\n\r\t'))
+    if size_bytes > EXPRESSION_BYTES_MAX:
+        words = f"expected at most {EXPRESSION_BYTES_MAX} bytes, a quote, backslash or line end as two"
+        raise BadRequestError(f"{words}, found {size_bytes}", field="expression")
 
 
 def check_reason(reason: str) -> str:

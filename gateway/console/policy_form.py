@@ -137,10 +137,7 @@ class PolicyForm:
                 limits.check_text(texts["message"], field="message", length_max=limits.MESSAGE_LENGTH_MAX)
             ),
         )
-        check(
-            "expression",
-            lambda: limits.check_text(texts["expression"], field="expression", length_max=limits.EXPRESSION_LENGTH_MAX),
-        )
+        check("expression", lambda: limits.check_expression(texts["expression"]))
         check("reason", lambda: limits.check_reason(self.reason))
         scope, examples = self._scope(problems), self._examples(problems)
         text = PolicyText(expression=texts["expression"], message=texts["message"], scope=scope, examples=examples)

@@ -14,7 +14,7 @@ from gateway.policy.cel.library import ELEMENTS_MAX, TEXT_CHARACTERS_MAX
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import POLICY, Outcome
 from gateway.policy.reference import Described
-from gateway.policy.text import EXPRESSION_BYTES_MAX, NESTING_MAX, check_new_text
+from gateway.policy.text import EXPRESSION_BYTES_MAX, NESTING_MAX, TOKENS_MAX, check_new_text
 from gateway.policy.variables import (
     ClassifiedView,
     CommitView,
@@ -208,4 +208,6 @@ def test_an_example_is_a_policy_that_can_be_judged(row: Described) -> None:
 def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
     assert f"{TEXT_CHARACTERS_MAX:,} characters" in BOUNDS
     assert f"{ELEMENTS_MAX:,} elements" in BOUNDS.replace("\n", " ")
-    assert f"{EXPRESSION_BYTES_MAX // 1024} KiB, and {NESTING_MAX} brackets" in HEAD
+    head = HEAD.replace("\n ", "")
+    assert f"at most {EXPRESSION_BYTES_MAX // 1024} KiB" in head
+    assert f"{TOKENS_MAX:,} names, values and signs, and {NESTING_MAX} brackets" in head

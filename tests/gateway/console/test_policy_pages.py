@@ -568,6 +568,6 @@ async def test_forms_are_bounded(visitor: httpx.AsyncClient) -> None:
     assert (await write(visitor, "check", expression="x" * 300_000)).status_code == 413
     answer = await write(visitor, "check", examples="- {}\n" * 20_000)
     assert "expected at most 49,152 characters" in told_by(answer.text)
-    answer = await write(visitor, "check", expression="x" * 5_000)
-    assert "expected at most 4096 characters" in told_by(answer.text)
+    answer = await write(visitor, "check", expression="x" * 17_000)
+    assert "expected at most 16384 characters" in told_by(answer.text)
     assert (await send(visitor, WRITE, **{f"f{number}": "" for number in range(40)})).status_code == 400

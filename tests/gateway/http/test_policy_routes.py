@@ -14,10 +14,11 @@ import pytest
 from psycopg import AsyncConnection
 
 from gateway.admin.application import OPERATOR
-from gateway.admin.limits import EXPRESSION_LENGTH_MAX, MESSAGE_LENGTH_MAX, REASON_LENGTH_MAX
+from gateway.admin.limits import MESSAGE_LENGTH_MAX, REASON_LENGTH_MAX
 from gateway.admin.policy_edits import COMING_MAX, PolicyText
 from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples, stored_size_bytes
 from gateway.policy.scopes import KINDS, NAMES_SIZE_BYTES_MAX, OPERATIONS, PROPERTIES_SIZE_BYTES_MAX
+from gateway.policy.text import EXPRESSION_BYTES_MAX
 from lakeproof.erasing import open_eraser
 from lakeproof.services import now
 from ledger.erasing.erase import ErasureRequest
@@ -103,6 +104,10 @@ async def test_a_policy_is_shown_as_it_was_written(shared_gateway: Gateway) -> N
          "example 1 (none): expected allow, found deny; example 2: expected allow, found deny"),
         ({"examples": [{"expect": "allow", "given": {"reslt": {}}}]}, 400, "examples[0].given: "),
         ({"examples": {}}, 400, "examples"),
+        ({"expression": "result.columns.all(c, !has(c.docs))"}, 422, "c has no field 'docs' (did you mean 'doc'?)"),
+        ({"expression": "contract.owner == 'x'"}, 422, "there are no data contracts yet"),
+        ({"expression": f"'{'a' * 16_384}' != ''"}, 400, "at most 16384"),
+        ({"expression": "'" + '"' * 9_000 + "' != ''"}, 400, "a quote, backslash or line end as two"),
         ({"scope": {"name": ["a.b"]}}, 400, "the nearest is names"),
         ({"scope": ["sales.**"]}, 400, "scope"),
         ({"message": "{commit.nam}"}, 400, "the nearest is commit.name"),
@@ -136,7 +141,7 @@ async def test_the_largest_policy_fits_into_one_entry(shared_gateway: Gateway) -
     ]
     largest = {
         "id": "p" * 63,
-        "expression": "'" + "\U0001d11e" * (EXPRESSION_LENGTH_MAX - 8) + "' == ''",
+        "expression": "'" + "\U0001d11e" * ((EXPRESSION_BYTES_MAX - 8) // 4) + "' == ''",
         "message": "\U0001d11e" * MESSAGE_LENGTH_MAX,
         "scope": {
             "catalogs": catalogs,
