@@ -49,6 +49,7 @@ from ledger.format.aggregates import key_of
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import EVENTS, from_data
+from ledger.format.merkle import leaf_hash
 from ledger.format.sequence import NO_CONTROL
 from ledger.store.log_store import LendConnection
 from ledger.store.queries import load_queries
@@ -166,6 +167,29 @@ def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
     return _state(as_of, in_force.values())
 
 
+def entries_of(rows: Iterable[tuple[int, bytes, bytes]]) -> Iterator[Entry]:
+    """
+    Yield the entries of rows of the log: index, entry, leaf hash.
+
+    An entry that somebody has changed in the database is never in force. Whether its leaf hash was changed with it
+    takes the tree, and is told by `lakeproof ledger verify`.
+
+    Raises:
+        BrokenError: at an entry that does not have its leaf hash; carries its index.
+        FormatError: at one that is no entry.
+    """
+    for index, entry, leaf in rows:
+        if (found := leaf_hash(bytes(entry))) != bytes(leaf):
+            raise BrokenError(
+                Fault.DERIVED,
+                where="ledger.entries",
+                expected=f"an entry with the leaf hash {bytes(leaf).hex()}",
+                found=found.hex(),
+                index=index,
+            )
+        yield parse_entry(bytes(entry))
+
+
 def parse_control_event(entry: Entry) -> ControlEvent:
     """
     Return the event of a control entry.
@@ -253,7 +277,7 @@ class ControlPlane:
             ControlUnknownError: if an entry is of an unknown type or version.
             UnavailableError: if the log cannot be read.
             NoSuchLogError: if there is no such log.
-            LedgerError: if what is stored is corrupt.
+            LedgerError: if what is stored is corrupt, or was changed.
         """
         state, _ = await self.current_for(log_id, Question(log_id=log_id))
         return state
@@ -306,8 +330,8 @@ class ControlPlane:
             state, full = slot.state, True
             while full:
                 bounds = {"log_id": log_id, "after": state.as_of, "limit": PAGE}
-                rows = await (await connection.execute(QUERIES["control_entries"], bounds)).fetchall()
-                state = fold(state, [parse_entry(bytes(entry)) for _, entry in rows])
+                rows = await (await connection.execute(QUERIES["control_leaves"], bounds)).fetchall()
+                state = fold(state, entries_of(rows))
                 full = len(rows) == PAGE
         if state.as_of < control_index:
             raise BrokenError(

@@ -339,7 +339,7 @@ def _sample() -> Mapping[str, Json]:
             actions=("META_ADD_SNAPSHOT",),
             updates=(added,),
         ),
-        principal=PrincipalView(actor="a", source="s", roles=("r",), groups=("g",), attributes={"a": "v"}),
+        principal=PrincipalView(actor="a", source="s", roles=("r",), groups=("g",), attributes=(("a", "v"),)),
         request=RequestView(method="POST", path="/"),
         findings=FindingsView(columns=(finding,)),
         lineage=LineageView(

@@ -25,7 +25,7 @@ import orjson
 from gateway.commit.gateway import Gateway
 from gateway.commit.requests import PURGE_QUERY
 from gateway.control.aggregates import Policy
-from gateway.control.plane import PAGE, ControlState, fold
+from gateway.control.plane import PAGE, ControlState, entries_of, fold
 from gateway.errors import NotFoundError, UnavailableError
 from gateway.metadata import known_uuid
 from gateway.policy.access import AccessRequest, UnknownOperationError, access_activation, refs_of
@@ -203,8 +203,8 @@ async def _state_as_of(connection: Connection, log_id: int, as_of: int) -> Contr
     state = ControlState.empty()
     while True:
         bounds = {"log_id": log_id, "after": state.as_of, "limit": PAGE}
-        rows = await (await connection.execute(QUERIES["control_entries"], bounds)).fetchall()
-        state = fold(state, [parse_entry(bytes(entry)) for at, entry in rows if at <= as_of])
+        rows = await (await connection.execute(QUERIES["control_leaves"], bounds)).fetchall()
+        state = fold(state, entries_of(row for row in rows if row[0] <= as_of))
         if len(rows) < PAGE or rows[-1][0] >= as_of:
             return state
 

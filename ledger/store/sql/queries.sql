@@ -157,6 +157,13 @@ WHERE log_id = %(log_id)s AND is_control AND index > %(after)s
 ORDER BY index
 LIMIT %(limit)s
 
+-- name: control_leaves
+-- The same, with the leaf hash that was stored with each.
+SELECT index, entry, leaf FROM ledger.entries
+WHERE log_id = %(log_id)s AND is_control AND index > %(after)s
+ORDER BY index
+LIMIT %(limit)s
+
 -- name: aggregate_entries
 -- The events of one aggregate, in order.
 SELECT index, entry FROM ledger.entries

@@ -30,7 +30,7 @@ from gateway.errors import ConflictError, UnavailableError
 from gateway.policy.engine import Program
 from lakeproof.services import Services, new_group_id
 from lakeproof.tenants import Founded, found_tenant
-from ledger.errors import BrokenError, FormatError, NoSuchLogError
+from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.aggregates import Versioned
 from ledger.format.entry import Entry
 from ledger.format.event import Event, prepare
@@ -429,6 +429,27 @@ async def test_a_head_that_names_a_control_entry_which_is_not_there_is_corruptio
         )
     with pytest.raises(BrokenError, match="control index"):
         await ControlPlane(CountedLend(services)).current(acme.log_id)
+
+
+@on_module_loop
+async def test_an_entry_that_was_changed_in_the_database_is_never_in_force(
+    services: Services, acme: Founded, module_database: str
+) -> None:
+    admin = services.gateway.admin
+    await admin.create_policy(
+        acme.log_id, OPERATOR, policy_id="p", expression="commit.name != 'frozen'", message="frozen"
+    )
+    await ControlPlane(CountedLend(services)).current(acme.log_id)
+    with psycopg.connect(module_database) as connection:
+        changed = connection.execute(
+            "UPDATE ledger.entries SET entry = replace(encode(entry, 'escape'), 'frozen', 'thawed')::bytea "
+            "WHERE log_id = %s AND type = 'policy.created'",
+            (acme.log_id,),
+        )
+        assert changed.rowcount == 1
+    with pytest.raises(BrokenError, match="leaf hash") as broken:
+        await ControlPlane(CountedLend(services)).current(acme.log_id)
+    assert broken.value.fault is Fault.DERIVED
 
 
 @on_module_loop
