@@ -42,15 +42,15 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def as_role(self, role: str) -> AsyncIterator[Connection]:
+    async def as_role(self, role: str, *, statement_timeout_s: int = STATEMENT_TIMEOUT_S) -> AsyncIterator[Connection]:
         """
-        Yield a connection that works as `role` in one transaction.
+        Yield a connection that works as `role` in one transaction, each statement of which may take so long.
 
         Raises:
             UnavailableError: if the database cannot be reached, or refuses because a right or a table is missing.
         """
         with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
-            connection = await self._begun(role)
+            connection = await self._begun(_begin_as(role, statement_timeout_s))
             try:
                 yield connection
                 await connection.commit()
@@ -62,9 +62,9 @@ class Database:
             finally:
                 await self._pool.putconn(connection)
 
-    async def _begun(self, role: str) -> Connection:
+    async def _begun(self, begin: bytes) -> Connection:
         """
-        Return a connection of the pool with a transaction in which it works as `role`, in one round trip.
+        Return a connection of the pool with a transaction that `begin` has begun, in one round trip.
 
         It is the first statement that shows whether the server has closed a connection since its last use. Then another
         one is taken; the pool replaces the lost one.
@@ -73,7 +73,7 @@ class Database:
         while True:
             connection, tries = await self._pool.getconn(), tries - 1
             try:
-                await connection.execute(_begin_as(role), prepare=False)
+                await connection.execute(begin, prepare=False)
             except BaseException as error:
                 with suppress(psycopg.Error):
                     await connection.rollback()
@@ -85,8 +85,11 @@ class Database:
 
 
 @lru_cache(maxsize=10_000)
-def _begin_as(role: str) -> bytes:
-    return sql.SQL("BEGIN; SET LOCAL ROLE {}").format(sql.Identifier(role)).as_bytes()
+def _begin_as(role: str, statement_timeout_s: int) -> bytes:
+    begin = sql.SQL("BEGIN; SET LOCAL ROLE {}").format(sql.Identifier(role))
+    if statement_timeout_s != STATEMENT_TIMEOUT_S:
+        begin += sql.SQL("; SET LOCAL statement_timeout = {}").format(sql.Literal(f"{statement_timeout_s}s"))
+    return begin.as_bytes()
 
 
 def connection_pool(

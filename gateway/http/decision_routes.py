@@ -18,7 +18,7 @@ from fastapi.responses import Response
 from gateway.errors import BadRequestError, GatewayError, NotFoundError, UnavailableError
 from gateway.http.answer_tags import entity_tag, tagged, unchanged
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
-from gateway.http.looking.lineage import lineage_shown
+from gateway.http.looking.lineage import edges_shown
 from gateway.http.looking.query import CURSOR, LIMIT, NUMBER, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import Shown, commit_shown, row_shown
@@ -28,7 +28,7 @@ from ledger.store.read import read_head, read_parts
 from ledger.store.session import Connection
 from projections.errors import ProjectionError
 from projections.graph.display_names import key_of_table
-from projections.lineage.read import read_lineage
+from projections.lineage.read import read_upstream
 from projections.processing.cursors import read_live
 from projections.relational.belonging import read_belonging
 from projections.relational.commits import COMMITS, Commit, read_commit_at, read_commits_of_group
@@ -55,7 +55,7 @@ async def show_decision(request: Request, decision: str) -> Response:
     async with looking.reading() as connection:
         commit = await find_decision(looking, connection, decision)
         belonging = await read_belonging(connection, [commit])
-        lineage = await read_lineage(connection, looking.caller.log_id, commit.key, hops=1)
+        upstream = await read_upstream(connection, looking.caller.log_id, commit.key)
         opener = looking.gateway.opener
         parts = (
             await read_parts(
@@ -89,7 +89,7 @@ async def show_decision(request: Request, decision: str) -> Response:
         "scans": [row_shown(each) for each in belonging.scans if await looking.sight.sees(each.key or "")],
         "findings": [row_shown(each) for each in belonging.findings if await looking.sight.sees(each.key)],
         "alerts": [row_shown(each) for each in belonging.alerts if await looking.sight.sees(each.key)],
-        "made_from": (await lineage_shown(lineage, looking.sight))["upstream"],
+        "made_from": await edges_shown(upstream, looking.sight),
     }
     return Shown(shown)
 

@@ -121,7 +121,7 @@ async def show_entry(request: Request, index: str) -> Response:
         place = {"log_id": log.log_id, "index": at}
         held = {name for (name,) in await (await connection.execute(QUERIES["parts_at"], place)).fetchall()}
         related = await _related(connection, seen.sight, log.log_id, entry)
-    inclusion = await find_inclusion(looking.gateway, looking.caller.tenant, log.origin, at, timeout_s=PROOF_TIMEOUT_S)
+    inclusion = await find_inclusion(looking.gateway, log, at, timeout_s=PROOF_TIMEOUT_S)
     shown = {
         "log": log.origin,
         **entry_shown(entry),

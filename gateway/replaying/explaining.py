@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -34,7 +35,7 @@ from gateway.policy.scopes import covers
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.findings import RecordedFindings
-from gateway.replaying.past_metadata import past_metadata
+from gateway.replaying.past_metadata import past_metadata_in
 from gateway.replaying.recorded import (
     INPUTS,
     PRINCIPAL,
@@ -43,6 +44,7 @@ from gateway.replaying.recorded import (
     DecisionReader,
     index_of_group,
 )
+from gateway.replaying.recorded import QUERIES as RECORDED
 from gateway.replaying.replay import verdicts_in
 from gateway.replaying.variables import (
     NOT_LOOKED_UP,
@@ -56,15 +58,15 @@ from gateway.replaying.variables import (
     mutation_of,
     view_of,
 )
-from ledger.errors import BrokenError, Fault, KeyDirectoryError
+from ledger.errors import BrokenError, Fault, KeyDirectoryError, NoSuchLogError
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
-from ledger.format.entry import parse_entry
+from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided
 from ledger.format.merkle import check_inclusion, leaf_hash
 from ledger.format.note import parse_note
 from ledger.format.proof import parse_proof
 from ledger.proving.receipts import NoReceiptError
-from ledger.store.read import QUERIES, find_log, read_entry, read_head
+from ledger.store.read import QUERIES, Log, read_entries, read_entry
 from ledger.store.session import Connection
 
 MESSAGE: Final = "message"
@@ -138,7 +140,8 @@ async def find_decision(gateway: Gateway, tenant: UUID, log_id: int, group_id: U
         if first is None:
             raise _not_found(f"decision {group_id}: expected a decision of this log, found none")
         of = parse_entry(await read_entry(connection, log_id, first)).of
-        entries = [parse_entry(await read_entry(connection, log_id, first + position)) for position in range(of)]
+        group = await read_entries(connection, log_id, from_index=first, to_index=first + of)
+    entries = [parse_entry(entry) for entry in group]
     decisions = [entry.index for entry in entries if entry.type == CommitDecided.TYPE]
     if not decisions:
         raise _not_found(f"group {group_id}: expected a decision, found {entries[0].type}")
@@ -158,20 +161,16 @@ async def explain(gateway: Gateway, tenant: UUID, log_id: int, index: int) -> Ex
         UnavailableError: if the log, a metadata file or the engine cannot be reached.
     """
     lend = partial(gateway.database.as_role, gateway.roles.tenant(tenant))
+    current = await gateway.control.current(log_id)
     async with lend() as connection:
-        size = (await read_head(connection, log_id)).size
-        if not 0 <= index < size:
-            raise _not_found(f"expected an index below the log's size {size}, found {index}")
-        entry = parse_entry(await read_entry(connection, log_id, index))
+        log, entry = await _read_entry(connection, log_id, index)
         if entry.type != CommitDecided.TYPE:
             raise _not_found(f"entry {index} is no decision, but {entry.type}")
+        as_of = int(str(entry.data["as_of"]))
+        state = current if current.as_of == as_of else await _state_as_of(connection, log_id, as_of)
         # A policy may come into force by time alone: the decision was made by those of the time that it records.
-        state = (await _state_as_of(connection, log_id, int(str(entry.data["as_of"])))).at(entry.occurred_at)
-    first = index - entry.position
-    parts = {PRINCIPAL, INPUTS, VERDICTS, MESSAGE}
-    reader = DecisionReader(lend, log_id, opener=gateway.opener, parts=parts, with_files=True, first=first)
-    decisions = [one async for page, _ in reader.pages(first, first + entry.of) for one in page]
-    decision = next(one for one in decisions if one.index == index)
+        state = state.at(entry.occurred_at)
+        decision = await _read_decision(gateway, connection, log_id, entry)
     if state.policy_set != decision.policy_set:
         raise BrokenError(
             Fault.ENTRY,
@@ -181,7 +180,7 @@ async def explain(gateway: Gateway, tenant: UUID, log_id: int, index: int) -> Ex
             index=index,
         )
     known = RecordedFindings(lend, log_id, table_uuid=decision.table_uuid)
-    rebuilder = Rebuilder(await past_metadata(gateway, tenant, log_id), known, _ALL)
+    rebuilder = Rebuilder(past_metadata_in(gateway, tenant, current), known, _ALL)
     await rebuilder.prepare([decision])
     variables = rebuilder.variables(decision)
     message = decision.parts.get(MESSAGE)
@@ -194,8 +193,45 @@ async def explain(gateway: Gateway, tenant: UUID, log_id: int, index: int) -> Ex
         message=None if message is None else message.decode("utf-8", "replace"),
         unknown=dict(_unknown(variables)),
         rules=[one async for one in _rules(gateway, state, decision, variables, log_id)],
-        inclusion=await find_inclusion(gateway, tenant, entry.log, index, timeout_s=PROOF_TIMEOUT_S),
+        inclusion=await find_inclusion(gateway, log, index, timeout_s=PROOF_TIMEOUT_S),
     )
+
+
+async def _read_entry(connection: Connection, log_id: int, index: int) -> tuple[Log, Entry]:
+    """
+    Return a log, and its entry at `index`.
+
+    Raises:
+        NotFoundError: if there is no such entry.
+        BrokenError: if it is missing, or of another log.
+    """
+    place = {"log_id": log_id, "index": index}
+    row = await (await connection.execute(RECORDED["log_and_entry"], place, binary=True)).fetchone()
+    if row is None:
+        raise NoSuchLogError(f"log {log_id}: expected a head, found none")
+    size, stored, origin, tenant, reader = row
+    if not 0 <= index < size:
+        raise _not_found(f"expected an index below the log's size {size}, found {index}")
+    log = Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader)
+    if stored is None:
+        raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
+    if (entry := parse_entry(bytes(stored))).log != log.origin:
+        raise BrokenError(Fault.ENTRY, where="ledger.entries", expected=log.origin, found=entry.log, index=index)
+    return log, entry
+
+
+async def _read_decision(gateway: Gateway, connection: Connection, log_id: int, entry: Entry) -> Decision:
+    """Return the decision of an entry, with what it was judged on; all of it is read over one connection."""
+
+    @asynccontextmanager
+    async def lend() -> AsyncIterator[Connection]:
+        yield connection
+
+    first = entry.index - entry.position
+    parts = {PRINCIPAL, INPUTS, VERDICTS, MESSAGE}
+    reader = DecisionReader(lend, log_id, opener=gateway.opener, parts=parts, with_files=True, first=first)
+    decisions = [one async for page, _ in reader.pages(first, first + entry.of) for one in page]
+    return next(one for one in decisions if one.index == entry.index)
 
 
 async def _state_as_of(connection: Connection, log_id: int, as_of: int) -> ControlState:
@@ -307,15 +343,13 @@ def _uuid(decision: Decision) -> str | None:
     return None if decision.table_uuid is None else known_uuid({"table-uuid": decision.table_uuid})
 
 
-async def find_inclusion(gateway: Gateway, tenant: UUID, origin: str, index: int, *, timeout_s: float) -> Inclusion:
+async def find_inclusion(gateway: Gateway, log: Log, index: int, *, timeout_s: float) -> Inclusion:
     """
     Return the proof that an entry is in the log, checked; a signer has `timeout_s` to sign a checkpoint that covers it.
 
     Raises:
         BrokenError: (`Fault.PROOF`) if it does not lead to the root that was signed.
     """
-    async with gateway.database.as_role(gateway.roles.tenant(tenant)) as connection:
-        log = await find_log(connection, origin)
     try:
         data = await gateway.receipts.receipt(log, index, timeout_s=timeout_s)
     except (NoReceiptError, KeyDirectoryError) as error:

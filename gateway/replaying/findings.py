@@ -21,7 +21,7 @@ from gateway.replaying.recorded import QUERIES, SEARCH_ENTRIES, Lend, parse_stor
 from ledger.format import canonical
 from projections.entries import read_log_entry
 from projections.errors import NotKnownNowError
-from projections.relational.current_findings import TYPES, FindingsFold, Told, stored, told_by
+from projections.relational.current_findings import FindingsFold, Told, stored, told_by
 
 ENTRIES_MAX: Final = 200_000
 """Entries of detection that are kept, some 100 MB; in a log with more, nothing is known at places behind them."""
@@ -80,19 +80,17 @@ class RecordedFindings:
             BrokenError: if one of them is corrupt.
         """
         while self._end < end and self._known_to is None:
-            to_index = min(self._end + SEARCH_ENTRIES, end)
+            # What is about one table alone is little: it is read at once. An entry that holds its uuid somewhere may be
+            # about another table, which does no harm.
+            to_index = end if self._table_uuid is not None else min(self._end + SEARCH_ENTRIES, end)
             bounds: dict[str, object] = {
                 "log_id": self._log_id,
                 "from_index": self._end,
                 "to_index": to_index,
-                "types": list(TYPES),
+                "named": None if self._table_uuid is None else canonical.encode(self._table_uuid),
             }
-            query = "entries_of_types"
-            if self._table_uuid is not None:
-                # Entries that hold its uuid somewhere may still be about another table, which does no harm.
-                query, bounds["named"] = "entries_of_types_that_hold", canonical.encode(self._table_uuid)
             async with self._lend() as connection:
-                rows = await (await connection.execute(QUERIES[query], bounds, binary=True)).fetchall()
+                rows = await (await connection.execute(QUERIES["entries_of_detection"], bounds, binary=True)).fetchall()
             for index, entry, leaf in rows:
                 parse_stored(index, entry, leaf)
                 if self._kept == ENTRIES_MAX:

@@ -25,6 +25,7 @@ from gateway.catalogs.catalog import ChangedBy, Forwards
 from gateway.catalogs.judged_metadata import DigestOf, JudgedMetadata
 from gateway.catalogs.registry import Adapter
 from gateway.commit.gateway import Gateway
+from gateway.control.plane import ControlState
 from gateway.errors import GatewayError, UnavailableError, UpstreamCredentialsError
 from gateway.identifiers import Target
 from gateway.metadata.draft import TableMetadata
@@ -49,7 +50,13 @@ async def past_metadata(gateway: Gateway, tenant: UUID, log_id: int) -> PastMeta
     Raises:
         UnavailableError: if these cannot be read.
     """
-    state = await gateway.control.current(log_id)
+    return past_metadata_in(gateway, tenant, await gateway.control.current(log_id))
+
+
+def past_metadata_in(gateway: Gateway, tenant: UUID, state: ControlState) -> PastMetadata:
+    """
+    Return the same for whoever has what is in force now already.
+    """
     return PastMetadata(gateway.catalogs.files, partial(gateway.catalog, tenant, state))
 
 

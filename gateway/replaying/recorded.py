@@ -6,7 +6,8 @@ Guarantee: the bytes of every entry hash to the leaf that was stored with it, an
 commitment in its entry; otherwise reading stops with `BrokenError`. That the leaves are those that were signed is what
 `lakeproof ledger verify` checks.
 
-A page has whole groups. Entries of other types are not fetched.
+A page has whole groups. Entries of other types are not fetched. Where the outcomes before the first page are, the read
+model of commits tells as far as it is; what they say is read from the log.
 """
 
 from __future__ import annotations
@@ -133,6 +134,10 @@ class Files:
         files = self._newest.setdefault(key, {})
         if len(files) < OUTCOMES_KEPT and file.location not in files:
             self._newest[key] = {file.location: file, **files}
+
+    def takes_older(self, key: str) -> bool:
+        """Return whether fewer files of a target are known than are kept."""
+        return len(self._newest.get(key, {})) < OUTCOMES_KEPT
 
     def find(self, key: str, location: str) -> File | None:
         """Return the file at a location, if an outcome of the target names it."""
@@ -284,26 +289,41 @@ class DecisionReader:
 
     async def _find_older(self, wanted: Sequence[tuple[Decision, str]]) -> None:
         """Search the outcomes before the replay's first entry for the files that decisions were judged on."""
-        missing = {decision.key for decision, _ in wanted} - self._searched
-        self._searched |= missing
-        end = self._first
-        while missing and end > 0:
-            start = max(0, end - SEARCH_ENTRIES)
-            bounds = {"log_id": self._log_id, "from_index": start, "to_index": end, "keys": sorted(missing)}
+        unsearched = {decision.key for decision, _ in wanted} - self._searched
+        self._searched |= unsearched
+        if unsearched and self._first > 0:
             async with self._lend() as connection:
-                rows = await self._rows(connection, "outcomes_before", **bounds)
-            for index, entry, leaf in rows:
-                members = parse_stored(index, entry, leaf)
-                if (file := file_of(members)) is not None:
-                    self._files.add_older(members["event"]["key"], file)
-            end = start
-            missing = {
-                decision.key
-                for decision, at in wanted
-                if decision.key in missing and self._files.find(decision.key, at) is None
-            }
+                of_keys = {"log_id": self._log_id, "to_index": self._first, "keys": sorted(unsearched)}
+                rows = await self._rows(connection, "last_outcomes_of_keys", each_max=OUTCOMES_KEPT, **of_keys)
+                # What the read model has not come to is searched entry by entry: mostly nothing, or a few of them.
+                projected, end = min(rows[0][0] or 0, self._first), self._first
+                while end > projected and (missing := self._missing(wanted, unsearched)):
+                    start = max(projected, end - SEARCH_ENTRIES)
+                    bounds = {"log_id": self._log_id, "from_index": start, "to_index": end, "keys": missing}
+                    self._add_older(await self._rows(connection, "outcomes_before", **bounds))
+                    end = start
+            self._add_older(row for _, *row in rows if row[0] is not None and row[0] < projected)
         for decision, location in wanted:
             decision.base = self._files.find(decision.key, location)
+
+    def _missing(self, wanted: Sequence[tuple[Decision, str]], keys: Collection[str]) -> list[str]:
+        """Return those keys of which a file is wanted that is not known, though older ones may be."""
+        return sorted(
+            {
+                decision.key
+                for decision, at in wanted
+                if decision.key in keys
+                and self._files.find(decision.key, at) is None
+                and self._files.takes_older(decision.key)
+            }
+        )
+
+    def _add_older(self, rows: Iterable[Any]) -> None:
+        """Add the files of outcomes, the newest first."""
+        for index, entry, leaf in rows:
+            event = (members := parse_stored(index, entry, leaf))["event"]
+            if event["type"] == CommitSettled.TYPE and (file := file_of(members)) is not None:
+                self._files.add_older(event["key"], file)
 
 
 def parse_stored(index: int, entry: bytes, leaf: bytes) -> dict[str, Any]:

@@ -123,6 +123,13 @@ async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: i
     )
 
 
+async def read_upstream(connection: Connection, log_id: int, key: str) -> tuple[LineageEdge, ...]:
+    """
+    Return what a table or data set was made from directly: the edges of `read_lineage` with one hop that end at it.
+    """
+    return tuple(await _walk(connection, log_id, key, "upstream", hops=1))
+
+
 async def _walk(connection: Connection, log_id: int, key: str, query: str, *, hops: int) -> list[LineageEdge]:
     """
     Return the edges within so many hops, level by level: once there are as many as may be, nothing farther is read.

@@ -7,6 +7,7 @@ Jobs, engines and runs are lineage's own: an edge names them to whoever may read
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.http.looking.shown import members, plain
@@ -21,18 +22,14 @@ async def lineage_shown(lineage: Lineage, sight: Sight) -> dict[str, Any]:
     """
     Return the lineage around one table or data set, as far as the caller may see it.
     """
-    with_jobs = await sight.reads_lineage()
     ends = [(each.source, each.target) for each in (*lineage.upstream, *lineage.downstream)]
     ends += [(each.source, each.target) for each in lineage.columns]
     await sight.prepare(key for pair in ends for key in pair)
 
-    async def edges(found: tuple[LineageEdge, ...]) -> list[dict[str, Any]]:
-        return [_edge(each, with_jobs=with_jobs) for each in found if await sight.sees_all((each.source, each.target))]
-
     return {
         "key": lineage.key,
-        "upstream": await edges(lineage.upstream),
-        "downstream": await edges(lineage.downstream),
+        "upstream": await edges_shown(lineage.upstream, sight),
+        "downstream": await edges_shown(lineage.downstream, sight),
         "columns": [_column(each) for each in lineage.columns if await sight.sees_all((each.source, each.target))],
         "cycles": [
             plain({name: value for name, value in members(each).items() if name != "group_id"})
@@ -43,6 +40,15 @@ async def lineage_shown(lineage: Lineage, sight: Sight) -> dict[str, Any]:
             {"key": key, **members(omitted)} for key, omitted in lineage.omitted.items() if await sight.sees(key)
         ],
     }
+
+
+async def edges_shown(edges: Sequence[LineageEdge], sight: Sight) -> list[dict[str, Any]]:
+    """
+    Return edges of lineage whose both ends the caller may see; by which jobs, to whoever may read lineage.
+    """
+    with_jobs = await sight.reads_lineage()
+    await sight.prepare(key for each in edges for key in (each.source, each.target))
+    return [_edge(each, with_jobs=with_jobs) for each in edges if await sight.sees_all((each.source, each.target))]
 
 
 def _edge(edge: LineageEdge, *, with_jobs: bool) -> dict[str, Any]:

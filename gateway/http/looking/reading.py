@@ -83,8 +83,8 @@ async def reading_as(gateway: Gateway, caller: Principal) -> AsyncIterator[Conne
     Raises:
         UnavailableError: if one takes longer, too many look already, or the database cannot be reached.
     """
-    async with _turn(gateway), gateway.database.as_role(gateway.roles.tenant(caller.tenant)) as connection:
-        await connection.execute(f"SET LOCAL statement_timeout = '{TIMEOUT_S}s'")
+    role = gateway.roles.tenant(caller.tenant)
+    async with _turn(gateway), gateway.database.as_role(role, statement_timeout_s=TIMEOUT_S) as connection:
         try:
             yield connection
         except psycopg.errors.QueryCanceled as error:

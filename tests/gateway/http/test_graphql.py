@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 from graphql import GraphQLObjectType, build_schema, get_named_type
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection
 
 from gateway.admin.application import OPERATOR
 from gateway.errors import UnavailableError
@@ -26,6 +26,7 @@ from lakeproof.services import Services
 from projections.graph.labels import EdgeLabel, VertexLabel
 from testkit.environment import PROJECT
 from testkit.gateway.sales import NAMESPACES, TABLES, another_key, error_of, properties
+from testkit.gateway.statements import note_statements
 from testkit.gateway.two_views import (
     RULE,
     SECRET,
@@ -298,17 +299,7 @@ async def test_what_was_found_in_a_table_that_moved_is_seen_by_who_sees_it_there
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every statement about read models that the gateway sends from here on."""
-    sent: list[str] = []
-    execute = AsyncConnection.execute
-
-    async def counting(connection: AsyncConnection[Any], query: Any, *rest: Any, **options: Any) -> Any:
-        text = query.as_string(connection) if isinstance(query, sql.Composable) else str(query)
-        if "projections." in text or "ag_catalog" in text:
-            sent.append(text)
-        return await execute(connection, query, *rest, **options)
-
-    monkeypatch.setattr(AsyncConnection, "execute", counting)
-    return sent
+    return note_statements(monkeypatch, lambda text: "projections." in text or "ag_catalog" in text)
 
 
 NESTED = """query ($most: Int!) { tables(limit: $most) { items {

@@ -14,13 +14,16 @@ import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
+from gateway.replaying import findings, recorded
 from gateway.replaying.explaining import Explanation, explain
 from lakeproof.signing import open_signer
 from ledger.errors import BrokenError, Fault
 from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.replays import erase_ada
 from testkit.gateway.sales import CREATE, ORDERS, TABLES, another_guest, error_of, properties
+from testkit.gateway.statements import note_statements
 from testkit.gateway.table_requests import commit_to, transaction
+from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -102,6 +105,58 @@ async def test_what_is_not_signed_yet_is_said_not_to_be_proven(busy: Gateway, mo
     found = await explained(busy, "approved")
     assert found.inclusion.checkpoint is None
     assert "no signed checkpoint covers it" in found.inclusion.trouble
+
+
+async def project_to_the_end(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Project the log; a search of the log would go entry by entry from here on."""
+    await project(gateway)
+    monkeypatch.setattr(recorded, "SEARCH_ENTRIES", 1)
+    monkeypatch.setattr(findings, "SEARCH_ENTRIES", 1)
+
+
+async def test_an_explanation_takes_few_statements_however_long_the_log_is(
+    busy: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await last(busy, "approved")
+    searched = await explained(busy, "approved")
+    await project_to_the_end(busy, monkeypatch)
+    path = f"/v1/decisions/{found.entry.index}"
+    for _ in range(2):  # the first request may log in, and the first receipt connects
+        statements = note_statements(monkeypatch)
+        assert (await busy.http.get(f"{path}/explanation")).status_code == 200
+    assert len(statements) <= 10, statements
+    statements = note_statements(monkeypatch)
+    assert (await busy.http.get(path)).status_code == 200
+    assert len(statements) <= 8, statements
+    again = await explained(busy, "approved")
+    assert (again.rules, again.unknown) == (searched.rules, {}), "what the read model tells is what the log tells"
+
+
+async def test_a_changed_outcome_is_not_what_a_decision_was_judged_on(
+    busy: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = await last(busy, "accepted")
+    await project_to_the_end(busy, monkeypatch)
+    with psycopg.connect(busy.services.installation.admin_dsn, autocommit=True) as owner:
+        owner.execute(
+            "UPDATE ledger.entries SET entry = replace(encode(entry, 'escape'), '\"metadata_sha256\":\"', "
+            "'\"metadata_sha256\":\"0')::bytea WHERE log_id = %s AND type = 'commit.settled' AND index < %s",
+            (busy.acme.log_id, created.entry.index),
+        )
+    with pytest.raises(BrokenError) as caught:
+        await explained(busy, "approved")
+    assert caught.value.fault is Fault.ENTRY
+
+
+async def test_a_read_model_that_names_another_entry_leaves_unknown_what_a_decision_was_judged_on(
+    busy: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await project_to_the_end(busy, monkeypatch)
+    with psycopg.connect(busy.services.installation.admin_dsn, autocommit=True) as owner:
+        owner.execute("UPDATE projections.commits SET settled_index = index WHERE log_id = %s", (busy.acme.log_id,))
+    found = await explained(busy, "approved")
+    assert {"table", "result"} & found.unknown.keys() == {"table"}
+    assert rule(found, "owned").agrees, "it reads what the commit made, which its own group names"
 
 
 async def test_a_changed_entry_is_not_explained(busy: Gateway) -> None:
