@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from lakeproof.anchor_settings import load_policy
+from lakeproof.errors import SettingsError
 from lakeproof.installation import Installation
 from lakeproof.log_names import find_named_log
 from ledger.anchoring.anchor_log import AnchoringState, read_states, read_states_of
@@ -25,9 +26,20 @@ from ledger.anchoring.published import (
     read_newest_stamp,
     read_published_checkpoint,
 )
+from ledger.anchoring.witness_health import WitnessHealth, WitnessState, read_anchors_around, read_health
 from ledger.format import canonical
 from ledger.store.read import read_logs
 from ledger.store.session import Connection
+
+LAGS_AFTER_S: Final = 60.0
+"""A witness that misses an anchor for longer lags: it is asked every few seconds."""
+_TROUBLE: Final = {
+    WitnessState.COSIGNED: "",
+    WitnessState.REFUSED: "it refused the newest checkpoint",
+    WitnessState.AWAY: "it did not answer, or not as a witness does",
+    WitnessState.NOT_ASKED: "it has not been asked",
+}
+"""What tenants are told: the answers themselves are about the system log, and for operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +55,7 @@ class Overview:
     stamped: Stamped | None
     logs: Sequence[AnchoringState]
     witnessed: bool
+    witnesses: Sequence[WitnessHealth] = ()
 
     def as_json(self, *, now: datetime) -> dict[str, object]:
         """Return all of it as one JSON document."""
@@ -54,6 +67,17 @@ class Overview:
                 "witnessed": self.witnessed,
                 "published_size": None if published is None else published.checkpoint.size,
                 "cosigned_by": [] if published is None else list(published.cosigned_by),
+                "witnesses": [
+                    {
+                        "name": each.name,
+                        "state": each.state.value,
+                        "message": each.message,
+                        "asked_at": each.asked_at and canonical.format_time(each.asked_at.astimezone(UTC)),
+                        "cosigned_size": each.cosigned_size,
+                        "cosigned_at": each.cosigned_at and canonical.format_time(each.cosigned_at),
+                    }
+                    for each in self.witnesses
+                ],
                 "stamp": None if stamped is None else {"size": stamped.size, "time": stamped.gen_time.isoformat()},
             },
             "logs": [
@@ -92,6 +116,7 @@ async def read_overview(installation: Installation, auditor: Connection) -> Over
         stamped=await read_newest_stamp(auditor, system.log_id),
         logs=await read_states(auditor, system),
         witnessed=policy is not None,
+        witnesses=() if policy is None else await read_health(auditor, system.log_id, policy),
     )
 
 
@@ -133,4 +158,43 @@ async def _anchors_of(installation: Installation, auditor: Connection, log_id: i
         "published": covers,
         "cosigned_by": list(published.cosigned_by) if covers and published is not None else [],
         "stamped_at": canonical.format_time(stamped.gen_time) if is_stamped and stamped is not None else None,
+    }
+
+
+async def read_vouching(
+    installation: Installation, auditor: Connection, log_id: int, *, now: datetime
+) -> dict[str, Any]:
+    """
+    Return as JSON, for its tenant, how far a log is anchored, and how each witness of the system log is: up to which
+    size of this log its last cosignature reaches, and for how long it has missed an anchor of this log.
+
+    Raises:
+        BrokenError: (`Fault.ANCHOR`) if an anchor is malformed.
+    """
+    system = await find_named_log(installation, auditor, "system")
+    (log,) = [each for each in await read_logs(auditor) if each.log_id == log_id]
+    (state,) = await read_states_of(auditor, system, [log.origin])
+    anchor = state.anchor
+    witnesses: list[dict[str, object]] | None = []
+    try:
+        policy = load_policy(installation.settings)
+    except SettingsError:
+        policy, witnesses = None, None
+    for each in () if policy is None else await read_health(auditor, system.log_id, policy):
+        covered, missed = await read_anchors_around(auditor, system.log_id, log.origin, index=each.cosigned_size or 0)
+        behind_s = 0.0 if missed is None else max((now - missed.recorded_at).total_seconds(), 0.0)
+        shown: dict[str, object] = {
+            "name": each.name,
+            "state": each.state.value,
+            "size": None if covered is None else covered.size,
+            "cosigned_at": each.cosigned_at and canonical.format_time(each.cosigned_at),
+            "behind_s": round(behind_s, 3),
+            "lags": behind_s > LAGS_AFTER_S,
+            "trouble": _TROUBLE[each.state],
+        }
+        witnesses = [*(witnesses or []), shown]
+    return {
+        "anchored_size": 0 if anchor is None else anchor.size,
+        "anchored_at": None if anchor is None else canonical.format_time(anchor.recorded_at),
+        "witnesses": witnesses,
     }

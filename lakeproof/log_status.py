@@ -16,6 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from gateway.control.plane import ControlPlane, ControlState
+from lakeproof.anchored import read_vouching
 from lakeproof.installation import Installation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.streaming import log_handler_names
@@ -214,7 +215,8 @@ def status_reader(
     clock: Callable[[], datetime],
 ) -> Callable[[int], Coroutine[Any, Any, dict[str, Any]]]:
     """
-    Return what reads how far everything is that follows one log; `lend` lends connections of the auditor.
+    Return what reads how far everything is that follows one log, and how its witnesses are; `lend` lends connections of
+    the auditor.
     """
 
     async def read(log_id: int) -> dict[str, Any]:
@@ -224,6 +226,7 @@ def status_reader(
             bounds = {"log_id": log_id, "limit": COUNTED_MAX}
             ((decisions, letters),) = await (await auditor.execute(QUERIES["left_open"], bounds)).fetchall()
             shown = log_shown(log) | {"open_decisions": decisions, "dead_letters": letters}
+            shown |= await read_vouching(installation, auditor, log_id, now=clock())
             del shown["name"], shown["tenant"]
             return shown
 

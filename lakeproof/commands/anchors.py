@@ -17,6 +17,7 @@ from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import AsJson
 from lakeproof.console import one_line, show_json
 from ledger.anchoring.anchor_log import AnchoringState
+from ledger.anchoring.witness_health import WitnessState
 
 
 def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
@@ -44,6 +45,14 @@ def _show(overview: Overview, *, now: datetime) -> None:
     typer.echo(f"cosigned   by {one_line(by)}" if by else "cosigned   by nobody")
     if overview.witnessed and (published is None or published.checkpoint.size != overview.signed_size):
         typer.echo("WAITING: the witnesses' quorum has not cosigned the newest checkpoint, so it is not published")
+    for each in overview.witnesses:
+        time = "" if each.cosigned_at is None else f" at {each.cosigned_at:%Y-%m-%d %H:%M:%S} UTC"
+        message = f": {each.message}" if each.message and each.state is not WitnessState.COSIGNED else ""
+        typer.echo(
+            one_line(
+                f"witness    {each.name} cosigned {_size(each.cosigned_size)}{time}; last answer: {each.state}{message}"
+            )
+        )
     if overview.stamped is None:
         typer.echo("stamped    never")
     else:

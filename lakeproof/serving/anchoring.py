@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Final
@@ -31,6 +31,7 @@ from ledger.anchoring.published import (
     store_stamp,
 )
 from ledger.anchoring.stamping import NONCE_SIZE_BYTES, Authority, request_stamp
+from ledger.anchoring.witness_health import WitnessAnswer, WitnessState, store_answers
 from ledger.errors import BrokenError, LedgerError
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.merkle import prove_consistency
@@ -38,7 +39,7 @@ from ledger.format.note import VerifierKey
 from ledger.format.witness_policy import WitnessPolicy
 from ledger.signing.key_directory import KeyDirectory
 from ledger.store.stored_tree import compute_on_subtrees
-from ledger.witness.client import QuorumNotMetError, cosign
+from ledger.witness.client import QuorumNotMetError, WitnessResponse, cosign
 
 WITNESS_INTERVAL_S: Final = 5.0
 """How often the newest checkpoint is read; no second request goes to witnesses that have cosigned it."""
@@ -175,13 +176,15 @@ class AnchoringTasks:
                 known_sizes=self._witness_sizes,
                 logs=keys,
             )
-            met, note, self._witness_sizes = True, cosigned.note, cosigned.sizes
+            met, note, self._witness_sizes, answers = True, cosigned.note, cosigned.sizes, cosigned.answers
             self._problems.report("witnesses", "")
         except QuorumNotMetError as error:
-            met, note, self._witness_sizes = False, error.note, error.sizes
+            met, note, self._witness_sizes, answers = False, error.note, error.sizes, error.answers
             self._problems.report("witnesses", str(error))
         async with self._services.gateway.database.as_role(self._roles.signer) as connection:
             await store_cosignatures(connection, system.log_id, size=checkpoint.size, note=note, policy=policy)
+            told = [each for answer in answers for each in _answers_of(answer)]
+            await store_answers(connection, system.log_id, told, size=checkpoint.size, asked_at=now())
         if met:
             self._cosigned_size = checkpoint.size
         return met
@@ -220,6 +223,18 @@ async def open_anchoring(services: Services) -> AsyncIterator[AnchoringTasks]:
     policy, authority = load_policy(settings), load_authority(settings)
     async with httpx.AsyncClient(timeout=max(WITNESS_TIMEOUT_S, STAMP_TIMEOUT_S)) as client:
         yield AnchoringTasks(services, policy=policy, authority=authority, client=client)
+
+
+def _answers_of(response: WitnessResponse) -> Iterator[WitnessAnswer]:
+    """Yield what each of the witnesses at one URL has answered."""
+    for witness in response.witnesses:
+        if witness in response.cosigned:
+            state = WitnessState.COSIGNED
+        elif not response.url:
+            state = WitnessState.NOT_ASKED
+        else:
+            state = WitnessState.AWAY if response.size is None else WitnessState.REFUSED
+        yield WitnessAnswer(witness=witness, state=state, message=response.message)
 
 
 async def _keep(stop: asyncio.Event, work: Callable[[], Awaitable[object]], *, interval_s: float) -> None:

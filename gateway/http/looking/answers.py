@@ -670,9 +670,27 @@ class FollowerShown(Answered):
     trouble: str
 
 
+class WitnessShown(Answered):
+    """
+    A witness of the installation, which cosigns the checkpoints that the log is anchored under: its last answer
+    (`cosigned`, `refused`, `away`, `not asked`), and up to which `size` of this log its last cosignature reaches, and
+    when it was made. `behind_s` is for how long it has missed an anchor of this log; over a minute, it `lags`.
+    """
+
+    name: str
+    state: str
+    size: int | None
+    cosigned_at: str | None
+    behind_s: float
+    lags: bool
+    trouble: str
+
+
 class LogStatusShown(Answered):
     """
     How far everything is that follows a log. `unsigned_entries` have waited for the signer, the first for `unsigned_s`.
+    The first `anchored_size` entries are anchored in the installation's own log, since `anchored_at`. `witnesses` are
+    those of the policy of the installation, perhaps none; null if that cannot be read now.
 
     `detection_waiting`, `open_decisions` (on foreign catalogs, whose outcome is not known yet) and `dead_letters` are
     counted up to 100,000; `detection_put_off` are ranges whose storage does not answer.
@@ -690,3 +708,6 @@ class LogStatusShown(Answered):
     detection_put_off: int | None
     open_decisions: int
     dead_letters: int
+    anchored_size: int
+    anchored_at: str | None
+    witnesses: list[WitnessShown] | None

@@ -76,3 +76,43 @@ SELECT
     (SELECT max(size) FROM ledger.checkpoints WHERE log_id = %(system)s),
     (SELECT max(size) FROM ledger.stamps WHERE log_id = %(system)s),
     (SELECT max(gen_time) FROM ledger.stamps WHERE log_id = %(system)s)
+
+-- name: put_witness_answers
+-- What witnesses have answered last.
+INSERT INTO ledger.witness_answers AS a (log_id, witness, size, state, asked_at, message)
+SELECT %(log_id)s, witness, %(size)s, state, %(asked_at)s, message
+FROM unnest(%(witnesses)s::text[], %(states)s::text[], %(messages)s::text[]) AS s (witness, state, message)
+ON CONFLICT (log_id, witness) DO UPDATE
+SET size = excluded.size, state = excluded.state, asked_at = excluded.asked_at, message = excluded.message
+WHERE a.asked_at <= excluded.asked_at
+
+-- name: witness_answers
+-- What each witness has answered last.
+SELECT witness, state, asked_at, message FROM ledger.witness_answers WHERE log_id = %(log_id)s
+
+-- name: last_cosignatures
+-- The largest checkpoint under which each key has a cosignature, among the last ones, and the octets of its time.
+SELECT DISTINCT ON (name, key_id) name, key_id, size, time
+FROM (
+    SELECT name, key_id, size, substr(signature, 1, 8) AS time FROM ledger.cosignatures
+    WHERE log_id = %(log_id)s AND substr(signature, 1, 8) IS DISTINCT FROM '\x0000000000000000'
+    ORDER BY size DESC
+    LIMIT %(limit)s
+) AS s
+ORDER BY name, key_id, size DESC
+
+-- name: anchors_around
+-- The newest anchor of a log below an index of the system log, and the first one from it on.
+SELECT
+    (
+        SELECT entry FROM ledger.entries
+        WHERE log_id = %(system)s AND type = 'logs.anchored' AND key = %(key)s AND index < %(index)s
+        ORDER BY index DESC
+        LIMIT 1
+    ),
+    (
+        SELECT entry FROM ledger.entries
+        WHERE log_id = %(system)s AND type = 'logs.anchored' AND key = %(key)s AND index >= %(index)s
+        ORDER BY index
+        LIMIT 1
+    )

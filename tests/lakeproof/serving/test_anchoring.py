@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +16,9 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.http.looking.answers import LogStatusShown
 from lakeproof.anchor_settings import load_authority, load_policy
+from lakeproof.anchored import read_overview, read_vouching
 from lakeproof.errors import SettingsError
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services, now
@@ -46,7 +49,7 @@ from testkit.environment import PATIENCE_S
 from testkit.lakeproof.operator import Operator
 from testkit.ledger.logs import change
 from testkit.ledger.witnesses import cosigners
-from testkit.servers.gateways import start_services
+from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.loopback import serve
 from testkit.servers.time_stamps import POLICY as STAMP_POLICY
 from testkit.servers.time_stamps import make_authority, serve_authority
@@ -201,6 +204,72 @@ async def test_witnesses_follow_the_log_as_it_grows(site: Site, client: httpx.As
     published = await site.published(policy)
     assert published is not None
     assert published.checkpoint.size == size
+
+
+async def test_how_each_witness_is_is_told_to_operators_and_to_tenants(
+    database: str, installation: Provisioned, tmp_path: Path, client: httpx.AsyncClient
+) -> None:
+    file = tmp_path / "policy"
+    async with open_site(database, installation, tmp_path, witness_policy=str(file)) as site:
+        services, (signs, signing) = site.services, make_witness(site, 1)
+        create_witness(tmp_path / "stranger", name="stranger.example/w", algorithms=[ED25519_COSIGNATURE])
+        with open_witness(tmp_path / "stranger", clock=lambda: 1) as stranger:
+            refusing = stranger.verifier_keys[0]  # it knows no log
+        away = make_witness(site, 3)[1]
+        async with (
+            serve_witness(signs) as url,
+            serve_witness(tmp_path / "stranger") as stranger_url,
+            open_gateway(services, site.acme) as gateway,
+        ):
+            policy = policy_of([(signing, url), (refusing, stranger_url), (away, NOWHERE)], threshold=1)
+            file.write_bytes(policy.format())
+            unasked = (await gateway.http.get("/v1/status")).json()["witnesses"]
+            assert {each["state"] for each in unasked} == {"not asked"}
+            await site.advance(tasks := tasks_of(site, client, policy))
+            assert await tasks.cosign_due()
+            answer = await gateway.http.get("/v1/status")
+            told = LogStatusShown.model_validate_json(answer.text)
+            assert told.witnesses is not None
+            w0, w1, w2 = told.witnesses
+            assert (w0.state, w1.state, w2.state) == ("cosigned", "refused", "away")
+            assert (w0.size, w0.behind_s, w0.lags, w0.trouble) == (told.anchored_size, 0, False, "")
+            assert (w1.size, w1.cosigned_at, w1.trouble) == (None, None, "it refused the newest checkpoint")
+            assert 0 < w1.behind_s < 60 > w2.behind_s > 0
+            page = await overview_of(gateway)
+            assert page.count("it refused the newest checkpoint") == 1
+            assert "it did not answer" in page
+        roles = services.installation.roles
+        async with services.gateway.database.as_role(roles.auditor) as connection:
+            overview = await read_overview(services.installation, connection)
+        messages = {each.name: each.message for each in overview.witnesses}
+        assert messages["w0"] == "cosigned"
+        assert messages["w1"].startswith("HTTP 404")
+        for private in (messages["w1"], messages["w2"], NOWHERE):
+            assert private not in answer.text + page, "an answer about the system log is not for tenants"
+        # The one that has signed is away, too: what it has cosigned last stays, and it lags after a while.
+        await site.advance(tasks)
+        assert not await tasks.cosign_due()
+        async with services.gateway.database.as_role(roles.auditor) as connection:
+            later = now() + timedelta(minutes=5)
+            after = await read_vouching(services.installation, connection, site.acme.log_id, now=later)
+        assert after["anchored_size"] > told.anchored_size
+        assert [(one["state"], one["size"], one["lags"]) for one in after["witnesses"]] == [
+            ("away", told.anchored_size, True),
+            ("away", None, True),
+            ("away", None, True),
+        ]
+        file.write_text("no policy")
+        async with services.gateway.database.as_role(roles.auditor) as connection:
+            unread = await read_vouching(services.installation, connection, site.acme.log_id, now=now())
+        assert unread["witnesses"] is None
+
+
+async def overview_of(gateway: Gateway) -> str:
+    """Return the first page of the console."""
+    form = {"key": gateway.acme.key.secret}
+    login = await gateway.http.post("/console/login", data=form, headers={"sec-fetch-site": "same-origin"})
+    cookie = login.headers["set-cookie"].partition(";")[0]
+    return (await gateway.http.get("/console", headers={"cookie": cookie})).text
 
 
 async def test_another_policy_asks_again_and_is_judged_anew(site: Site, client: httpx.AsyncClient) -> None:
