@@ -29,7 +29,13 @@ from projections.relational.finding_rows import rows_of
 from projections.relational.table_names import QUERIES as NAMES
 from projections.relational.table_names import drop_names, lookups_of, read_names, write_names
 
-QUERIES: Final = {**load_queries("projections", "findings.sql"), **REVIEWS}
+_WRITTEN: Final = load_queries("projections", "findings.sql")
+_OF_STATE: Final = _WRITTEN.pop("is_of_state")
+"""A condition that several queries have."""
+QUERIES: Final = {
+    **{name: query.replace("{is_of_state}", _OF_STATE) for name, query in _WRITTEN.items()},
+    **REVIEWS,
+}
 FINDINGS: Final = "findings"
 FINDINGS_VERSION: Final = 3
 ROWS_MAX: Final = 1_000

@@ -344,17 +344,10 @@ WHERE f.log_id = %(log_id)s AND f.generation = (
 ORDER BY f.index DESC
 OFFSET %(skipped)s LIMIT 1
 
--- name: findings_below
--- Every finding below an index, of the last scan of each snapshot, newest first; of one state, as `state_of` has it.
-SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
-       f.kind, f.confidence_percent, f.matches, f.not_null
-FROM projections.findings AS f
-WHERE f.log_id = %(log_id)s AND f.generation = (
-    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
-  )
-  AND f.index < %(before)s AND f.index >= %(floor)s
-  AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
-  AND (%(state)s::text IS NULL OR %(state)s = coalesce((
+-- name: is_of_state
+-- The condition {is_of_state} on a finding f: that it has the state asked for, if any is, as `state_of` has it. A review
+-- holds for a column and kind; what was dismissed is open where a scan is surer than the finding that was dismissed.
+(%(state)s::text IS NULL OR %(state)s = coalesce((
       SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < f.confidence_percent THEN 'open'
                   ELSE r.verdict END
       FROM projections.finding_reviews AS r
@@ -363,6 +356,18 @@ WHERE f.log_id = %(log_id)s AND f.generation = (
       ORDER BY r.version DESC
       LIMIT 1
   ), 'open'))
+
+-- name: findings_below
+-- Every finding below an index, of the last scan of each snapshot, newest first; of one state.
+SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
+       f.kind, f.confidence_percent, f.matches, f.not_null
+FROM projections.findings AS f
+WHERE f.log_id = %(log_id)s AND f.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+  )
+  AND f.index < %(before)s AND f.index >= %(floor)s
+  AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
+  AND {is_of_state}
 ORDER BY f.index DESC
 LIMIT %(limit)s
 
@@ -376,15 +381,7 @@ WHERE f.log_id = %(log_id)s AND f.generation = (
   )
   AND f.key = %(key)s AND f.index < %(before)s
   AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
-  AND (%(state)s::text IS NULL OR %(state)s = coalesce((
-      SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < f.confidence_percent THEN 'open'
-                  ELSE r.verdict END
-      FROM projections.finding_reviews AS r
-      WHERE r.log_id = f.log_id AND r.generation = f.generation AND r.table_uuid = f.table_uuid
-        AND r.field_id = f.field_id AND r.kind = f.kind
-      ORDER BY r.version DESC
-      LIMIT 1
-  ), 'open'))
+  AND {is_of_state}
 ORDER BY f.index DESC
 LIMIT %(limit)s
 
@@ -414,19 +411,11 @@ newest AS (
         LIMIT 1
     ) AS n
 )
-SELECT n.index, n.group_id, n.recorded_at, n.key, n.table_uuid, n.snapshot, n.ruleset, n.field_id, n.column_path,
-       n.kind, n.confidence_percent, n.matches, n.not_null
-FROM newest AS n
-WHERE (%(state)s::text IS NULL OR %(state)s = coalesce((
-      SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < n.confidence_percent THEN 'open'
-                  ELSE r.verdict END
-      FROM projections.finding_reviews AS r
-      WHERE r.log_id = n.log_id AND r.generation = n.generation AND r.table_uuid = n.table_uuid
-        AND r.field_id = n.field_id AND r.kind = n.kind
-      ORDER BY r.version DESC
-      LIMIT 1
-  ), 'open'))
-ORDER BY n.index DESC
+SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
+       f.kind, f.confidence_percent, f.matches, f.not_null
+FROM newest AS f
+WHERE {is_of_state}
+ORDER BY f.index DESC
 LIMIT %(limit)s
 
 -- name: found_in_tables
