@@ -3,9 +3,10 @@
 Walks through a graph, level by level: what is within so many steps of some vertices, nearest first.
 
 A level is one statement that follows edges by the indexes of their ends, so its cost depends on the vertices that were
-reached, not on the graph. The walk ends where enough was found. Two bounds hold in between: of each vertex the last
-edges of a label are followed (`fan`), and of each level the last `LEVEL_MAX` pairs of origin and vertex. To what a
-table was called before, or is called now, is no hop: it is the same table.
+reached, not on the graph. Vertices are named in one statement, once they may be enough. The walk ends where enough was
+found. Two bounds hold in between: of each vertex the last edges of a label are followed (`fan`), and of each level the
+last `LEVEL_MAX` pairs of origin and vertex. To what a table was called before, or is called now, is no hop: it is the
+same table.
 """
 
 from __future__ import annotations
@@ -75,14 +76,29 @@ class Walk:
         others = [step for step in self.steps if step[0] is not EdgeLabel.RENAMED_TO]
         level = self._new((id_, id_) for id_ in self._origins)
         found: list[Reached] = []
+        unnamed: list[tuple[int, Pairs]] = []
         for distance in range(hops + 1):
+            is_last = distance == hops or not others
+            room = limit - len(found) - sum(_count(each) for _, each in unnamed)
+            # Where the next level is needed in any case, it is read with the names that lead to this one.
+            goes_on = not is_last and _count(level) < room
+            ahead: list[tuple[str, str]] = []
             renamed = level
-            while names and (renamed := await self._step(renamed, names)):
+            while names and renamed:
+                again, more = await self._rows(renamed, names, others if goes_on else ())
+                ahead += more
+                renamed = self._new(again)
                 level = {**level, **{id_: level.get(id_, set()) | origins for id_, origins in renamed.items()}}
-            found += await self._named(level, distance)
-            if len(found) >= limit or distance == hops or not others:
-                break
-            level = _bounded(await self._step(level, others))
+            unnamed.append((distance, level))
+            # What was reached is named once it may be enough: its keys are one statement then.
+            if is_last or _count(level) >= room:
+                found += await self._named(unnamed)
+                unnamed.clear()
+                if is_last or len(found) >= limit:
+                    break
+            if not (goes_on and names):
+                _, ahead = await self._rows(level, (), others)
+            level = _bounded(self._new(ahead))
         return found[:limit]
 
     async def _starts(self, keys: Sequence[str]) -> Any:
@@ -96,17 +112,30 @@ class Walk:
             for row in await (await self.connection.execute(query, {"keys": agtype(list(of_label))})).fetchall():
                 yield row
 
-    async def _step(self, level: Pairs, steps: Sequence[tuple[EdgeLabel, Direction]]) -> Pairs:
-        """Return what is one step away and was not reached before."""
-        if not level:
-            return {}
+    async def _rows(
+        self,
+        level: Pairs,
+        names: Sequence[tuple[EdgeLabel, Direction]],
+        others: Sequence[tuple[EdgeLabel, Direction]],
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Return what is one step away, each with an origin: by steps to other names, and by all others."""
+        if not level or not (names or others):
+            return [], []
         edges = sql.SQL(" UNION ALL ").join(
-            compose(_PART[direction], label=sql.Identifier(self.graph, edge.value)) for edge, direction in steps
+            compose(
+                _PART[direction],
+                label=sql.Identifier(self.graph, edge.value),
+                is_name=sql.Literal(edge is EdgeLabel.RENAMED_TO),
+            )
+            for edge, direction in (*names, *others)
         )
         ids = list(level)
         parameters = {"ids": ids, "fan": self.fan}
         rows = await (await self.connection.execute(compose("step", edges=edges), parameters)).fetchall()
-        return self._new((there, origin) for place, there in rows for origin in level[ids[place - 1]])
+        pairs: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
+        for place, there, is_name in rows:
+            pairs[is_name] += ((there, origin) for origin in level[ids[place - 1]])
+        return pairs[True], pairs[False]
 
     def _new(self, pairs: Iterable[tuple[str, str]]) -> Pairs:
         """Return those pairs of vertex and origin that were not seen before, and see them."""
@@ -117,21 +146,33 @@ class Walk:
                 new[id_].add(origin)
         return new
 
-    async def _named(self, level: Pairs, hops: int) -> list[Reached]:
-        """Return what was reached at a distance and has a label in `ends`, without the origins themselves."""
-        ids = [id_ for id_, origins in level.items() if origins != {id_}]
+    async def _named(self, levels: Sequence[tuple[int, Pairs]]) -> list[Reached]:
+        """
+        Return what was reached at each distance and has a label in `ends`, without the origins themselves.
+        """
+        ids = list(dict.fromkeys(id_ for _, level in levels for id_, origins in level.items() if origins != {id_}))
         if not ids:
             return []
         labels = sql.SQL(" UNION ALL ").join(
             compose("key_of_id", label=sql.Identifier(self.graph, label.value)) for label in self.ends
         )
         rows = await self.connection.execute(compose("keys_of_vertices", labels=labels), {"ids": ids})
-        found = [
-            Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=self._origins[origin])
-            for id_, key in await rows.fetchall()
-            for origin in level[id_] - {id_}
-        ]
-        return sorted(found, key=lambda each: (each.key, each.origin))
+        keys = dict(await rows.fetchall())
+        found: list[Reached] = []
+        for hops, level in levels:
+            reached = (
+                Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=self._origins[origin])
+                for id_, origins in level.items()
+                if (key := keys.get(id_)) is not None
+                for origin in origins - {id_}
+            )
+            found += sorted(reached, key=lambda each: (each.key, each.origin))
+        return found
+
+
+def _count(level: Pairs) -> int:
+    """Return how many pairs of a level may be found: those of a vertex and another one."""
+    return sum(len(origins) - (id_ in origins) for id_, origins in level.items())
 
 
 def _bounded(level: Pairs) -> Pairs:

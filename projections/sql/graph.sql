@@ -194,14 +194,14 @@ SELECT * FROM ag_catalog.cypher({graph}, {cypher}, %(parameters)s) AS ({columns}
 
 -- name: edges_out
 -- The part of a step that follows one edge label forwards: of each vertex its last edges, by the index of both ends.
-SELECT g.place, e.there
+SELECT g.place, e.there, {is_name} AS is_name
 FROM given AS g CROSS JOIN LATERAL (
     SELECT end_id AS there FROM {label} WHERE start_id OPERATOR(ag_catalog.=) g.id ORDER BY end_id DESC LIMIT %(fan)s
 ) AS e
 
 -- name: edges_in
 -- The same, backwards.
-SELECT g.place, e.there
+SELECT g.place, e.there, {is_name} AS is_name
 FROM given AS g CROSS JOIN LATERAL (
     SELECT start_id AS there FROM {label} WHERE end_id OPERATOR(ag_catalog.=) g.id ORDER BY start_id DESC LIMIT %(fan)s
 ) AS e
@@ -213,7 +213,7 @@ WITH given AS MATERIALIZED (
     SELECT g.id::ag_catalog.graphid AS id, g.place
     FROM unnest(%(ids)s::text[]) WITH ORDINALITY AS g (id, place)
 )
-SELECT place, there::text FROM ({edges}) AS e
+SELECT place, there::text, is_name FROM ({edges}) AS e
 
 -- name: vertices_of_keys
 -- Vertices of a label, by their keys.
