@@ -26,7 +26,6 @@ from lakeproof.services import Services
 from projections.graph.labels import EdgeLabel, VertexLabel
 from testkit.environment import PROJECT
 from testkit.gateway.sales import NAMESPACES, TABLES, another_key, error_of, properties
-from testkit.gateway.statements import note_statements
 from testkit.gateway.two_views import (
     RULE,
     SECRET,
@@ -39,6 +38,7 @@ from testkit.gateway.two_views import (
     shown,
 )
 from testkit.servers.gateways import Gateway
+from testkit.statements import note_statements
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

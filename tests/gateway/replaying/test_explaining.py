@@ -21,10 +21,10 @@ from ledger.errors import BrokenError, Fault
 from testkit.gateway.log_contents import StoredEntry, read_stored
 from testkit.gateway.replays import erase_ada
 from testkit.gateway.sales import CREATE, ORDERS, TABLES, another_guest, error_of, properties
-from testkit.gateway.statements import note_statements
 from testkit.gateway.table_requests import commit_to, transaction
 from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway
+from testkit.statements import note_statements
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,6 +5,7 @@ The graph on the real database: what is written is found again, through the tena
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ from projections.graph.answers import PolicyVersion
 from projections.graph.labels import EDGES, VERTICES, EdgeLabel, VertexLabel, vertex_key
 from projections.graph.read import Write, open_graph
 from projections.graph.walking import Direction
+from testkit.projections.story import dataset
+from testkit.statements import note_statements
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World
@@ -107,6 +110,31 @@ async def test_a_walk_ends_where_enough_was_found_and_follows_the_last_edges(wor
         last = await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down, ends=[VertexLabel.TABLE], fan=2)
         assert [each.key for each in last] == tables[-2:]
         assert await graph.walk(VertexLabel.TABLE, ["catalog:lake"], down) == []
+
+
+async def test_a_walk_takes_one_statement_for_each_step_and_two_more(
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.catalog()
+    chain = [f"s.t{number}" for number in range(6)]
+    for source, target in pairwise(chain):
+        story.lineage([dataset(source)], [dataset(target)], run_id=target)
+    log = await world.new_log()
+    await world.project(log, story)
+    steps = [
+        (EdgeLabel.LINEAGE_OF, Direction.OUT),
+        (EdgeLabel.RENAMED_TO, Direction.OUT),
+        (EdgeLabel.RENAMED_TO, Direction.IN),
+    ]
+    async with world.as_reader(log) as connection:
+        graph = await open_graph(connection)
+        statements = note_statements(monkeypatch)
+        found = await graph.walk(VertexLabel.TABLE, ["table:lake/s/t0"], steps, hops=5)
+        assert [(each.key, each.hops) for each in found] == [(f"table:lake/s/t{hops}", hops) for hops in range(1, 6)]
+        assert len(statements) == 1 + 6 + 1, "where it begins, five steps and a look for other names, and all keys"
+        statements.clear()
+        assert await graph.walk(VertexLabel.TABLE, ["table:lake/s/t0"], steps, hops=5, limit=2) == found[:2]
+        assert len(statements) < 1 + 6 + 1, "it ends where it has found enough"
 
 
 async def test_traversals_are_bounded(world: World, story: Story) -> None:
