@@ -92,7 +92,7 @@ class Walk:
             unnamed.append((distance, level))
             # What was reached is named once it may be enough: its keys are one statement then.
             if is_last or _count(level) >= room:
-                found += await self._named(unnamed)
+                found += await self._named(unnamed, limit=limit - len(found))
                 unnamed.clear()
                 if is_last or len(found) >= limit:
                     break
@@ -146,9 +146,10 @@ class Walk:
                 new[id_].add(origin)
         return new
 
-    async def _named(self, levels: Sequence[tuple[int, Pairs]]) -> list[Reached]:
+    async def _named(self, levels: Sequence[tuple[int, Pairs]], *, limit: int) -> list[Reached]:
         """
-        Return what was reached at each distance and has a label in `ends`, without the origins themselves.
+        Return what was reached at each distance and has a label in `ends`, without the origins themselves: at most
+        `limit`, the first ones.
         """
         ids = list(dict.fromkeys(id_ for _, level in levels for id_, origins in level.items() if origins != {id_}))
         if not ids:
@@ -160,13 +161,17 @@ class Walk:
         keys = dict(await rows.fetchall())
         found: list[Reached] = []
         for hops, level in levels:
-            reached = (
-                Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=self._origins[origin])
+            # Of a hub there are thousands, of which few are returned: they are sorted as plain pairs.
+            pairs = sorted(
+                (key, self._origins[origin])
                 for id_, origins in level.items()
                 if (key := keys.get(id_)) is not None
                 for origin in origins - {id_}
             )
-            found += sorted(reached, key=lambda each: (each.key, each.origin))
+            found += [
+                Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=origin)
+                for key, origin in pairs[: max(limit - len(found), 0)]
+            ]
         return found
 
 
