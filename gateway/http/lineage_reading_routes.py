@@ -17,10 +17,10 @@ from fastapi.responses import JSONResponse, Response
 from gateway.errors import BadRequestError, NotFoundError, UnavailableError
 from gateway.http.log_routes import VIEW
 from gateway.http.looking.cursors import format_cursor, parse_key_cursor
-from gateway.http.looking.lineage import lineage_shown
+from gateway.http.looking.lineage import lineage_shown, runs_shown
 from gateway.http.looking.query import CURSOR, LIMIT, Query
 from gateway.http.looking.reading import look
-from gateway.http.looking.shown import Shown, members
+from gateway.http.looking.shown import Shown
 from gateway.http.looking.sight import target_of
 from gateway.http.request import check_access
 from gateway.identifiers import decode_segment
@@ -85,16 +85,7 @@ async def list_runs(request: Request) -> Response:
     async with looking.reading() as connection:
         runs = await read_runs(connection, looking.caller.log_id, before=before, limit=limit)
     cursor = None if len(runs) < limit else format_cursor(key, runs[-1].run_id, context=query.context)
-    await looking.sight.prepare(key for run in runs for key in (*run.inputs, *run.outputs))
-    shown = [
-        {
-            **members(run),
-            "inputs": [each for each in run.inputs if await looking.sight.sees(each)],
-            "outputs": [each for each in run.outputs if await looking.sight.sees(each)],
-        }
-        for run in runs
-    ]
-    return Shown({"runs": shown, "cursor": cursor})
+    return Shown({"runs": await runs_shown(runs, looking.sight), "cursor": cursor})
 
 
 @router.get("/status")

@@ -100,7 +100,7 @@ async def list_tables(request: Request) -> Response:
             "table_uuid": each.table_uuid,
             "named_index": each.index,
             "findings": [asdict(kind) for kind in kinds.get(each.table_uuid, ())],
-            "owner": _owner(owners.get(each.table_uuid), with_principal=knows_people),
+            "owner": owner_shown(owners.get(each.table_uuid), with_principal=knows_people),
         }
         for each in found
     ]
@@ -338,7 +338,8 @@ def names_shown(key: str) -> dict[str, Any]:
     return names
 
 
-def _owner(owner: tuple[str, str | None] | None, *, with_principal: bool) -> dict[str, str | None] | None:
+def owner_shown(owner: tuple[str, str | None] | None, *, with_principal: bool) -> dict[str, str | None] | None:
+    """Return who made a table, as `read_owners` has it; None if that is not known."""
     return None if owner is None else {"actor": owner[0], "principal": owner[1] if with_principal else None}
 
 

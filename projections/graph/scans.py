@@ -21,10 +21,7 @@ from ledger.format.events import DetectionFound, FindingReviewed, ScanCompleted,
 from projections.graph import vertices
 from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.relational.table_names import NamedTable
-
-PII: Final = "pii"
-"""The tag of all personal data, of whatever kind."""
+from projections.relational.table_names import PII, NamedTable
 
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"

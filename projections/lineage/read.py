@@ -117,8 +117,8 @@ async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: i
         key=key,
         upstream=tuple(upstream),
         downstream=tuple(downstream),
-        columns=tuple(_column(row) for row in await rows("columns_of")),
-        cycles=tuple(_cycle(row) for row in await rows("cycles_of")),
+        columns=tuple(column_of(row) for row in await rows("columns_of")),
+        cycles=tuple(cycle_of(row) for row in await rows("cycles_of")),
         omitted=await read_omitted(connection, reached, projection="lineage", log_id=log_id),
     )
 
@@ -139,7 +139,7 @@ async def _walk(connection: Connection, log_id: int, key: str, query: str, *, ho
     for distance in range(1, max(1, min(hops, HOPS_MAX)) + 1):
         parameters = {"log_id": log_id, "keys": sorted(level), "limit": ROWS_MAX - len(found)}
         rows = await (await connection.execute(QUERIES[query], parameters)).fetchall()
-        edges = [_edge((distance, *row)) for row in rows]
+        edges = [edge_of((distance, *row)) for row in rows]
         found += edges
         level = {edge.source if query == "upstream" else edge.target for edge in edges} - seen
         seen = seen | level
@@ -238,7 +238,7 @@ async def read_outcomes(connection: Connection, log_id: int, indices: Iterable[i
     for index, counts, *refused in rows:
         omitted[index] = counts
         if refused[0] is not None:  # an edge was refused, and has not been drawn since
-            cycles[index].append(_cycle(refused))
+            cycles[index].append(cycle_of(refused))
     return {index: EventOutcome(cycles=tuple(found), omitted=omitted[index]) for index, found in cycles.items()}
 
 
@@ -252,14 +252,17 @@ async def find_group(connection: Connection, log_id: int, group_id: UUID) -> int
     return None if row is None else int(row[0])
 
 
-def _edge(row: Sequence[Any]) -> LineageEdge:
+def edge_of(row: Sequence[Any]) -> LineageEdge:
+    """Return the edge of a row of the query `upstream` or `downstream`, behind its hops."""
     return LineageEdge(**dict(zip(LineageEdge.__dataclass_fields__, row, strict=True)))
 
 
-def _column(row: Sequence[Any]) -> ColumnLineage:
+def column_of(row: Sequence[Any]) -> ColumnLineage:
+    """Return the column edge of a row of the query `columns_of`."""
     return ColumnLineage(**dict(zip(ColumnLineage.__dataclass_fields__, row, strict=True)))
 
 
-def _cycle(row: Sequence[Any]) -> Cycle:
+def cycle_of(row: Sequence[Any]) -> Cycle:
+    """Return the refused edge of a row of the query `cycles_of`."""
     values = dict(zip(Cycle.__dataclass_fields__, row, strict=True))
     return Cycle(**values | {"path": tuple(values["path"])})

@@ -12,7 +12,9 @@ from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.keys import bounded_name
 from projections.relational.commits import ROWS_MAX, Commit, commit_of
+from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import Finding, row_of, with_reviews
+from projections.relational.table_names import PII, TAGGED_PERCENT
 
 QUERIES: Final = load_queries("projections", "batched.sql")
 SNAPSHOTS_MAX: Final = 100
@@ -36,23 +38,41 @@ async def read_histories(
         "limit": min(limit, ROWS_MAX),
     }
     rows = await (await connection.execute(QUERIES["histories"], where)).fetchall()
-    return _by_place(len(targets), [(place, commit_of(row)) for place, *row in rows])
+    return by_place(len(targets), [(place, commit_of(row)) for place, *row in rows])
 
 
 async def read_last_findings_of_tables(
-    connection: Connection, log_id: int, uuids: Sequence[str], *, confidence_percent_min: int = 0, limit: int
+    connection: Connection,
+    log_id: int,
+    uuids: Sequence[str],
+    *,
+    confidence_percent_min: int = 0,
+    state: FindingState | None = None,
+    limit: int,
 ) -> list[list[Finding]]:
     """
-    Return the last finding of each column and kind in some tables of a log, newest first.
+    Return the last finding of each column and kind in some tables of a log, newest first; of one state, if it is given.
     """
     where = {
         "log_id": log_id,
         "uuids": [bounded_name(each) for each in uuids],
         "confidence_percent_min": confidence_percent_min,
+        "state": state,
         "limit": min(limit, ROWS_MAX),
     }
     rows = await (await connection.execute(QUERIES["last_findings_of_tables"], where)).fetchall()
     return await _findings_by_place(connection, len(uuids), rows)
+
+
+async def read_tags(connection: Connection, log_id: int, uuids: Sequence[str]) -> dict[str, list[str]]:
+    """
+    Return, by uuid, the tags of some tables: `read_tables` finds a table by each of its tags, and by no other one.
+    """
+    where = {"log_id": log_id, "uuids": list(uuids), "tagged_percent": TAGGED_PERCENT}
+    tags: dict[str, list[str]] = {}
+    for uuid, kind in await (await connection.execute(QUERIES["tags_of_tables"], where)).fetchall():
+        tags.setdefault(uuid, [PII]).append(kind)
+    return tags
 
 
 async def read_findings_of_each(
@@ -83,11 +103,13 @@ async def read_findings_of_each(
 
 async def _findings_by_place(connection: Connection, count: int, rows: Sequence[Sequence[Any]]) -> list[list[Finding]]:
     found = await with_reviews(connection, [row_of(Finding, row) for _, *row in rows])
-    return _by_place(count, [(place, each) for (place, *_), each in zip(rows, found, strict=True)])
+    return by_place(count, [(place, each) for (place, *_), each in zip(rows, found, strict=True)])
 
 
-def _by_place(count: int, rows: Sequence[tuple[Any, R]]) -> list[list[R]]:
-    """Return rows by their place, which is counted from 1."""
+def by_place(count: int, rows: Sequence[tuple[Any, R]]) -> list[list[R]]:
+    """
+    Return rows by their place, which is counted from 1.
+    """
     found: list[list[R]] = [[] for _ in range(count)]
     for place, row in rows:
         found[place - 1].append(row)

@@ -45,6 +45,8 @@ MAKES: Final = ("table.create", "table.register")
 """Operations that make a table, or bring one into a catalog: who did owns it."""
 TAGGED_PERCENT: Final = 92
 """Name and values together: a finding of less tags nothing (`graph/scans.py`)."""
+PII: Final = "pii"
+"""The tag of all personal data, of whatever kind."""
 LEVELS_MIN: Final = 3
 """Alias, namespace and name."""
 EXAMINED_MAX: Final = 20_000

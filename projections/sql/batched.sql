@@ -20,7 +20,8 @@ CROSS JOIN LATERAL (
 ORDER BY k.place, c.index DESC
 
 -- name: last_findings_of_tables
--- What was found last in each column of each of some tables, of each kind, by their place.
+-- What was found last in each column of each of some tables, of each kind, by their place; of one state, as `state_of`
+-- has it.
 SELECT k.place, n.index, n.group_id, n.recorded_at, n.key, n.table_uuid, n.snapshot, n.ruleset, n.field_id,
        n.column_path, n.kind, n.confidence_percent, n.matches, n.not_null
 FROM unnest(%(uuids)s::text[]) WITH ORDINALITY AS k (table_uuid, place)
@@ -33,6 +34,15 @@ CROSS JOIN LATERAL (
           AND f.confidence_percent >= %(confidence_percent_min)s
         ORDER BY f.field_id, f.kind, f.index DESC
     ) AS e
+    WHERE (%(state)s::text IS NULL OR %(state)s = coalesce((
+          SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < e.confidence_percent THEN 'open'
+                      ELSE r.verdict END
+          FROM projections.finding_reviews AS r
+          WHERE r.log_id = e.log_id AND r.generation = e.generation AND r.table_uuid = e.table_uuid
+            AND r.field_id = e.field_id AND r.kind = e.kind
+          ORDER BY r.version DESC
+          LIMIT 1
+      ), 'open'))
     ORDER BY e.index DESC
     LIMIT %(limit)s
 ) AS n
@@ -52,3 +62,46 @@ CROSS JOIN LATERAL (
     LIMIT %(limit)s
 ) AS f
 ORDER BY k.place, f.snapshot, f.ruleset, f.field_id, f.kind
+
+-- name: tags_of_tables
+-- The kinds that some tables are tagged with: found for certain, and dismissed by nobody who knew it was so certain. The
+-- surest finding of each column and kind tells: one step of the index each, however often the tables were scanned.
+SELECT DISTINCT t.table_uuid, s.kind
+FROM unnest(%(uuids)s::text[]) AS t (table_uuid)
+CROSS JOIN LATERAL (
+    WITH RECURSIVE live AS (
+        SELECT generation FROM projections.live WHERE projection = 'findings' AND log_id = %(log_id)s
+    ),
+    surest AS (
+        (
+            SELECT f.generation, f.kind, f.field_id, f.confidence_percent FROM projections.findings AS f
+            WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live)
+              AND f.table_uuid = t.table_uuid
+            ORDER BY f.kind DESC, f.field_id DESC, f.confidence_percent DESC
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT n.*
+        FROM surest AS p
+        CROSS JOIN LATERAL (
+            SELECT f.generation, f.kind, f.field_id, f.confidence_percent FROM projections.findings AS f
+            WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live)
+              AND f.table_uuid = t.table_uuid AND (f.kind, f.field_id) < (p.kind, p.field_id)
+            ORDER BY f.kind DESC, f.field_id DESC, f.confidence_percent DESC
+            LIMIT 1
+        ) AS n
+    )
+    SELECT * FROM surest
+) AS s
+WHERE s.confidence_percent >= %(tagged_percent)s
+  AND NOT EXISTS (
+      SELECT FROM (
+          SELECT r.verdict, r.confidence_percent FROM projections.finding_reviews AS r
+          WHERE r.log_id = %(log_id)s AND r.generation = s.generation AND r.table_uuid = t.table_uuid
+            AND r.field_id = s.field_id AND r.kind = s.kind
+          ORDER BY r.version DESC
+          LIMIT 1
+      ) AS r
+      WHERE r.verdict = 'dismissed' AND r.confidence_percent >= s.confidence_percent
+  )
+ORDER BY t.table_uuid, s.kind

@@ -484,3 +484,65 @@ WHERE r.log_id = %(log_id)s AND r.generation = (
   AND (%(before)s::text IS NULL OR r.run_id < %(before)s)
 ORDER BY r.run_id DESC
 LIMIT %(limit)s
+
+-- name: upstream_of_each
+-- The edges that lead to what several walks have reached, each given by its place: as many of each walk as it may take.
+SELECT w.place, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count, e.source_version,
+       e.target_version, e.is_kept
+FROM jsonb_to_recordset(%(walks)s::jsonb) AS w (place integer, keys jsonb, most integer)
+CROSS JOIN LATERAL (
+    SELECT l.* FROM projections.lineage_edges AS l
+    WHERE l.log_id = %(log_id)s AND l.generation = (
+        SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+      )
+      AND l.target = ANY(ARRAY(SELECT jsonb_array_elements_text(w.keys)))
+    ORDER BY l.target COLLATE "C", l.source COLLATE "C"
+    LIMIT w.most
+) AS e
+LEFT JOIN projections.lineage_runs AS r
+    ON r.log_id = e.log_id AND r.generation = e.generation AND r.run_id = e.run_id
+ORDER BY w.place, e.target COLLATE "C", e.source COLLATE "C"
+
+-- name: downstream_of_each
+-- The edges that lead from them.
+SELECT w.place, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count, e.source_version,
+       e.target_version, e.is_kept
+FROM jsonb_to_recordset(%(walks)s::jsonb) AS w (place integer, keys jsonb, most integer)
+CROSS JOIN LATERAL (
+    SELECT l.* FROM projections.lineage_edges AS l
+    WHERE l.log_id = %(log_id)s AND l.generation = (
+        SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+      )
+      AND l.source = ANY(ARRAY(SELECT jsonb_array_elements_text(w.keys)))
+    ORDER BY l.source COLLATE "C", l.target COLLATE "C"
+    LIMIT w.most
+) AS e
+LEFT JOIN projections.lineage_runs AS r
+    ON r.log_id = e.log_id AND r.generation = e.generation AND r.run_id = e.run_id
+ORDER BY w.place, e.source COLLATE "C", e.target COLLATE "C"
+
+-- name: columns_of_each
+-- The same as `columns_of`, of each of some tables and data sets, by their place.
+SELECT k.place, e.*
+FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
+CROSS JOIN LATERAL (
+    SELECT c.source, c.source_column, c.target, c.target_column, c.count
+    FROM projections.live AS l JOIN projections.lineage_columns AS c USING (log_id, generation)
+    WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = k.key OR c.target = k.key)
+    ORDER BY c.target COLLATE "C", c.target_column COLLATE "C", c.source COLLATE "C", c.source_column COLLATE "C"
+    LIMIT %(limit)s
+) AS e
+ORDER BY k.place, e.target COLLATE "C", e.target_column COLLATE "C", e.source COLLATE "C", e.source_column COLLATE "C"
+
+-- name: cycles_of_each
+-- The same as `cycles_of`, of each of some tables and data sets, by their place.
+SELECT k.place, e.*
+FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
+CROSS JOIN LATERAL (
+    SELECT c.source, c.target, c.path, c.group_id, c.index, c.last_index, c.count, c.told_index
+    FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
+    WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = k.key OR c.target = k.key)
+    ORDER BY c.last_index DESC, c.source COLLATE "C", c.target COLLATE "C"
+    LIMIT %(limit)s
+) AS e
+ORDER BY k.place, e.last_index DESC, e.source COLLATE "C", e.target COLLATE "C"

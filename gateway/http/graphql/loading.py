@@ -9,10 +9,10 @@ Everything is read in one transaction of the caller's tenant (`gateway/http/look
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from strawberry.dataloader import DataLoader
 
@@ -31,14 +31,21 @@ from projections.graph.neighbours import (
 )
 from projections.graph.read import Graph, open_graph
 from projections.graph.walking import Direction
+from projections.keys import bounded_key
+from projections.lineage.batched import Way, read_columns_of_each, read_cycles_of_each, read_edges_of_each
+from projections.lineage.projection import LINEAGE
+from projections.lineage.read import ColumnLineage, Cycle, LineageEdge, read_omitted
+from projections.lineage.runs import Omitted
 from projections.relational.batched import (
     read_findings_of_each,
     read_histories,
     read_last_findings_of_tables,
+    read_tags,
 )
 from projections.relational.commits import Commit
+from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import Finding, FoundKind, read_found_in_tables
-from projections.relational.table_names import TableName, read_live_names
+from projections.relational.table_names import TableName, read_live_names, read_owners
 
 EXAMINED_MAX: Final = 500
 """Edges and vertices that are judged for one page: it may be short, with more behind its cursor."""
@@ -47,6 +54,7 @@ EXAMINED_MIN: Final = 50
 
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,14 @@ class Edges:
 
     edges: Sequence[FoundEdge]
     going_on: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[R]):
+    """Rows that the caller may see, and whether there may be more: not all that there are were looked through."""
+
+    rows: Sequence[R]
+    has_more: bool
 
 
 @dataclass(slots=True)
@@ -94,6 +110,10 @@ class Asking:
         """Return whether the caller may read policies."""
         return await self._once("policy.inspect", lambda: self.looking.sight.reads_configuration("policy"))
 
+    async def reads_lineage(self) -> bool:
+        """Return whether the caller may read lineage."""
+        return await self._once("lineage.load", self.looking.sight.reads_lineage)
+
     async def names(self, key: str) -> TableName | None:
         """Return the name of the table that has this key now, None if none has."""
 
@@ -115,6 +135,26 @@ class Asking:
 
         return await self._load("kinds", load, table_uuid)
 
+    async def tags(self, table_uuid: str) -> list[str]:
+        """Return the tags of a table."""
+
+        async def load(uuids: Sequence[str]) -> list[list[str]]:
+            async with self.reading() as connection:
+                found = await read_tags(connection, self.looking.caller.log_id, uuids)
+            return [found.get(each, []) for each in uuids]
+
+        return await self._load("tags", load, table_uuid)
+
+    async def owner(self, table_uuid: str) -> tuple[str, str | None] | None:
+        """Return who made a table: actor and principal; None if the log does not say."""
+
+        async def load(uuids: Sequence[str]) -> list[tuple[str, str | None] | None]:
+            async with self.reading() as connection:
+                found = await read_owners(connection, uuids)
+            return [found.get(each) for each in uuids]
+
+        return await self._load("owners", load, table_uuid)
+
     async def history(self, key: str, *, before: int, limit: int) -> list[Commit]:
         """Return the last decisions on a table below an index."""
 
@@ -124,17 +164,19 @@ class Asking:
 
         return await self._load(("history", limit), load, (key, before))
 
-    async def last_findings(self, table_uuid: str, *, confidence: int, limit: int) -> list[Finding]:
-        """Return what was found last in each column of a table."""
+    async def last_findings(
+        self, table_uuid: str, *, confidence: int, state: FindingState | None, limit: int
+    ) -> list[Finding]:
+        """Return what was found last in each column of a table, of one state if it is given."""
 
         async def load(uuids: Sequence[str]) -> list[list[Finding]]:
             log_id = self.looking.caller.log_id
             async with self.reading() as connection:
                 return await read_last_findings_of_tables(
-                    connection, log_id, uuids, confidence_percent_min=confidence, limit=limit
+                    connection, log_id, uuids, confidence_percent_min=confidence, state=state, limit=limit
                 )
 
-        return await self._load(("findings", confidence, limit), load, table_uuid)
+        return await self._load(("findings", confidence, state, limit), load, table_uuid)
 
     async def findings_of(self, commit: Commit, *, limit: int) -> list[Finding]:
         """Return what was found in the snapshots that a decision names."""
@@ -146,6 +188,51 @@ class Asking:
                 return await read_findings_of_each(connection, self.looking.caller.log_id, scanned, limit=limit)
 
         return await self._load(("found", limit), load, (commit.table_uuid, commit.snapshots))
+
+    async def lineage_edges(self, key: str, way: Way, *, hops: int, limit: int) -> Seen[LineageEdge]:
+        """Return edges one way from a table, the nearest first, of which the caller may see both ends."""
+        examined = _examined(limit)
+
+        async def load(keys: Sequence[str]) -> list[Seen[LineageEdge]]:
+            log_id = self.looking.caller.log_id
+            async with self.reading() as connection:
+                found = await read_edges_of_each(connection, log_id, keys, way, hops=hops, limit=examined)
+            return await self._seen_of(found, lambda edge: (edge.source, edge.target), limit=limit)
+
+        return await self._load((way, hops, limit), load, key)
+
+    async def lineage_columns(self, key: str, *, limit: int) -> Seen[ColumnLineage]:
+        """Return column edges into and out of a table, of which the caller may see both ends."""
+        examined = _examined(limit)
+
+        async def load(keys: Sequence[str]) -> list[Seen[ColumnLineage]]:
+            async with self.reading() as connection:
+                found = await read_columns_of_each(connection, self.looking.caller.log_id, keys, limit=examined)
+            return await self._seen_of(found, lambda edge: (edge.source, edge.target), limit=limit)
+
+        return await self._load(("columns", limit), load, key)
+
+    async def lineage_cycles(self, key: str, *, limit: int) -> Seen[Cycle]:
+        """Return edges of a table that were not drawn, of whose paths the caller may see everything."""
+        examined = _examined(limit)
+
+        async def load(keys: Sequence[str]) -> list[Seen[Cycle]]:
+            async with self.reading() as connection:
+                found = await read_cycles_of_each(connection, self.looking.caller.log_id, keys, limit=examined)
+            return await self._seen_of(found, lambda edge: (edge.source, edge.target, *edge.path), limit=limit)
+
+        return await self._load(("cycles", limit), load, key)
+
+    async def omitted(self, key: str) -> Omitted | None:
+        """Return how much lineage was reported of a table and is not drawn; None if all is."""
+
+        async def load(keys: Sequence[str]) -> list[Omitted | None]:
+            bounded = [bounded_key(each) for each in keys]
+            async with self.reading() as connection:
+                found = await read_omitted(connection, bounded, projection=LINEAGE, log_id=self.looking.caller.log_id)
+            return [found.get(each) for each in bounded]
+
+        return await self._load("omitted", load, key)
 
     async def vertex(self, key: str) -> FoundVertex | None:
         """Return the vertex of a key; None if there is none, or the caller may not see it."""
@@ -206,6 +293,18 @@ class Asking:
         looking = self.looking
         seen = await seen_vertices(connection, looking.caller.log_id, looking.sight, vertices)
         return [each for each, is_seen in zip(vertices, seen, strict=True) if is_seen]
+
+    async def _seen_of(
+        self, found: Sequence[Sequence[R]], keys_of: Callable[[R], Iterable[str]], *, limit: int
+    ) -> list[Seen[R]]:
+        """Return of each list the first `limit` rows that the caller may see; as many as may be were looked through."""
+        sight = self.looking.sight
+        await sight.prepare(key for rows in found for row in rows for key in keys_of(row))
+        visible = [[row for row in rows if await sight.sees_all(keys_of(row))] for rows in found]
+        return [
+            Seen(seen[:limit], has_more=len(seen) > limit or len(rows) == _examined(limit))
+            for seen, rows in zip(visible, found, strict=True)
+        ]
 
     async def _graph(self) -> Graph | None:
         """Return the tenant's graph, None if there is none yet."""

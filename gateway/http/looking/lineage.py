@@ -13,7 +13,7 @@ from typing import Any
 from gateway.http.looking.shown import members, plain
 from gateway.http.looking.sight import Sight
 from projections.lineage.openlineage import WHOLE_DATASET
-from projections.lineage.read import ColumnLineage, Lineage, LineageEdge
+from projections.lineage.read import ColumnLineage, Cycle, Lineage, LineageEdge, RunSeen
 
 _OF_JOBS = ("job", "run_id", "engine", "state", "event_time")
 
@@ -30,11 +30,9 @@ async def lineage_shown(lineage: Lineage, sight: Sight) -> dict[str, Any]:
         "key": lineage.key,
         "upstream": await edges_shown(lineage.upstream, sight),
         "downstream": await edges_shown(lineage.downstream, sight),
-        "columns": [_column(each) for each in lineage.columns if await sight.sees_all((each.source, each.target))],
+        "columns": [column_shown(each) for each in lineage.columns if await sight.sees_all((each.source, each.target))],
         "cycles": [
-            plain({name: value for name, value in members(each).items() if name != "group_id"})
-            for each in lineage.cycles
-            if await sight.sees_all((each.source, each.target, *each.path))
+            cycle_shown(each) for each in lineage.cycles if await sight.sees_all((each.source, each.target, *each.path))
         ],
         "omitted": [
             {"key": key, **members(omitted)} for key, omitted in lineage.omitted.items() if await sight.sees(key)
@@ -48,14 +46,37 @@ async def edges_shown(edges: Sequence[LineageEdge], sight: Sight) -> list[dict[s
     """
     with_jobs = await sight.reads_lineage()
     await sight.prepare(key for each in edges for key in (each.source, each.target))
-    return [_edge(each, with_jobs=with_jobs) for each in edges if await sight.sees_all((each.source, each.target))]
+    return [edge_shown(each, with_jobs=with_jobs) for each in edges if await sight.sees_all((each.source, each.target))]
 
 
-def _edge(edge: LineageEdge, *, with_jobs: bool) -> dict[str, Any]:
+def edge_shown(edge: LineageEdge, *, with_jobs: bool) -> dict[str, Any]:
+    """Return an edge whose ends the caller may see."""
     shown = members(edge)
     return shown if with_jobs else {**shown, **dict.fromkeys(_OF_JOBS)}
 
 
-def _column(column: ColumnLineage) -> dict[str, Any]:
+def column_shown(column: ColumnLineage) -> dict[str, Any]:
+    """Return a column edge whose ends the caller may see."""
     shown = members(column)
     return {**shown, "target_column": None} if column.target_column == WHOLE_DATASET else shown
+
+
+def cycle_shown(cycle: Cycle) -> dict[str, Any]:
+    """Return a refused edge whose path the caller may see."""
+    shown: dict[str, Any] = plain({name: value for name, value in members(cycle).items() if name != "group_id"})
+    return shown
+
+
+async def runs_shown(runs: Sequence[RunSeen], sight: Sight) -> list[dict[str, Any]]:
+    """
+    Return runs for whoever may read lineage: of what each reads and writes, what the caller may see.
+    """
+    await sight.prepare(key for run in runs for key in (*run.inputs, *run.outputs))
+    return [
+        {
+            **members(run),
+            "inputs": [each for each in run.inputs if await sight.sees(each)],
+            "outputs": [each for each in run.outputs if await sight.sees(each)],
+        }
+        for run in runs
+    ]
