@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The pages of the console for whoever operates a tenant, at `/console/operate`: what follows the log, dead letters, open
-decisions, read models and their rebuilds, API keys, catalogs, and evidence.
+decisions, read models and their rebuilds, API keys, catalogs, evidence, and the tenant with its settings.
 
 They ask and send what programs do, with the visitor's own credentials. What the visitor may not see is said to be so,
 in its place, and the rest of the page is there. A change is a form of the console's own; what cannot be taken back is
@@ -18,12 +18,13 @@ from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
+from gateway.admin.limits import KNOWN_SETTINGS
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, visited
 from gateway.console.rendering import HEADERS
-from gateway.errors import BadRequestError, ForbiddenError, GatewayError
+from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError
 from gateway.http import admin_routes, evidence_routes, log_entry_routes, operating_routes, tenant_routes
 from gateway.http.inner import inner_request
 from gateway.http.lineage_reading_routes import show_status
@@ -33,7 +34,15 @@ router = APIRouter(prefix="/console/operate", include_in_schema=False)
 OPERATE: Final = "/console/operate"
 LETTERS_SHOWN: Final = 100
 HOUR: Final = timedelta(hours=1)
+JSON: Final = "json"
+DIGITS_MAX: Final = 15
 _MADE: Final = 200
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "lineage-cycles": "Whether lineage that would close a cycle is refused, or kept as an edge between versions.",
+    "policy-review": "Whether a change of a policy takes a second person, who approves the draft of the first.",
+}
+"""What each setting of a tenant is about."""
 
 Form = Mapping[str, str]
 
@@ -207,6 +216,45 @@ async def delete_evidence(visit: Visit, _form: Form, job: str) -> Response:
     """End a job, or remove it with its file."""
     await visit.send(evidence_routes.delete_evidence, job)
     return redirect(f"{OPERATE}/evidence")
+
+
+@router.get("/tenant")
+@visited
+async def tenant(visit: Visit) -> Response:
+    """Show the visitor's tenant, and forms for the settings that the visitor may change."""
+    found = await visit.read(tenant_routes.show_tenant)
+    sight = (await visit.looking()).sight
+    settings = [
+        {
+            **each,
+            "about": SETTINGS.get(each["id"], ""),
+            "values": KNOWN_SETTINGS[each["id"]],
+            "may_change": await sight.may_configure("setting", each["id"]),
+        }
+        for each in found["settings"]
+    ]
+    return visit.page("operate_tenant.html", tenant=found, settings=settings)
+
+
+@router.get("/tenant.{form}")
+@visited
+async def tenant_as(visit: Visit, form: str) -> Response:
+    """Answer with the visitor's tenant, for programs."""
+    if form != JSON:
+        raise NotFoundError(f"tenant.{form:.20}: expected the form {JSON}", kind="NotFoundException")
+    return JSONResponse(await visit.read(tenant_routes.show_tenant), headers=HEADERS)
+
+
+@router.post("/tenant/settings/{setting_id}")
+@_sent
+async def change_setting(visit: Visit, form: Form, setting_id: str) -> Response:
+    """Change a setting of the tenant, unless somebody else has meanwhile."""
+    version = form.get("version", "")
+    if not (version.isascii() and version.isdigit() and len(version) <= DIGITS_MAX):
+        raise BadRequestError(f"expected the version that the page shows, found {version!r:.40}", field="version")
+    body = {"value": form.get("value", ""), "version": int(version)}
+    await visit.send(admin_routes.change_setting, setting_id, body=body)
+    return redirect(f"{OPERATE}/tenant")
 
 
 async def _part(visit: Visit, answer: Callable[..., Awaitable[Response]]) -> dict[str, Any]:

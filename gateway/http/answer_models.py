@@ -382,13 +382,20 @@ class SettingsShown(Answered):
 
 
 class TenantShown(Answered):
-    """The caller's tenant: its log, how much is in force for it, and its settings."""
+    """
+    The caller's tenant: its log, how much is in force for it, and its settings.
+
+    `founded_at` is when the first entry of the log was recorded. `verifier_keys` (C2SP signed-note) may have signed its
+    newest checkpoint; the newest key is first. Compare them with what the operator has told you apart from this answer.
+    """
 
     id: str
     name: str | None
     log: str
+    founded_at: str | None
     entries: int
     checkpoint_size: int
+    verifier_keys: list[str] | None
     catalogs: list[str]
     policies: int
     access_rules: int

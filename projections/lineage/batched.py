@@ -38,16 +38,18 @@ async def read_edges_of_each(
     levels = list(seen)
     for distance in range(1, hops + 1):
         walks: list[Json] = [
-            {"place": place, "keys": sorted(level), "most": limit - len(found[place])}
+            {"place": place, "keys": sorted(level)}
             for place, level in enumerate(levels)
             if level and len(found[place]) < limit
         ]
         if not walks:
             break
-        where = {"log_id": log_id, "walks": encode_json(walks)}
+        where = {"log_id": log_id, "walks": encode_json(walks), "limit": limit}
         rows = await (await connection.execute(QUERIES[f"{way}_of_each"], where)).fetchall()
         reached: list[set[str]] = [set() for _ in keys]
         for place, *row in rows:
+            if len(found[place]) == limit:
+                continue
             edge = edge_of((distance, *row))
             found[place].append(edge)
             reached[place].add(edge.source if way is Way.UPSTREAM else edge.target)

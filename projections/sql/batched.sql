@@ -21,19 +21,35 @@ ORDER BY k.place, c.index DESC
 
 -- name: last_findings_of_tables
 -- What was found last in each column of each of some tables, of each kind, by their place; of one state, as `state_of`
--- has it.
+-- has it. One step of the index for each column and kind, however often the tables were scanned.
 SELECT k.place, n.index, n.group_id, n.recorded_at, n.key, n.table_uuid, n.snapshot, n.ruleset, n.field_id,
        n.column_path, n.kind, n.confidence_percent, n.matches, n.not_null
 FROM unnest(%(uuids)s::text[]) WITH ORDINALITY AS k (table_uuid, place)
 CROSS JOIN LATERAL (
-    SELECT e.*
-    FROM (
-        SELECT DISTINCT ON (f.field_id, f.kind) f.*
-        FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
-        WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND f.table_uuid = k.table_uuid
-          AND f.confidence_percent >= %(confidence_percent_min)s
-        ORDER BY f.field_id, f.kind, f.index DESC
-    ) AS e
+    WITH RECURSIVE live AS (
+        SELECT generation FROM projections.live WHERE projection = 'findings' AND log_id = %(log_id)s
+    ),
+    newest AS (
+        (
+            SELECT f.* FROM projections.findings AS f
+            WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live)
+              AND f.table_uuid = k.table_uuid AND f.confidence_percent >= %(confidence_percent_min)s
+            ORDER BY f.field_id, f.kind, f.index DESC
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT n.*
+        FROM newest AS p
+        CROSS JOIN LATERAL (
+            SELECT f.* FROM projections.findings AS f
+            WHERE f.log_id = %(log_id)s AND f.generation = (SELECT generation FROM live)
+              AND f.table_uuid = k.table_uuid AND f.confidence_percent >= %(confidence_percent_min)s
+              AND (f.field_id, f.kind) > (p.field_id, p.kind)
+            ORDER BY f.field_id, f.kind, f.index DESC
+            LIMIT 1
+        ) AS n
+    )
+    SELECT e.* FROM newest AS e
     WHERE (%(state)s::text IS NULL OR %(state)s = coalesce((
           SELECT CASE WHEN r.verdict = 'dismissed' AND r.confidence_percent < e.confidence_percent THEN 'open'
                       ELSE r.verdict END

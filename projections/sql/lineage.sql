@@ -486,10 +486,10 @@ ORDER BY r.run_id DESC
 LIMIT %(limit)s
 
 -- name: upstream_of_each
--- The edges that lead to what several walks have reached, each given by its place: as many of each walk as it may take.
+-- The edges that lead to what several walks have reached, each given by its place: of each walk the first.
 SELECT w.place, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count, e.source_version,
        e.target_version, e.is_kept
-FROM jsonb_to_recordset(%(walks)s::jsonb) AS w (place integer, keys jsonb, most integer)
+FROM jsonb_to_recordset(%(walks)s::jsonb) AS w (place integer, keys jsonb)
 CROSS JOIN LATERAL (
     SELECT l.* FROM projections.lineage_edges AS l
     WHERE l.log_id = %(log_id)s AND l.generation = (
@@ -497,7 +497,7 @@ CROSS JOIN LATERAL (
       )
       AND l.target = ANY(ARRAY(SELECT jsonb_array_elements_text(w.keys)))
     ORDER BY l.target COLLATE "C", l.source COLLATE "C"
-    LIMIT w.most
+    LIMIT %(limit)s
 ) AS e
 LEFT JOIN projections.lineage_runs AS r
     ON r.log_id = e.log_id AND r.generation = e.generation AND r.run_id = e.run_id
@@ -507,7 +507,7 @@ ORDER BY w.place, e.target COLLATE "C", e.source COLLATE "C"
 -- The edges that lead from them.
 SELECT w.place, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count, e.source_version,
        e.target_version, e.is_kept
-FROM jsonb_to_recordset(%(walks)s::jsonb) AS w (place integer, keys jsonb, most integer)
+FROM jsonb_to_recordset(%(walks)s::jsonb) AS w (place integer, keys jsonb)
 CROSS JOIN LATERAL (
     SELECT l.* FROM projections.lineage_edges AS l
     WHERE l.log_id = %(log_id)s AND l.generation = (
@@ -515,7 +515,7 @@ CROSS JOIN LATERAL (
       )
       AND l.source = ANY(ARRAY(SELECT jsonb_array_elements_text(w.keys)))
     ORDER BY l.source COLLATE "C", l.target COLLATE "C"
-    LIMIT w.most
+    LIMIT %(limit)s
 ) AS e
 LEFT JOIN projections.lineage_runs AS r
     ON r.log_id = e.log_id AND r.generation = e.generation AND r.run_id = e.run_id

@@ -152,6 +152,10 @@ class Sight:
         """Return whether the caller may read the configuration of a kind: of one thing, or all."""
         return await self._may(kind, f"{kind}.inspect", thing)
 
+    async def may_configure(self, kind: str, thing: str) -> bool:
+        """Return whether the caller may change one thing of the configuration: what forms are shown goes by it."""
+        return await self._may(kind, f"{kind}.configure", thing)
+
     async def check(self, target: Target) -> None:
         """
         Check that the caller may see an object that the request names; a refusal is counted.

@@ -15,7 +15,9 @@ import pytest
 import pytest_asyncio
 from fastapi.routing import APIRoute
 
-from gateway.console.operate import router
+from gateway.admin.application import OPERATOR
+from gateway.admin.limits import KNOWN_SETTINGS
+from gateway.console.operate import SETTINGS, router
 from gateway.console.rendering import HEADERS
 from lakeproof.services import Services
 from testkit.gateway.console.operated import REASON, give_up, open_operated
@@ -28,7 +30,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 OPERATE = "/console/operate"
 OWN = {"Sec-Fetch-Site": "same-origin"}
 FOREIGN = {"Sec-Fetch-Site": "cross-site"}
-PAGES = ("", "/projections/graph", "/projections/graph/replace", "/replays", "/keys", "/catalogs", "/evidence")
+PAGES = (
+    "",
+    "/projections/graph",
+    "/projections/graph/replace",
+    "/replays",
+    "/keys",
+    "/catalogs",
+    "/evidence",
+    "/tenant",
+)
 NOT_PERMITTED = "The access rules do not permit you to see this."
 
 
@@ -85,9 +96,7 @@ async def test_a_form_of_another_site_changes_nothing(views: TwoViews, visitor: 
     assert (await views.whole.get("/v1/dead-letters/replay")).json() == {"replays": []}
 
 
-@pytest.mark.parametrize(
-    "path", ["", "/projections/graph", "/projections/graph/replace", "/replays", "/keys", "/catalogs", "/evidence"]
-)
+@pytest.mark.parametrize("path", PAGES)
 async def test_a_page_loads_nothing_but_the_consoles_own(visitor: httpx.AsyncClient, path: str) -> None:
     answer = await visitor.get(f"{OPERATE}{path}")
     assert answer.status_code == 200, answer.text
@@ -114,7 +123,7 @@ async def test_who_may_see_nothing_of_it_is_told_so_in_each_place(views: TwoView
         assert page.status_code == 200
         assert page.text.count(NOT_PERMITTED) == 5
         assert "m-1" not in page.text
-        for path in ("/keys", "/catalogs", "/replays", "/projections/graph"):
+        for path in ("/keys", "/catalogs", "/replays", "/projections/graph", "/tenant", "/tenant.json"):
             assert (await guest.get(f"{OPERATE}{path}")).status_code == 403
         assert (await sent(guest, "/projections/graph/rebuild")).status_code == 403
         assert (await sent(guest, "/replay", source="handler:gone")).status_code == 403
@@ -178,3 +187,66 @@ async def test_evidence_that_cannot_be_made_says_why(visitor: httpx.AsyncClient)
         answer = await sent(visitor, "/evidence", **fields)
         assert (answer.status_code, 'role="alert"' in answer.text) == (status, True), answer.text
     assert (await visitor.get(f"{OPERATE}/evidence/0/file")).status_code == 400
+
+
+async def test_a_tenant_is_shown_with_its_log_its_key_and_what_is_in_force(
+    views: TwoViews, visitor: httpx.AsyncClient
+) -> None:
+    tenant = (await views.whole.get("/v1/tenant")).json()
+    text = unescape((await visitor.get(f"{OPERATE}/tenant")).text)
+    log, acme = views.gateway.services.gateway.receipts, views.gateway.acme
+    (key,) = tenant["verifier_keys"]
+    assert key == log.keys_for(tenant["log"], tenant["checkpoint_size"])[0].format()
+    (first,) = (await views.whole.get("/v1/log/entries", params={"order": "oldest", "limit": 1})).json()["entries"]
+    assert tenant["founded_at"] == first["recorded_at"]
+    for said in (acme.tenant.hex, tenant["log"], key, f'datetime="{first["recorded_at"]}"'):
+        assert said in text
+    for path in ("/console/operate/catalogs", "/console/operate/keys", "/console/policies", "/console/log"):
+        assert f'href="{path}"' in text
+    assert f'<a href="/console/operate/catalogs">{len(tenant["catalogs"])}</a>' in text
+    twin = await visitor.get(f"{OPERATE}/tenant.json")
+    assert (twin.json(), twin.headers["Cache-Control"]) == (tenant, "private, no-store")
+    assert (await visitor.get(f"{OPERATE}/tenant.csv")).status_code == 404
+
+
+async def test_every_setting_is_described_and_has_a_button_for_each_other_value(visitor: httpx.AsyncClient) -> None:
+    assert set(SETTINGS) == set(KNOWN_SETTINGS)
+    text = unescape((await visitor.get(f"{OPERATE}/tenant")).text)
+    for setting, values in KNOWN_SETTINGS.items():
+        assert SETTINGS[setting] in text
+        buttons = re.findall(f'aria-label="Set {setting} to ([a-z]+)"', text)
+        (value,) = re.findall(f'<code>{setting}</code></td>.*?data-label="value">([a-z]+)<', text)
+        assert {value, *buttons} == set(values)
+        assert value not in buttons
+
+
+async def test_a_setting_is_changed_once_and_by_whoever_may(views: TwoViews, visitor: httpx.AsyncClient) -> None:
+    path = "/tenant/settings/lineage-cycles"
+    page = await sent(visitor, path, value="keep", version="0")
+    assert (page.status_code, page.url.path) == (200, f"{OPERATE}/tenant")
+    setting = {"id": "lineage-cycles", "version": 1, "value": "keep"}
+    assert (await views.whole.get("/v1/settings/lineage-cycles")).json() == setting
+    assert 'aria-label="Set lineage-cycles to refuse"' in page.text
+    stale = await sent(visitor, path, value="refuse", version="0")
+    assert (stale.status_code, "expected version 0, found version 1" in unescape(stale.text)) == (409, True)
+    for fields, status in (
+        ({"value": "keep"}, 400),
+        ({"value": "keep", "version": "-1"}, 400),
+        ({"value": "keep", "version": "9" * 16}, 400),
+        ({"value": "perhaps", "version": "1"}, 400),
+    ):
+        assert (await sent(visitor, path, **fields)).status_code == status
+    assert (await sent(visitor, "/tenant/settings/none", value="keep", version="0")).status_code == 400
+    await views.gateway.services.gateway.admin.create_access_rule(
+        views.gateway.acme.log_id,
+        OPERATOR,
+        rule_id="readers",
+        effect="permit",
+        expression="'reader' in roles && op == 'READ_REPOSITORY_CONFIG'",
+    )
+    async with visiting(views, await another_key(views.gateway, "rita@acme.example", "reader")) as reader:
+        text = (await reader.get(f"{OPERATE}/tenant")).text
+        assert "do not permit you to change them" in text
+        assert '<button type="submit" name="value"' not in text
+        assert (await sent(reader, path, value="refuse", version="1")).status_code == 403
+    assert (await views.whole.get("/v1/settings/lineage-cycles")).json() == setting

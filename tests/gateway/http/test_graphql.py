@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -24,6 +25,8 @@ from gateway.http.looking import reading
 from gateway.http.looking.sight import Sight
 from lakeproof.services import Services
 from projections.graph.labels import EdgeLabel, VertexLabel
+from projections.lineage.batched import Way, read_edges_of_each
+from projections.lineage.read import read_lineage
 from testkit.environment import PROJECT
 from testkit.gateway.sales import NAMESPACES, TABLES, another_key, error_of, properties
 from testkit.gateway.two_views import (
@@ -47,16 +50,46 @@ ORDERS = "table:lake/sales/orders"
 HIDDEN = f"table:lake/hr/{SECRET}"
 NAMES = (SECRET, "bonus", "clicks", "ada@acme.example")
 """What no answer to the second caller may hold: tables of `hr`, a topic, and who somebody is."""
+TAGS = ("pii", "email", "iban")
 HOSTILE = "</script><img src=x onerror=alert(1)> ' OR 1=1 -- $$ {{7*7}}"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def views(module_services: Services, module_app: FastAPI) -> AsyncIterator[TwoViews]:
-    """Two callers of one tenant, and another tenant, with a policy; the tests of this module change nothing else."""
+    """
+    Two callers of one tenant, and another tenant, with a policy, a finding that was dismissed, lineage of columns, and
+    lineage in a circle; the tests of this module change nothing else.
+    """
     async with open_two_views(module_services, module_app) as views:
         body = {"id": "of-sales", "expression": "true", "message": "no", "scope": {"names": ["sales.*"]}}
         (await views.whole.post("/v1/policies", json=body)).raise_for_status()
+        (dismissed,) = await pages(views.whole, "/v1/findings", "findings", table=HIDDEN)
+        review = {"verdict": "dismissed", "reason": "test data"}
+        (await views.whole.post(f"/v1/findings/{dismissed['index']}/review", json=review)).raise_for_status()
+        for source, target in (("sales.orders", "sales.report"), ("sales.report", "sales.orders")):
+            (await views.whole.post("/v1/lineage", json=columns_read(source, target))).raise_for_status()
+        await views.project()
         yield views
+
+
+def columns_read(source: str, target: str) -> dict[str, Any]:
+    """Return an OpenLineage event: column `id` of one table was made from that of another one."""
+    column = {"namespace": "lake", "name": source, "field": "id"}
+    facet = {
+        "_producer": "https://example.com/etl",
+        "_schemaURL": "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.json",
+        "fields": {"id": {"inputFields": [column]}},
+    }
+    return {
+        "eventType": "COMPLETE",
+        "eventTime": "2026-11-21T12:00:00Z",
+        "producer": "https://example.com/etl",
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+        "run": {"runId": str(uuid4())},
+        "job": {"namespace": "etl", "name": "columns"},
+        "inputs": [{"namespace": "lake", "name": source}],
+        "outputs": [{"namespace": "lake", "name": target, "facets": {"columnLineage": facet}}],
+    }
 
 
 async def ask(http: httpx.AsyncClient, query: str, **variables: Any) -> Any:
@@ -82,7 +115,7 @@ def leaves(of: str, *, but: tuple[str, ...] = ()) -> str:
         inner = get_named_type(field.type)
         if not isinstance(inner, GraphQLObjectType):
             selected.append(name)
-        elif inner.name in {"Reason", "Outcome", "PolicyComing", "KindFound", "Review"} and name not in but:
+        elif inner.name in {"Reason", "Outcome", "PolicyComing", "KindFound", "Review", "Owner"} and name not in but:
             selected.append(f"{name} {{ {leaves(inner.name)} }}")
     return " ".join(selected)
 
@@ -107,14 +140,126 @@ async def test_every_field_of_findings_and_tables_is_what_their_routes_say(views
         )
         assert data["findings"]["items"] == await pages(http, "/v1/findings", "findings")
         routes = await pages(http, "/v1/tables", "tables")
+        tags = {tag: {each["key"] for each in await pages(http, "/v1/tables", "tables", tag=tag)} for tag in TAGS}
         for each in routes:
-            del each["owner"]  # who made it, its route alone says
-        assert [{**each, "found": each["findings"]} for each in routes] == [
-            {**each, "findings": each["found"]} for each in data["tables"]["items"]
-        ]
+            assert each["owner"]["actor"]
+            each["found"] = each["findings"]
+            each["tags"] = [tag for tag in TAGS if each["key"] in tags[tag]]
+        assert routes == [{**each, "findings": each["found"]} for each in data["tables"]["items"]]
         of_table = f'{{ table(name: "lake.sales.orders") {{ findings {{ {leaves("Finding")} }} }} }}'
         expected = (await shown(http, "/v1/tables/lake/sales/orders/findings"))["findings"]
         assert (await ask(http, of_table))["table"]["findings"] == expected
+
+
+FILTERS: list[tuple[str, str, str, int, int]] = [
+    ("findings", 'state: "open"', "state=open", 1, 1),
+    ("findings", 'state: "dismissed"', "state=dismissed", 1, 0),
+    ("findings", 'state: "confirmed"', "state=confirmed", 0, 0),
+    ("findings", 'state: "open", kind: "email", confidence: 92', "state=open&kind=email&confidence=92", 1, 1),
+    ("findings", 'state: "open", kind: "iban"', "state=open&kind=iban", 0, 0),
+    ("findings", "confidence: 93", "confidence=93", 0, 0),
+    ("findings", f'table: "{HIDDEN}", state: "dismissed"', f"table={HIDDEN}&state=dismissed", 1, 0),
+    ("tables", 'tag: "pii"', "tag=pii", 1, 1),
+    ("tables", 'tag: "email", catalog: "lake"', "tag=email&catalog=lake", 1, 1),
+    ("tables", 'tag: "iban"', "tag=iban", 0, 0),
+    ("tables", 'owner: "ada@acme.example"', "owner=ada@acme.example", 2, 0),
+    ("tables", 'owner: "nobody"', "owner=nobody", 0, 0),
+]
+
+
+@pytest.mark.parametrize(("field", "given", "query", "whole", "part"), FILTERS, ids=[each[2] for each in FILTERS])
+async def test_a_list_is_filtered_as_its_route_filters_it_and_its_cursor_is_the_same(
+    views: TwoViews, field: str, given: str, query: str, whole: int, part: int
+) -> None:
+    parameters = dict(each.split("=", 1) for each in query.split("&"))
+    for http, count in ((views.whole, whole), (views.part, part)):
+        page = (await ask(http, f"{{ {field}({given}, limit: 1) {{ items {{ key }} cursor }} }}"))[field]
+        route = await shown(http, f"/v1/{field}", **parameters, limit=1)
+        assert page["items"] == [{"key": each["key"]} for each in route[field]]
+        assert (page["cursor"] is None) == (route["cursor"] is None)
+        if page["cursor"] is not None:
+            await shown(http, f"/v1/{field}", **parameters, cursor=page["cursor"])
+            behind = f"query ($at: String) {{ {field}({given}, cursor: $at) {{ cursor }} }}"
+            await ask(http, behind, at=route["cursor"])
+            other = f"query ($at: String) {{ {field}(cursor: $at) {{ cursor }} }}"
+            (error,) = (await asked(http, other, at=page["cursor"]))["errors"]
+            assert error["message"].startswith("cursor: "), "it is of another question"
+        assert len(await pages(http, f"/v1/{field}", field, **parameters)) == count
+
+
+async def test_who_may_not_know_people_finds_no_table_by_the_name_of_its_owner_but_by_the_actor(
+    views: TwoViews,
+) -> None:
+    query = "query ($who: String) { tables(owner: $who) { items { key owner { actor principal } } } }"
+    everything = (await ask(views.whole, query, who="ada@acme.example"))["tables"]["items"]
+    assert {each["owner"]["principal"] for each in everything} == {"ada@acme.example"}
+    assert (await ask(views.part, query, who="ada@acme.example"))["tables"]["items"] == []
+    (actor,) = {each["owner"]["actor"] for each in everything}
+    (orders,) = (await ask(views.part, query, who=actor))["tables"]["items"]
+    assert orders == {"key": ORDERS, "owner": {"actor": actor, "principal": None}}
+
+
+async def test_findings_of_a_table_are_of_one_state_as_its_route_has_them(views: TwoViews) -> None:
+    query = """query ($table: String!, $state: String) {
+        table(name: $table) { tags findings(state: $state) { index state } } }"""
+    for name, state, count in (
+        ("sales.orders", "open", 1),
+        ("sales.orders", "dismissed", 0),
+        (f"hr.{SECRET}", "dismissed", 1),
+        (f"hr.{SECRET}", "open", 0),
+    ):
+        table = (await ask(views.whole, query, table=f"lake.{name}", state=state))["table"]
+        route = await shown(views.whole, f"/v1/tables/lake/{name.replace('.', '/')}/findings", state=state)
+        assert table["findings"] == [{"index": each["index"], "state": state} for each in route["findings"]]
+        assert len(table["findings"]) == count
+        assert table["tags"] == (["pii", "email"] if name == "sales.orders" else [])
+
+
+async def test_lineage_of_a_table_is_what_its_route_says_as_far_as_it_may_be_seen(views: TwoViews) -> None:
+    query = f"""query ($hops: Int!, $limit: Int!) {{ table(name: "{ORDERS}") {{ lineage(hops: $hops) {{
+        upstream(limit: $limit) {{ items {{ {leaves("LineageEdge")} }} has_more }}
+        downstream(limit: $limit) {{ items {{ {leaves("LineageEdge")} }} has_more }}
+        columns(limit: $limit) {{ items {{ {leaves("LineageColumn")} }} has_more }}
+        cycles(limit: $limit) {{ items {{ {leaves("Cycle")} }} has_more }}
+        omitted {{ {leaves("Omitted")} }}
+    }} }} }}"""
+    for http, counts in ((views.whole, (2, 2, 1, 1)), (views.part, (0, 1, 1, 1))):
+        for hops in (1, 3, 5):
+            found = (await ask(http, query, hops=hops, limit=100))["table"]["lineage"]
+            route = await shown(http, "/v1/tables/lake/sales/orders/lineage", hops=hops)
+            of_table = [each for each in route["omitted"] if each.pop("key") == ORDERS]
+            assert found.pop("omitted") == (of_table[0] if of_table else None)
+            assert {name: each["items"] for name, each in found.items()} == {name: route[name] for name in found}
+            assert tuple(len(each["items"]) for each in found.values()) == counts
+            assert not any(each["has_more"] for each in found.values())
+        assert not any(name in json.dumps(found) for name in NAMES) or http is views.whole
+    first = (await ask(views.whole, query, hops=1, limit=1))["table"]["lineage"]
+    assert (len(first["upstream"]["items"]), first["upstream"]["has_more"]) == (1, True)
+    assert (len(first["cycles"]["items"]), first["cycles"]["has_more"]) == (1, False)
+    jobs = {each["job"] for each in found["downstream"]["items"]}
+    assert jobs == {None}, "whoever may not read lineage is told of no job"
+
+
+async def test_lineage_around_each_of_many_tables_is_what_is_told_of_each_alone(views: TwoViews) -> None:
+    gateway = views.gateway.services.gateway
+    keys = [ORDERS, HIDDEN, "table:lake/sales/report", "table:lake/none/none", "table:lake/hr/bonus"]
+    async with gateway.database.as_role(gateway.roles.tenant(views.gateway.acme.tenant)) as connection:
+        for hops in (1, 2, 5):
+            alone = [await read_lineage(connection, views.gateway.acme.log_id, key, hops=hops) for key in keys]
+            for limit in (1, 2, 1_000):
+                for way in Way:
+                    together = await read_edges_of_each(
+                        connection, views.gateway.acme.log_id, keys, way, hops=hops, limit=limit
+                    )
+                    assert together == [list(getattr(each, way)[:limit]) for each in alone]
+
+
+async def test_runs_are_those_of_the_route_and_null_without_the_right(views: TwoViews) -> None:
+    query = f"""query ($at: String) {{ runs(limit: 1, cursor: $at) {{ items {{ {leaves("Run")} }} cursor }} }}"""
+    assert await everything(views.whole, query, "runs") == await pages(views.whole, "/v1/runs", "runs")
+    page = (await ask(views.whole, query))["runs"]
+    assert (await shown(views.whole, "/v1/runs", cursor=page["cursor"]))["runs"]
+    assert (await ask(views.part, query))["runs"] is None
 
 
 async def test_every_field_of_policies_is_what_their_routes_say_and_null_without_the_right(views: TwoViews) -> None:
@@ -304,6 +449,11 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 NESTED = """query ($most: Int!) { tables(limit: $most) { items {
     key found { kind } findings(limit: 1) { kind table { key } } policies(limit: 1) { id }
+    tags owner { actor principal } open: findings(limit: 1, state: "open") { kind }
+    lineage(hops: 2) {
+        upstream(limit: 1) { items { source job } has_more } downstream(limit: 1) { items { target } }
+        columns(limit: 1) { items { source } } cycles(limit: 1) { items { path } } omitted { refused }
+    }
     decisions(limit: 1) {
         items { index principal findings(limit: 1) { kind } vertex { key properties } table { key } }
     }
@@ -318,6 +468,9 @@ async def test_a_nested_query_takes_as_many_statements_for_fifty_tables_as_for_o
         body = {"name": f"t{number:02}", "schema": {"type": "struct", "fields": []}}
         (await sales.http.post(TABLES, json=body)).raise_for_status()
     (await sales.http.post(f"{TABLES}/t07", json=properties(a="b"))).raise_for_status()
+    targets = [{"namespace": "lake", "name": f"sales.{name}"} for name in ("orders", *(f"t{n:02}" for n in range(49)))]
+    event = columns_read("sales.source", "sales.t00") | {"outputs": targets}
+    (await sales.http.post("/v1/lineage", json=event)).raise_for_status()
     await project(sales)
     counts, found = [], []
     for most in (1, 50):
@@ -327,7 +480,8 @@ async def test_a_nested_query_takes_as_many_statements_for_fifty_tables_as_for_o
         found.append(data["tables"]["items"])
     assert [len(each) for each in found] == [1, 50]
     assert all(len(each["vertex"]["edges"]["items"]) == 2 and each["decisions"]["items"] for each in found[1])
-    assert counts[0] == counts[1] <= 16, counts
+    assert all(each["lineage"]["upstream"]["items"] and each["owner"] for each in found[1])
+    assert counts[0] == counts[1] <= 26, counts
 
 
 async def test_a_query_that_takes_too_long_is_503_and_leaves_the_connection_to_others(
@@ -467,6 +621,15 @@ REFUSED: list[tuple[str, str]] = [
     ("{ findings(confidence: 101) { cursor } }", "confidence: "),
     ('{ findings(table: "x") { cursor } }', "table: "),
     ('{ decision(id: "x") { key } }', "decision: "),
+    ('{ findings(state: "new") { cursor } }', "state: expected one of open, confirmed, dismissed, found 'new'"),
+    ('{ findings(state: "") { cursor } }', "state: "),
+    ('{ tables(tag: "") { cursor } }', "tag: "),
+    ('{ tables(owner: "%s") { cursor } }' % ("x" * 501), "owner: "),
+    ('{ runs(cursor: "AAAA") { cursor } }', "cursor: "),
+    ('{ table(name: "lake.sales.orders") { findings(state: "x") { kind } } }', "state: expected one of open, "),
+    ('{ table(name: "lake.sales.orders") { lineage(hops: 6) { key } } }', "hops: expected a whole number from 1 to 5"),
+    ('{ table(name: "lake.sales.orders") { lineage(hops: 0) { key } } }', "hops: "),
+    ('{ table(name: "lake.sales.orders") { lineage { upstream(limit: 0) { has_more } } } }', "limit: "),
     ('{ vertices(label: "Tables") { cursor } }', "label: expected one of Catalog, "),
     (
         '{ vertex(key: "table:lake/sales/orders") { edges(labels: ["X"]) { cursor } } }',

@@ -5,6 +5,7 @@ What routes that look ask the database is answered by indexes, and reads a bound
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -34,6 +35,13 @@ HOT_SNAPSHOTS: Final = 6_000
 """The same of one more table, whose number is 0."""
 READ_MAX: Final = 2_000
 """Rows that a query may read, whatever the read models hold; more only where that is its bound."""
+
+WALKS: Final = json.dumps(
+    [
+        {"place": 0, "keys": ["table:far/a/t6", "table:far/a/t7"]},
+        {"place": 1, "keys": ["table:far/b/t8/1"]},
+    ]
+)
 
 _ROWS: Final = {
     "scans": """
@@ -190,6 +198,16 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             {"log_id": log_id, "keys": ["table:far/b/t7/8"], "limit": 1_000},
             READ_MAX,
         ),
+        "what was made from tables": (
+            LINEAGE["downstream_of_each"],
+            {"log_id": log_id, "walks": WALKS, "limit": 50},
+            READ_MAX,
+        ),
+        "what tables were made from": (
+            LINEAGE["upstream_of_each"],
+            {"log_id": log_id, "walks": WALKS, "limit": 50},
+            READ_MAX,
+        ),
         "decisions on a table that do something": (
             COMMITS["history_of_actions"],
             {
@@ -229,7 +247,18 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
         ),
         "last findings of tables": (
             BATCHED["last_findings_of_tables"],
-            {"log_id": log_id, "uuids": ["uuid-7", "uuid-8"], "confidence_percent_min": 0, "limit": 100},
+            {
+                "log_id": log_id,
+                "uuids": ["uuid-0", "uuid-7"],
+                "confidence_percent_min": 0,
+                "state": "open",
+                "limit": 100,
+            },
+            READ_MAX,
+        ),
+        "tags of tables": (
+            BATCHED["tags_of_tables"],
+            {"log_id": log_id, "uuids": ["uuid-0", "uuid-7", "uuid-8"], "tagged_percent": 92},
             READ_MAX,
         ),
         "findings of snapshots of tables": (
