@@ -18,7 +18,7 @@ import psycopg
 from graphql import DocumentNode, ExecutionResult, GraphQLError, execute, validate
 
 from gateway.errors import GatewayError, UnavailableError
-from gateway.http.graphql.limits import check_cost, introspection_in, operation_of, parse_query
+from gateway.http.graphql.limits import SPLIT, check_cost, introspection_in, operation_of, parse_query
 from gateway.http.graphql.loading import Asking
 from gateway.http.graphql.schema import SCHEMA
 from gateway.http.looking.reading import Looking
@@ -31,6 +31,7 @@ ERRORS_MAX: Final = 10
 FATAL: Final = frozenset({401, 429, 503})
 """Statuses of errors that are not about one field."""
 _GRAPHQL: Final = SCHEMA._schema  # noqa: SLF001 - as graphql-core takes it; strawberry's own `execute` makes suggestions
+NAMES: Final = "schema.graphql of the documents has all types, fields and arguments"
 _FAILED: Final = "the gateway failed; its log says why"
 
 _log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ async def answer(looking: Looking, query: str, variables: dict[str, Any], operat
     except GraphQLError as error:
         errors = [error]
     except RecursionError:
-        errors = [GraphQLError("expected a query that is nested less deeply")]
+        errors = [GraphQLError(f"expected a query that is nested less deeply{SPLIT}")]
     if errors:
         return {"errors": [_shown(each) for each in errors]}
     try:
@@ -73,7 +74,12 @@ async def _invalid(looking: Looking, document: DocumentNode, operation: str | No
     name = operation_of(document).name
     if operation is not None and (name is None or name.value != operation):
         return [GraphQLError(f"operationName: expected the name of the operation, found {operation!r:.80}")]
-    return validate(_GRAPHQL, document, max_errors=ERRORS_MAX, hide_suggestions=True)
+    return [_advised(each) for each in validate(_GRAPHQL, document, max_errors=ERRORS_MAX, hide_suggestions=True)]
+
+
+def _advised(error: GraphQLError) -> GraphQLError:
+    """Return what is wrong with a query by the schema, and where the schema is."""
+    return GraphQLError(f"{error.message.rstrip('.')}: {NAMES}", error.nodes)
 
 
 async def _run(looking: Looking, document: DocumentNode, variables: dict[str, Any]) -> ExecutionResult:

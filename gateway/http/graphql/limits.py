@@ -56,6 +56,8 @@ ITEMS: Final = "items"
 ITEMS_ASSUMED: Final = 10
 """Of a list that takes no limit: kinds of findings, versions of a policy."""
 INTROSPECTION: Final = frozenset({"__schema", "__type"})
+SPLIT: Final = ": ask in several queries"
+"""What to do about a query that asks for too much."""
 
 
 def parse_query(text: str) -> DocumentNode:
@@ -80,9 +82,9 @@ def parse_query(text: str) -> DocumentNode:
             fields += 1
             aliases += node.alias is not None
             if fields > FIELDS_MAX:
-                raise GraphQLError(f"expected at most {FIELDS_MAX} fields, found more", node)
+                raise GraphQLError(f"expected at most {FIELDS_MAX} fields, found more{SPLIT}", node)
             if aliases > ALIASES_MAX:
-                raise GraphQLError(f"expected at most {ALIASES_MAX} aliases, found more", node)
+                raise GraphQLError(f"expected at most {ALIASES_MAX} aliases, found more{SPLIT}", node)
     _Depth(_fragments(document)).check(operation.selection_set, 1, DEPTH_MAX)
     return document
 
@@ -96,7 +98,9 @@ def operation_of(document: DocumentNode) -> OperationDefinitionNode:
     """
     operations = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
     if len(operations) != 1:
-        raise GraphQLError(f"expected one operation, found {len(operations)}", operations[1:2] or None)
+        raise GraphQLError(
+            f"expected one operation, found {len(operations)}: send one at a time", operations[1:2] or None
+        )
     if operations[0].operation is not OperationType.QUERY:
         raise GraphQLError(
             f"expected a query, found a {operations[0].operation.value}: nothing can be changed here", operations
@@ -156,7 +160,7 @@ class _Depth:
             if isinstance(node, FieldNode):
                 bound = INTROSPECTION_DEPTH_MAX if node.name.value in INTROSPECTION else most
                 if depth > bound:
-                    raise GraphQLError(f"expected fields nested at most {bound} deep, found deeper ones", node)
+                    raise GraphQLError(f"expected fields nested at most {bound} deep, found deeper ones{SPLIT}", node)
                 if node.selection_set is not None:
                     self.check(node.selection_set, depth + 1, bound, within)
             elif isinstance(node, FragmentSpreadNode):

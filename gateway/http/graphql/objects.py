@@ -335,7 +335,12 @@ async def table_of(asking: Asking, key: str) -> Table | None:
     named = await asking.names(key)
     if named is None or not await asking.looking.sight.sees(key):
         return None
-    return Table(**names_shown(key), table_uuid=named.table_uuid, named_index=Long(named.index))
+    return table_shown(key, table_uuid=named.table_uuid, index=named.index)
+
+
+def table_shown(key: str, *, table_uuid: str, index: int) -> Table:
+    """Return a table that the caller may see, which has this key since the entry at `index`."""
+    return Table(**names_shown(key), table_uuid=table_uuid, named_index=Long(index))
 
 
 async def vertex_of(asking: Asking, key: str) -> Vertex | None:

@@ -41,6 +41,7 @@ from gateway.http.graphql.objects import (
     field,
     findings_shown,
     table_of,
+    table_shown,
     vertex_of,
     vertex_shown,
 )
@@ -48,7 +49,7 @@ from gateway.http.graphql.records import Long, Policies, Policy, Run, Runs, made
 from gateway.http.looking.cursors import format_cursor
 from gateway.http.looking.lineage import runs_shown
 from gateway.http.looking.query import TEXT_LENGTH_MAX, context_of
-from gateway.http.table_routes import NAME_LENGTH_MAX, names_shown, page_of_tables
+from gateway.http.table_routes import NAME_LENGTH_MAX, page_of_tables
 from gateway.identifiers import parse_alias
 from projections.graph.labels import VertexLabel
 from projections.lineage.read import read_runs
@@ -100,10 +101,7 @@ class Query:
                 limit=limit,
             )
         return Tables(
-            items=[
-                Table(**names_shown(each.key), table_uuid=each.table_uuid, named_index=Long(each.index))
-                for each in found
-            ],
+            items=[table_shown(each.key, table_uuid=each.table_uuid, index=each.index) for each in found],
             cursor=cursor_to(asking, going_on, context=context),
         )
 

@@ -228,7 +228,7 @@ async def test_a_setting_is_changed_once_and_by_whoever_may(views: TwoViews, vis
     assert (await views.whole.get("/v1/settings/lineage-cycles")).json() == setting
     assert 'aria-label="Set lineage-cycles to refuse"' in page.text
     stale = await sent(visitor, path, value="refuse", version="0")
-    assert (stale.status_code, "expected version 0, found version 1" in unescape(stale.text)) == (409, True)
+    assert (stale.status_code, "expected version 0, found 1" in unescape(stale.text)) == (409, True)
     for fields, status in (
         ({"value": "keep"}, 400),
         ({"value": "keep", "version": "-1"}, 400),

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import httpx
 import pytest
 import pytest_asyncio
 from fastapi import FastAPI
-from graphql import GraphQLObjectType, build_schema, get_named_type
+from graphql import GraphQLObjectType, build_schema, get_named_type, is_non_null_type
 from psycopg import AsyncConnection
 
 from gateway.admin.application import OPERATOR
 from gateway.errors import UnavailableError
+from gateway.http.answer_models import Answered, PolicyShown, ReasonShown
 from gateway.http.graphql import answering, loading
 from gateway.http.graphql.schema import SCHEMA
-from gateway.http.looking import reading
+from gateway.http.looking import answers, reading
 from gateway.http.looking.sight import Sight
 from lakeproof.services import Services
 from projections.graph.labels import EdgeLabel, VertexLabel
@@ -51,6 +52,25 @@ HIDDEN = f"table:lake/hr/{SECRET}"
 NAMES = (SECRET, "bonus", "clicks", "ada@acme.example")
 """What no answer to the second caller may hold: tables of `hr`, a topic, and who somebody is."""
 TAGS = ("pii", "email", "iban")
+NOWHERE: frozenset[str] = frozenset()
+ANSWERS: dict[str, tuple[type[Answered], frozenset[str]]] = {
+    "Decision": (answers.DecisionListed, NOWHERE),
+    "Outcome": (answers.OutcomeShown, NOWHERE),
+    "Reason": (ReasonShown, NOWHERE),
+    "Finding": (answers.FindingShown, NOWHERE),
+    "Review": (answers.ReviewShown, NOWHERE),
+    "Table": (answers.TableListed, NOWHERE),
+    "KindFound": (answers.KindFound, NOWHERE),
+    "Owner": (answers.OwnerShown, NOWHERE),
+    "Lineage": (answers.LineageShown, frozenset({"omitted"})),  # of the table alone
+    "LineageEdge": (answers.LineageEdgeShown, NOWHERE),
+    "LineageColumn": (answers.LineageColumnShown, NOWHERE),
+    "Cycle": (answers.CycleShown, NOWHERE),
+    "Omitted": (answers.OmittedShown, NOWHERE),
+    "Run": (answers.RunShown, NOWHERE),
+    "Policy": (PolicyShown, NOWHERE),
+}
+"""The answer that a type repeats, and its members that are of another type here."""
 HOSTILE = "</script><img src=x onerror=alert(1)> ' OR 1=1 -- $$ {{7*7}}"
 
 
@@ -122,6 +142,17 @@ def leaves(of: str, *, but: tuple[str, ...] = ()) -> str:
 
 async def test_the_schema_is_the_documented_one() -> None:
     assert (PROJECT / "docs" / "schema.graphql").read_text(encoding="utf-8") == SCHEMA.as_str() + "\n"
+
+
+async def test_a_type_has_every_member_of_the_answer_that_its_route_gives() -> None:
+    made = build_schema(SCHEMA.as_str())
+    for name, (model, elsewhere) in ANSWERS.items():
+        type_ = made.get_type(name)
+        assert isinstance(type_, GraphQLObjectType)
+        for member, field in model.model_fields.items():
+            if member not in elsewhere:
+                may_be_null = type(None) in get_args(field.annotation)
+                assert is_non_null_type(type_.fields[member].type) is not may_be_null, f"{name}.{member}"
 
 
 async def test_every_field_of_a_decision_is_what_its_route_says(views: TwoViews) -> None:
@@ -585,6 +616,10 @@ async def test_the_schema_is_told_to_who_may_read_settings_and_no_name_is_sugges
         for guess in guesses:
             answer = await asked(http, guess)
             assert "data" not in answer
+            for error in answer["errors"]:
+                assert error["message"].endswith(answering.NAMES)
+                assert error["extensions"] == {"type": "BadRequestException"}
+                assert error["locations"]
             assert not any(said in json.dumps(answer) for said in ("id you mean", "suggest"))
 
 

@@ -37,12 +37,15 @@ async def test_a_tenant_is_shown_with_what_is_in_force_for_it(sales: Gateway) ->
         {"id": "lineage-cycles", "version": 0, "value": "refuse"},
         {"id": "policy-review", "version": 0, "value": "none"},
     ]
+    (first,) = (await shown(sales, "/v1/log/entries?order=oldest&limit=1"))["entries"]
     assert tenant == {
         "id": sales.acme.tenant.hex,
         "name": "acme",
         "log": sales.acme.origin,
+        "founded_at": first["recorded_at"],
         "entries": size,
         "checkpoint_size": 0,
+        "verifier_keys": None,  # this process has none
         "catalogs": ["lake"],
         "policies": 0,
         "access_rules": 1,
