@@ -214,7 +214,7 @@ async def test_every_setting_is_described_and_has_a_button_for_each_other_value(
     text = unescape((await visitor.get(f"{OPERATE}/tenant")).text)
     for setting, values in KNOWN_SETTINGS.items():
         assert SETTINGS[setting] in text
-        buttons = re.findall(f'aria-label="Set {setting} to ([a-z]+)"', text)
+        buttons = re.findall(f'aria-label="Set to ([a-z]+): {setting}"', text)
         (value,) = re.findall(f'<code>{setting}</code></td>.*?data-label="value">([a-z]+)<', text)
         assert {value, *buttons} == set(values)
         assert value not in buttons
@@ -226,7 +226,7 @@ async def test_a_setting_is_changed_once_and_by_whoever_may(views: TwoViews, vis
     assert (page.status_code, page.url.path) == (200, f"{OPERATE}/tenant")
     setting = {"id": "lineage-cycles", "version": 1, "value": "keep"}
     assert (await views.whole.get("/v1/settings/lineage-cycles")).json() == setting
-    assert 'aria-label="Set lineage-cycles to refuse"' in page.text
+    assert 'aria-label="Set to refuse: lineage-cycles"' in page.text
     stale = await sent(visitor, path, value="refuse", version="0")
     assert (stale.status_code, "expected version 0, found 1" in unescape(stale.text)) == (409, True)
     for fields, status in (
