@@ -4,8 +4,11 @@ Jobs: what somebody asks for over HTTP, and what another process does, because i
 may take.
 
 A request makes a row in `gateway.jobs` and reads it again; the process whose work it is takes it, tells how far it is,
-and ends it (`lakeproof/working.py`). Of one kind and subject, one job of a log is under way: whoever asks twice
-is given the first. A process that dies is noticed by its silence, and its job has failed then. All times are the
+and ends it (`lakeproof/working.py`). Every kind has the same life: it waits, runs, and is done, has failed or was
+cancelled; then it is kept for a while, and has expired. `RULES` says what differs between kinds.
+
+Of one kind and subject, one job of a log is under way: whoever asks twice is given the first. A process that dies is
+noticed by its silence, and its job has failed then. What has expired is neither shown nor counted. All times are the
 database's.
 """
 
@@ -28,16 +31,16 @@ from ledger.format import canonical
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 
-KEPT_MAX: Final = 50
-"""Jobs of a kind and log that have ended and are remembered."""
 UNDER_WAY_MAX: Final = 20
-"""Jobs of a kind and log that have not ended."""
+"""Jobs of a log that have not ended, of all kinds together."""
+ENDED_MAX: Final = 50
+"""Jobs of a kind and log that have ended and are remembered."""
 EVIDENCE_MAX: Final = 4
-"""The same of evidence, and with those whose files are kept: each may have 64 MiB."""
+"""Evidence of a log that is under way, or whose file is kept: each may have 64 MiB."""
 SILENT: Final = timedelta(seconds=30)
 """After so long without a sign of life the process that does a job has died."""
-EVIDENCE_KEPT: Final = timedelta(hours=1)
 UNTAKEN: Final = timedelta(minutes=10)
+"""So long a job waits while no process says that it does another one of its kind."""
 PROBLEM_LENGTH_MAX: Final = 2_000
 DIED: Final = "the process that did it has ended: nothing is left half done; ask for it again"
 NOT_TAKEN: Final = "no process has taken it: `lakeproof up` has one for it, unless it is switched off; ask for it again"
@@ -46,11 +49,35 @@ _QUERIES: Final = load_queries("gateway", "jobs.sql")
 
 
 class JobKind(StrEnum):
-    """What is done: by the reconciler's process, by that of the projections, and by that of the streams."""
+    """What is done: by the process of the reconciler, the projections, the streams, and again the reconciler."""
 
     EVIDENCE = "evidence"
     REBUILD = "rebuild"
     REPLAY = "replay"
+    POLICY_REPLAY = "policy_replay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRules:
+    """
+    What differs between kinds of jobs.
+
+    `kept`: how long one is there after its end; None: until another one of its subject is asked for. `held_max`: how
+    many of a log are under way, or done and have a file; None: no file is made. `is_private`: only its actor may know
+    of it, and others are told that there is none; of the other kinds, whoever may see what they are about.
+    """
+
+    kept: timedelta | None
+    held_max: int | None = None
+    is_private: bool = False
+
+
+RULES: Final[Mapping[JobKind, JobRules]] = {
+    JobKind.EVIDENCE: JobRules(kept=timedelta(hours=1), held_max=EVIDENCE_MAX, is_private=True),
+    JobKind.REBUILD: JobRules(kept=timedelta(hours=24)),
+    JobKind.REPLAY: JobRules(kept=timedelta(hours=24)),
+    JobKind.POLICY_REPLAY: JobRules(kept=None),
+}
 
 
 class JobState(StrEnum):
@@ -69,7 +96,8 @@ class Job:
     """
     One job: `asked` is what for, by the actor `actor`, and `result` what came of it.
 
-    It is `done` of `total` entries or messages far (None: not known yet); `problem` says why it failed.
+    It is `done` of `total` entries or messages far (None: not known yet); its process was heard of at `seen_at`.
+    `problem` says why it failed. It expires `kept` after its end (None: it is replaced).
     """
 
     log_id: int
@@ -81,7 +109,9 @@ class Job:
     state: JobState
     asked_at: datetime
     began_at: datetime | None
+    seen_at: datetime | None
     ended_at: datetime | None
+    kept: timedelta | None
     done: int
     total: int | None
     result: Mapping[str, Any] | None
@@ -91,6 +121,16 @@ class Job:
     def has_ended(self) -> bool:
         """Whether nothing more is done about it."""
         return self.ended_at is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has failed because its process died."""
+        return self.state is JobState.FAILED and self.problem == DIED
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is not there any more; None if that is not known."""
+        return None if self.ended_at is None or self.kept is None else self.ended_at + self.kept
 
     def shown(self) -> dict[str, Any]:
         """Return it as JSON, without what was asked and what came of it: what of these is shown depends on its kind."""
@@ -128,27 +168,49 @@ class Jobs:
         Raises:
             TooManyRequestsError: if the log has as many as it may have.
         """
+        job, _ = await self._ask(log_id, kind, subject, asked, actor)
+        return job
+
+    async def ask_anew(
+        self, log_id: int, kind: JobKind, subject: str, asked: Mapping[str, Any], *, actor: str
+    ) -> Job | None:
+        """Return a new job, None if one of this kind and subject is under way. Raises as `ask`."""
+        job, is_new = await self._ask(log_id, kind, subject, asked, actor)
+        return job if is_new else None
+
+    async def _ask(
+        self, log_id: int, kind: JobKind, subject: str, asked: Mapping[str, Any], actor: str
+    ) -> tuple[Job, bool]:
+        rules = RULES[kind]
         row = {"log_id": log_id, "job": self._new_id(), "kind": kind, "subject": subject, "actor": actor}
-        most = EVIDENCE_MAX if kind is JobKind.EVIDENCE else UNDER_WAY_MAX
         async with self._database.as_role(self._role) as connection:
             await connection.execute(_QUERIES["one_at_a_time"], row)
             cursor = connection.cursor(row_factory=dict_row)
             if (found := await (await cursor.execute(_QUERIES["under_way"], row)).fetchone()) is not None:
-                return _job(found)
-            counted = await (await connection.execute(_QUERIES["count_kept"], row)).fetchone()
-            if counted is not None and counted[0] >= most:
+                return _job(found), False
+            counted = await connection.execute(_QUERIES["count"], {**row, "has_files": rules.held_max is not None})
+            ((under_way, held),) = await counted.fetchall()
+            if under_way >= UNDER_WAY_MAX:
                 raise TooManyRequestsError(
-                    f"a tenant has at most {most} jobs of this kind at a time: wait until one has ended, or delete one"
+                    f"a tenant has at most {UNDER_WAY_MAX} jobs under way: wait until one has ended, or cancel one"
                 )
-            await connection.execute(_QUERIES["trim"], {**row, "kept": KEPT_MAX})
-            added = await cursor.execute(_QUERIES["add"], {**row, "asked": orjson.dumps(asked).decode()})
+            if rules.held_max is not None and held >= rules.held_max:
+                raise TooManyRequestsError(
+                    f"a tenant has at most {rules.held_max} jobs of this kind at a time: wait until one has ended, or "
+                    "delete one"
+                )
+            await connection.execute(_QUERIES["trim"], {**row, "left": ENDED_MAX})
+            asked_for = {"asked": orjson.dumps(asked).decode(), "kept": rules.kept}
+            added = await cursor.execute(_QUERIES["add"], {**row, **asked_for})
             (job,) = await added.fetchall()
-            return _job(job)
+            return _job(job), True
 
-    async def find(self, log_id: int, job: UUID) -> Job | None:
-        """Return a job of a log, None if there is none."""
-        found = await self._fetch("find", log_id=log_id, job=job)
-        return found[0] if found else None
+    async def find(self, log_id: int, kind: JobKind, job: UUID, *, actor: str) -> Job | None:
+        """Return a job of a log and kind that an actor may know of; None if there is none."""
+        found = await self._fetch("find", log_id=log_id, kind=kind, job=job)
+        if not found or (RULES[kind].is_private and found[0].actor != actor):
+            return None
+        return found[0]
 
     async def newest(self, log_id: int, kind: JobKind) -> Mapping[str, Job]:
         """Return the newest job of each subject of a kind."""
@@ -156,7 +218,7 @@ class Jobs:
 
     async def of_actor(self, log_id: int, kind: JobKind, actor: str) -> Sequence[Job]:
         """Return the jobs that an actor has asked for, the newest first."""
-        return await self._fetch("of_actor", log_id=log_id, kind=kind, actor=actor, limit=KEPT_MAX)
+        return await self._fetch("of_actor", log_id=log_id, kind=kind, actor=actor, limit=ENDED_MAX)
 
     async def cancel(self, job: Job) -> Job | None:
         """Cancel a job, or have it cancelled by the process that does it; None if it has ended already."""
@@ -200,11 +262,10 @@ class Jobs:
         async with self._database.as_role(self._role) as connection:
             await connection.execute(_QUERIES["end_lost"], bounds)
 
-    async def forget(self, kind: JobKind, *, kept: timedelta) -> Sequence[UUID]:
-        """Remove the jobs of a kind that ended longer ago; return them."""
+    async def forget_expired(self) -> Sequence[UUID]:
+        """Remove the jobs that have expired; return them."""
         async with self._database.as_role(self._role) as connection:
-            rows = await connection.execute(_QUERIES["forget"], {"kind": kind, "kept": kept})
-            return [job for (job,) in await rows.fetchall()]
+            return [job for (job,) in await (await connection.execute(_QUERIES["forget_expired"])).fetchall()]
 
     async def of_kind(self, kind: JobKind) -> Sequence[Job]:
         """Return all jobs of a kind, of all logs."""
@@ -246,7 +307,9 @@ def _job(row: Mapping[str, Any]) -> Job:
         state=JobState(row["state"]),
         asked_at=row["asked_at"],
         began_at=row["began_at"],
+        seen_at=row["seen_at"],
         ended_at=row["ended_at"],
+        kept=row["kept"],
         done=row["done"],
         total=row["total"],
         result=None if result is None else orjson.loads(result),

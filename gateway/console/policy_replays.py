@@ -22,9 +22,11 @@ from gateway.console.rendering import HEADERS
 from gateway.errors import BadRequestError, ConflictError, ForbiddenError
 from gateway.http import admin_routes
 from gateway.http.inner import inner_request
+from gateway.jobs import Jobs
+from gateway.replaying import jobs as replays
 from gateway.replaying.application import attest
 from gateway.replaying.callers import names_of
-from gateway.replaying.jobs import LastReplay, ReplayJobs, cancel_replay, last_replay, replayed_of
+from gateway.replaying.jobs import LastReplay, cancel_replay, replayed_of
 from gateway.replaying.replay import Proposed
 
 router = APIRouter(prefix="/console/policies", include_in_schema=False)
@@ -46,7 +48,7 @@ PERIODS: Final[Mapping[str, timedelta]] = {
 async def replay(visit: Visit) -> Response:
     """Show how far the last replay of the tenant is, or what it found."""
     await _check_replays(visit)
-    last = await last_replay(visit.gateway, visit.caller.log_id)
+    last = await replays.last_replay(_jobs(visit), visit.caller.log_id)
     names: Mapping[str, str] = {}
     if last is not None and last.found is not None:
         names = await _names(visit, last.found)
@@ -60,7 +62,7 @@ async def replay(visit: Visit) -> Response:
 async def replay_state(visit: Visit) -> Response:
     """Answer with how far the last replay is: for the script of its page."""
     await _check_replays(visit)
-    last = await last_replay(visit.gateway, visit.caller.log_id)
+    last = await replays.last_replay(_jobs(visit), visit.caller.log_id)
     state = {"state": None} if last is None else _state(last)
     return JSONResponse(state, headers=HEADERS)
 
@@ -70,7 +72,7 @@ async def replay_state(visit: Visit) -> Response:
 async def cancel(visit: Visit) -> Response:
     """Have the replay stopped."""
     last = await _replay_of_form(visit)
-    await cancel_replay(visit.gateway, visit.caller.log_id, last.replay)
+    await cancel_replay(_jobs(visit), last)
     return redirect(REPLAY)
 
 
@@ -123,8 +125,8 @@ async def begin_replay(visit: Visit, proposed: Proposed, period: str) -> Respons
     if period not in PERIODS:
         raise BadRequestError(f"expected one of {', '.join(PERIODS)}, found {period!r:.40}", field="since")
     await _check_replays(visit)
-    jobs: ReplayJobs = visit.request.app.state.replays
-    await jobs.begin(visit.gateway, visit.caller, [proposed], since=visit.gateway.clock() - PERIODS[period])
+    since = visit.gateway.clock() - PERIODS[period]
+    await replays.begin_replay(_jobs(visit), visit.caller, [proposed], since=since)
     return redirect(REPLAY)
 
 
@@ -137,7 +139,7 @@ async def _replay_of_form(visit: Visit) -> LastReplay:
     """
     sent = await form_of(visit.request)
     await _check_replays(visit)
-    last = await last_replay(visit.gateway, visit.caller.log_id)
+    last = await replays.last_replay(_jobs(visit), visit.caller.log_id)
     if last is None or str(last.replay) != sent.get("replay"):
         raise ConflictError(
             "expected the last replay, found one that another has replaced: look at that",
@@ -149,10 +151,16 @@ async def _replay_of_form(visit: Visit) -> LastReplay:
     return last
 
 
+def _jobs(visit: Visit) -> Jobs:
+    jobs: Jobs = visit.request.app.state.jobs
+    return jobs
+
+
 def _state(last: LastReplay) -> dict[str, Any]:
     return {
         "replay": str(last.replay),
         "state": last.state,
+        "waits": last.waits,
         "done": last.done,
         "total": last.total,
         "ran_s": last.ran_s,

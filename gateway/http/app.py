@@ -65,7 +65,6 @@ from gateway.http.readiness import Readiness
 from gateway.http.request_context import IdentifiedAnswers, RequestContext
 from gateway.http.tenant_routes import ReadsDeadLetters
 from gateway.jobs import Jobs
-from gateway.replaying.jobs import ReplayJobs
 from ledger.errors import LedgerError
 
 OWN: Final = (
@@ -150,7 +149,6 @@ def create_app(
     app.state.figures = Figures()
     app.state.reading_drops = asyncio.Lock()
     app.state.linting_rules = asyncio.Lock()
-    app.state.replays = ReplayJobs()
     app.state.openapi = _own_openapi()
     app.state.readiness = Readiness(gateway)
     for router in (iceberg_routes.router, *OWN, *pages):

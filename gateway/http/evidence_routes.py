@@ -36,7 +36,7 @@ from gateway.http.log_routes import CHANGING, INPUTS, VARY, VIEW
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.sight import target_of
 from gateway.http.request import check_access
-from gateway.jobs import EVIDENCE_KEPT, Job, JobKind, Jobs, JobState, may_hold_erased, subject_of
+from gateway.jobs import Job, JobKind, Jobs, JobState, may_hold_erased, subject_of
 from gateway.replaying.recorded import index_of_group
 from ledger.errors import FormatError, KeyDirectoryError
 from ledger.format import canonical
@@ -215,7 +215,6 @@ def job_shown(job: Job) -> dict[str, Any]:
     """
     Return a job as JSON: what was asked, how far it is, and of its file how large it is and when it expires.
     """
-    is_done = job.state is JobState.DONE and job.result is not None and job.ended_at is not None
     return {
         **job.shown(),
         "asked": dict(job.asked),
@@ -224,9 +223,9 @@ def job_shown(job: Job) -> dict[str, Any]:
             "bytes": job.result["bytes"],
             "sha256": job.result["sha256"],
             "entries": job.result["entries"],
-            "expires_at": canonical.format_time(job.ended_at + EVIDENCE_KEPT),
+            "expires_at": canonical.format_time(job.expires_at),
         }
-        if is_done and job.result is not None and job.ended_at is not None
+        if job.state is JobState.DONE and job.result is not None and job.expires_at is not None
         else None,
     }
 
@@ -289,10 +288,11 @@ def _about(data: bytes) -> Sequence[Sequence[str]]:
 async def _own_job(request: Request, job: str) -> tuple[Looking, Job]:
     looking = await look(request)
     try:
-        found = await _jobs(request).find(looking.caller.log_id, UUID(job))
+        caller, id_ = looking.caller, UUID(job)
     except ValueError as error:
         raise BadRequestError(f"expected the id of a job, found {job!r:.80}", field="job") from error
-    if found is None or found.kind is not JobKind.EVIDENCE or found.actor != looking.caller.actor:
+    found = await _jobs(request).find(caller.log_id, JobKind.EVIDENCE, id_, actor=caller.actor)
+    if found is None:
         raise NotFoundError(
             f"job {job}: expected one that you have asked for; it may have expired: ask for the evidence again",
             kind="NotFoundException",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Replays a proposal over a tenant's log, and records what it found: for `lakeproof policies replay` in a process of its
-own, and beside commits in a gateway's process (`jobs.py`).
+own, and as a job of another process (`jobs.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ledger.store.session import Connection
 SMALL_PAGE_ENTRIES: Final = 100
 """They take the event loop some 4 ms."""
 PAUSE_S: Final = 0.02
-"""Before each page: a replay leaves commits most of the process's time."""
+"""Before each page: a replay leaves most of the processor's time to commits."""
 COLLECT_AFTER: Final = 200_000
 """New objects between two collections, while a replay runs."""
 PART: Final = "proposal"
@@ -86,7 +86,7 @@ async def replay_since(
             )
 
 
-async def replay_beside_commits(
+async def replay_slowly(
     gateway: Gateway,
     tenant: UUID,
     log_id: int,
@@ -97,8 +97,8 @@ async def replay_beside_commits(
     spawn: Spawn = spawn_worker,
 ) -> Replayed:
     """
-    Return what `replay_since` does, in a process that commits need: with one worker, one of the connections of those
-    who look, small pages, and a pause before each.
+    Return what `replay_since` does, in a process that has other duties, and on processors that commits need: with one
+    worker, small pages, and a pause before each.
 
     Raises as `replay_since`.
     """
@@ -106,7 +106,7 @@ async def replay_beside_commits(
     @asynccontextmanager
     async def lend() -> AsyncIterator[Connection]:
         await asyncio.sleep(PAUSE_S)
-        async with gateway.looks, gateway.database.as_role(gateway.roles.tenant(tenant)) as connection:
+        async with gateway.database.as_role(gateway.roles.tenant(tenant)) as connection:
             yield connection
 
     programs = [(POLICY, policy.expression) for policy in proposal]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What the processes of the projections and of the reconciler do for requests: rebuilds of read models, and long evidence.
+What the processes of the projections and of the reconciler do for requests: rebuilds of read models, long evidence, and
+replays of policies.
 
-The same functions as the commands `projections rebuild`, `projections replace` and `ledger bundle`.
+The same functions as the commands `projections rebuild`, `projections replace`, `ledger bundle` and `policies replay`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final
 
 import psycopg
 
 from gateway.errors import UnavailableError
 from gateway.http.evidence_routes import parse_asked
-from gateway.jobs import EVIDENCE_KEPT, Job, JobKind, Jobs, may_hold_erased
+from gateway.jobs import Job, JobKind, Jobs, may_hold_erased
+from gateway.policy.process import Spawn, spawn_worker
+from gateway.replaying.jobs import TIMEOUT_S, replay_asked
 from lakeproof.evidence import EvidenceFiles, gather_evidence
 from lakeproof.projecting import PROJECTIONS, attest, find_projection, rebuilt_shown
 from lakeproof.services import Services
@@ -34,7 +36,6 @@ from ledger.store.read import Log, read_head
 from projections.errors import ProjectionError
 from projections.processing.generations import prune, rebuild, replace
 
-OTHERS_KEPT: Final = timedelta(days=1)
 TIDY_S: Final = 2.0
 DROPPED_WITHIN_S: Final = 10
 """A process that is told to stop does not wait longer for whoever still reads what a cancelled rebuild has made."""
@@ -103,8 +104,20 @@ def evidence_for(services: Services, files: EvidenceFiles) -> Work:
     return work
 
 
+def policy_replay_for(services: Services, *, spawn: Spawn = spawn_worker, timeout_s: float = TIMEOUT_S) -> Work:
+    """Return what judges recorded decisions again with proposed policies, under the role of their tenant."""
+
+    async def work(job: Job, progress: Progress) -> Mapping[str, Any]:
+        log = await _log_of(services, job)
+        return await replay_asked(
+            services.gateway, log, job.asked, progress=progress.reached, spawn=spawn, timeout_s=timeout_s
+        )
+
+    return work
+
+
 async def keep_tidy(services: Services, jobs: Jobs, files: EvidenceFiles, stop: asyncio.Event) -> None:
-    """Remove jobs that ended long ago, and evidence that is too old, or holds what was erased since, until `stop`."""
+    """Remove jobs that have expired, and evidence that holds what was erased since, until `stop`."""
     while not stop.is_set():
         try:
             await _tidy(services, jobs, files)
@@ -116,10 +129,8 @@ async def keep_tidy(services: Services, jobs: Jobs, files: EvidenceFiles, stop: 
 
 
 async def _tidy(services: Services, jobs: Jobs, files: EvidenceFiles) -> None:
-    for expired in await jobs.forget(JobKind.EVIDENCE, kept=EVIDENCE_KEPT):
+    for expired in await jobs.forget_expired():
         files.remove(expired)
-    for kind in (JobKind.REBUILD, JobKind.REPLAY):
-        await jobs.forget(kind, kept=OTHERS_KEPT)
     kept = await jobs.of_kind(JobKind.EVIDENCE)
     for job in kept:
         async with services.gateway.database.as_role(services.installation.roles.auditor) as auditor:

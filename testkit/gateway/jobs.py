@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 
 from gateway.jobs import JobKind
+from gateway.policy.process import Spawn
 from lakeproof.evidence import EvidenceFiles
 from lakeproof.services import Services
-from lakeproof.serving.asked_work import evidence_for, rebuild_for
+from lakeproof.serving.asked_work import evidence_for, policy_replay_for, rebuild_for
 from lakeproof.working import Work, jobs_of, keep_working
+from testkit.servers.forked_workers import fork_worker
 
 POLL_S = 0.02
 
@@ -37,6 +39,21 @@ async def doing(services: Services, works: Mapping[JobKind, Work] | None = None)
             tasks.create_task(keep_working(jobs_of(services), kind, work, stop, poll_s=POLL_S))
         yield
         stop.set()
+
+
+@asynccontextmanager
+async def replaying(
+    services: Services, *, spawn: Spawn = fork_worker, timeout_s: float = 60.0
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Replay policies while the context is open; yields what waits until no replay is under way."""
+    jobs = jobs_of(services)
+
+    async def wait() -> None:
+        while not all(job.has_ended for job in await jobs.of_kind(JobKind.POLICY_REPLAY)):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+
+    async with doing(services, {JobKind.POLICY_REPLAY: policy_replay_for(services, spawn=spawn, timeout_s=timeout_s)}):
+        yield wait
 
 
 async def ended(http: httpx.AsyncClient, path: str, *members: str) -> dict[str, Any]:

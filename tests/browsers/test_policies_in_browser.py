@@ -6,6 +6,7 @@ replay is watched, with script and without.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,11 +16,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from gateway.commit.gateway import LOOKS_MAX
-from gateway.replaying.jobs import ReplayJobs
+from gateway.policy.process import Child
 from testkit.gateway.console.browsing import permit_all
 from testkit.gateway.console.chromium import chromium_in_loop
 from testkit.gateway.console.hostile_texts import HOSTILE_TEXTS
+from testkit.gateway.jobs import replaying
 from testkit.gateway.sales import ORDERS, another_key, properties
 from testkit.gateway.two_views import project
 from testkit.servers.forked_workers import fork_worker
@@ -37,6 +38,7 @@ class Site:
     url: str
     browser: Browser
     troubles: list[str]
+    may_replay: asyncio.Event
 
     @asynccontextmanager
     async def visitor(self, key: str, *, script: bool = True) -> AsyncIterator[Page]:
@@ -56,12 +58,9 @@ class Site:
     @asynccontextmanager
     async def holding_replays(self) -> AsyncIterator[None]:
         """Replays begin, and do not end until this does."""
-        looks = self.gateway.services.gateway.looks
-        for _ in range(LOOKS_MAX):  # the page of a replay needs none
-            await looks.acquire()
+        self.may_replay.clear()
         yield
-        for _ in range(LOOKS_MAX):
-            looks.release()
+        self.may_replay.set()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -76,10 +75,15 @@ async def site(sales: Gateway, browser: Browser) -> AsyncIterator[Site]:
     for text in ("1", "2"):
         assert (await sales.http.post(ORDERS, json=properties(a=text))).status_code == 200
     await project(sales)
-    jobs = sales.app.state.replays = ReplayJobs(spawn=fork_worker, beat_s=0.05)
-    async with serve_gateway(sales.app) as url:
-        yield Site(sales, url, browser, [])
-        await jobs.wait()
+    may_replay = asyncio.Event()
+    may_replay.set()
+
+    async def spawn(judging_bytes_max: int) -> Child:
+        await may_replay.wait()
+        return await fork_worker(judging_bytes_max)
+
+    async with serve_gateway(sales.app) as url, replaying(sales.services, spawn=spawn):
+        yield Site(sales, url, browser, [], may_replay)
 
 
 async def test_a_policy_is_mended_tried_drafted_and_approved_by_another_person(site: Site) -> None:

@@ -19,7 +19,8 @@ async function look() {
   bar.max = Math.max(now.total, 1);
   bar.value = now.done;
   const format = (count) => count.toLocaleString("en");
-  const done = now.total ? `${format(now.done)} of ${format(now.total)} entries` : "it begins";
+  const begins = now.waits ? "it waits for a process that does it" : "it begins";
+  const done = now.total ? `${format(now.done)} of ${format(now.total)} entries` : begins;
   far.textContent = `${done}, ${now.ran_s} s`;
   setTimeout(follow, WAIT_MS);
 }

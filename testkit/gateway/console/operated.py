@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from gateway.jobs import JobKind
 from lakeproof.services import Services
-from lakeproof.serving.asked_work import evidence_for, rebuild_for
+from lakeproof.serving.asked_work import evidence_for, policy_replay_for, rebuild_for
 from lakeproof.streaming import open_streams
 from ledger.store.read import Log
 from streams.connections import connect_storing
@@ -16,6 +16,7 @@ from streams.handler import DeadLetter, Message
 from streams.state.dead_letters import put
 from testkit.gateway.jobs import doing, files_of
 from testkit.gateway.two_views import TwoViews, open_two_views
+from testkit.servers.forked_workers import fork_worker
 from testkit.servers.gateways import Gateway, app_of, keep_signing
 
 REASON = "expected JSON, found '<script>alert(1)</script>' at byte 0: send the message again as the specification says"
@@ -30,6 +31,7 @@ async def open_operated(services: Services) -> AsyncIterator[TwoViews]:
             JobKind.EVIDENCE: evidence_for(services, files_of(services)),
             JobKind.REBUILD: rebuild_for(services),
             JobKind.REPLAY: streams.replay_asked,
+            JobKind.POLICY_REPLAY: policy_replay_for(services, spawn=fork_worker),
         }
         async with doing(services, works):
             yield views

@@ -5,8 +5,9 @@ The pages about policies: what was written stays, what is saved is saved as over
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -19,9 +20,12 @@ from fastapi.routing import APIRoute
 from gateway.console import policy_editor, policy_pages, policy_replays
 from gateway.console.policy_replays import REPLAY
 from gateway.console.rendering import HEADERS
-from gateway.replaying.jobs import ReplayJobs
+from gateway.jobs import DIED, JobKind
+from gateway.policy.process import Child
+from lakeproof.working import jobs_of
 from testkit.gateway.console.browsing import OWN, browser_of, check_harmless, log_in, permit_all
 from testkit.gateway.console.hostile_texts import HOSTILE_TEXTS
+from testkit.gateway.jobs import replaying
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import CREATE, ORDERS, TABLES, another_key, properties
 from testkit.gateway.two_views import project
@@ -365,21 +369,23 @@ async def test_what_cannot_be_tried_is_said_in_a_sentence(
 # Replays
 
 
+Wait = Callable[[], Awaitable[None]]
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def jobs(sales: Gateway) -> AsyncIterator[ReplayJobs]:
-    """The replays of the gateway's process, with workers that start at once."""
-    jobs = sales.app.state.replays = ReplayJobs(spawn=fork_worker)
-    yield jobs
-    await jobs.wait()
+async def replayed(sales: Gateway) -> AsyncIterator[Wait]:
+    """What waits for the replays that are asked for, which a process does meanwhile."""
+    async with replaying(sales.services) as wait:
+        yield wait
 
 
 async def test_a_replay_says_what_changes_by_principal_table_and_rule_and_is_attested(
-    visitor: httpx.AsyncClient, busy: Gateway, jobs: ReplayJobs
+    visitor: httpx.AsyncClient, busy: Gateway, replayed: Wait
 ) -> None:
     assert "None was started yet." in (await visitor.get(REPLAY)).text
     answer = await write(visitor, "replay", expression="!('owner' in result.properties)", examples="", since="24h")
     assert (answer.status_code, answer.headers.get("location")) == (303, REPLAY), told_by(answer.text)
-    await jobs.wait()
+    await replayed()
     page = unescape((await visitor.get(REPLAY)).text)
     assert "ada@acme.example" in page
     assert "By principal" in page
@@ -396,61 +402,84 @@ async def test_a_replay_says_what_changes_by_principal_table_and_rule_and_is_att
     assert await size_of(busy) == before + 1
 
 
-async def test_one_replay_of_a_tenant_runs_at_a_time_and_is_cancelled(
+async def test_one_replay_of_a_tenant_is_under_way_at_a_time_and_is_cancelled(
     visitor: httpx.AsyncClient, busy: Gateway
 ) -> None:
-    jobs = busy.app.state.replays = ReplayJobs(spawn=fork_worker, beat_s=0.01)
-    async with busy.services.gateway.looks:  # what it needs is held, so that it waits
-        holding = [busy.services.gateway.looks.acquire() for _ in range(3)]
-        for each in holding:
-            await each
-        assert (await write(visitor, "replay", since="24h")).status_code == 303
-        page = (await visitor.get(REPLAY)).text
-        assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in page
-        assert (await visitor.get(f"{REPLAY}/state")).json()["state"] == "running"
-        answer = await write(visitor, "replay", since="24h")
-        assert (answer.status_code, "found one that runs" in told_by(answer.text)) == (409, True)
-        assert (await send(visitor, f"{REPLAY}/attest", replay=hidden_in(page, "replay"))).status_code == 409
-        assert (await send(visitor, f"{REPLAY}/cancel", replay="0")).status_code == 409
-        assert (await send(visitor, f"{REPLAY}/cancel", replay=hidden_in(page, "replay"))).status_code == 303
-        await jobs.wait()
-        for _ in range(3):
-            busy.services.gateway.looks.release()
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def held(judging_bytes_max: int) -> Child:
+        begun.set()
+        await goes_on.wait()
+        return await fork_worker(judging_bytes_max)
+
+    assert (await write(visitor, "replay", since="24h")).status_code == 303
+    page = (await visitor.get(REPLAY)).text
+    assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in page
+    assert "it waits for a process that does it" in page
+    async with replaying(busy.services, spawn=held) as replayed:
+        await begun.wait()
+        answers = [
+            (await visitor.get(f"{REPLAY}/state")).json(),
+            await write(visitor, "replay", since="24h"),
+            await send(visitor, f"{REPLAY}/attest", replay=hidden_in(page, "replay")),
+            await send(visitor, f"{REPLAY}/cancel", replay="0"),
+            await send(visitor, f"{REPLAY}/cancel", replay=hidden_in(page, "replay")),
+            await visitor.get(REPLAY),
+        ]
+        goes_on.set()
+        await replayed()
+    state, again, *others, stopping = answers
+    assert (state["state"], state["waits"], state["replay"]) == ("running", False, hidden_in(page, "replay"))
+    assert (again.status_code, "found one that runs" in told_by(again.text)) == (409, True)
+    assert [answer.status_code for answer in others] == [409, 409, 303]
+    assert "It is being stopped." in stopping.text
     assert "It was cancelled" in (await visitor.get(REPLAY)).text
     assert (await send(visitor, f"{REPLAY}/cancel", replay=hidden_in(page, "replay"))).status_code == 404
 
 
-async def test_a_replay_whose_process_has_ended_says_so_and_another_one_begins(
-    visitor: httpx.AsyncClient, busy: Gateway, jobs: ReplayJobs
-) -> None:
+async def test_a_replay_that_nobody_has_taken_is_cancelled_at_once(visitor: httpx.AsyncClient, busy: Gateway) -> None:
     await write(visitor, "replay", since="24h")
-    await jobs.wait()
-    parts = busy.services.gateway
-    async with parts.database.as_role(parts.roles.gateway) as connection:
-        await connection.execute(
-            "UPDATE gateway.policy_replays SET state = 'running', found = '', seen_at = now() - interval '31 s'"
-        )
     page = (await visitor.get(REPLAY)).text
-    assert "The process that ran it has ended" in page
+    assert (await send(visitor, f"{REPLAY}/cancel", replay=hidden_in(page, "replay"))).status_code == 303
+    assert "It was cancelled, at 0 of 0 entries." in (await visitor.get(REPLAY)).text
+    assert await jobs_of(busy.services).take(JobKind.POLICY_REPLAY) is None
+
+
+async def test_a_replay_whose_process_has_died_says_so_and_another_one_begins(
+    visitor: httpx.AsyncClient, busy: Gateway
+) -> None:
+    jobs = jobs_of(busy.services)
+    await write(visitor, "replay", since="24h")
+    taken = await jobs.take(JobKind.POLICY_REPLAY)
+    assert taken is not None
+    await jobs.beat(taken, done=3, total=9)
+    await jobs.end_lost()
+    assert (await visitor.get(f"{REPLAY}/state")).json()["state"] == "running", "it is not silent yet"
+    await jobs.end_lost(silent=timedelta(0))
+    page = (await visitor.get(REPLAY)).text
+    assert "The process that ran it has ended, and the replay with it, at 3 of 9 entries." in page
     assert "http-equiv" not in page
+    assert (await visitor.get(f"{REPLAY}/state")).json()["state"] == "lost"
+    assert not await jobs.end(taken, taken.state, problem=DIED), "what was taken for dead does not end it any more"
     assert (await write(visitor, "replay", since="24h")).status_code == 303
-    await jobs.wait()
+    async with replaying(busy.services) as replayed:
+        await replayed()
     assert "For the record" in (await visitor.get(REPLAY)).text
+    assert len(await jobs.of_kind(JobKind.POLICY_REPLAY)) == 1, "the last one is kept"
 
 
 async def test_a_replay_that_takes_too_long_ends_by_itself(visitor: httpx.AsyncClient, busy: Gateway) -> None:
-    jobs = busy.app.state.replays = ReplayJobs(spawn=fork_worker, beat_s=0.001, timeout_s=0)
     await write(visitor, "replay", since="24h")
-    await jobs.wait()
+    async with replaying(busy.services, timeout_s=0) as replayed:
+        await replayed()
     assert "It failed: it was ended, since it took too long" in (await visitor.get(REPLAY)).text
 
 
 async def test_a_period_without_decisions_is_said(shared_gateway: Gateway) -> None:
-    jobs = shared_gateway.app.state.replays = ReplayJobs(spawn=fork_worker)
-    async with browser_of(shared_gateway) as other:
+    async with browser_of(shared_gateway) as other, replaying(shared_gateway.services) as replayed:
         await log_in(other, shared_gateway.acme.key.secret)
         await write(other, "replay", since="1h")
-        await jobs.wait()
+        await replayed()
         assert "no decision was recorded since" in (await other.get(REPLAY)).text
         assert (await write(other, "replay", since="900d")).status_code == 400
 
@@ -475,7 +504,7 @@ async def test_every_page_asks_who_is_there_and_takes_forms_of_this_site_alone(
 
 
 async def test_who_may_not_write_drafts_checks_tries_and_replays_nothing(
-    sales: Gateway, visitor: httpx.AsyncClient, jobs: ReplayJobs
+    sales: Gateway, visitor: httpx.AsyncClient, replayed: Wait
 ) -> None:
     rule = {"id": "readers", "effect": "permit", "expression": "'reader' in roles && op.startsWith('READ_')"}
     assert (await sales.http.post("/v1/access-rules", json=rule)).status_code == 201
@@ -488,17 +517,17 @@ async def test_who_may_not_write_drafts_checks_tries_and_replays_nothing(
             assert answer.status_code == 403
             assert field_in(answer.text, "expression") == OWNED["expression"]
         assert (await write(visitor, "replay", since="24h")).status_code == 303
-        await jobs.wait()
+        await replayed()
         replay = hidden_in((await browser.get(REPLAY)).text, "replay")
         for path in ("attest", "cancel"):
             assert (await send(browser, f"{REPLAY}/{path}", replay=replay)).status_code == 403
 
 
 async def test_a_replay_takes_the_right_to_see_whatever_decisions_are_about(
-    busy: Gateway, jobs: ReplayJobs, visitor: httpx.AsyncClient
+    busy: Gateway, replayed: Wait, visitor: httpx.AsyncClient
 ) -> None:
     await write(visitor, "replay", since="24h")
-    await jobs.wait()
+    await replayed()
     rule = "'author' in roles && (contentType != 'ICEBERG_TABLE' || path == 'elsewhere.t')"
     body = {"id": "authors", "effect": "permit", "expression": rule}
     assert (await busy.http.post("/v1/access-rules", json=body)).status_code == 201
@@ -514,10 +543,10 @@ async def test_a_replay_takes_the_right_to_see_whatever_decisions_are_about(
 
 
 async def test_tenants_see_their_own_replay_alone(
-    busy: Gateway, module_gateway: Gateway, visitor: httpx.AsyncClient, jobs: ReplayJobs
+    busy: Gateway, module_gateway: Gateway, visitor: httpx.AsyncClient, replayed: Wait
 ) -> None:
     await write(visitor, "replay", since="24h")
-    await jobs.wait()
+    await replayed()
     replay = hidden_in((await visitor.get(REPLAY)).text, "replay")
     async with browser_of(module_gateway) as other:
         await log_in(other, module_gateway.acme.key.secret)
@@ -545,14 +574,14 @@ async def test_hostile_texts_are_shown_as_text(visitor: httpx.AsyncClient, sales
 
 
 async def test_hostile_names_of_tables_are_shown_as_text(
-    visitor: httpx.AsyncClient, busy: Gateway, jobs: ReplayJobs
+    visitor: httpx.AsyncClient, busy: Gateway, replayed: Wait
 ) -> None:
     for text in HOSTILE_TEXTS[:8]:
         await busy.http.post(TABLES, json={**CREATE, "name": text})
     await project(busy)
     edited = {"expression": "commit.kind != 'table'", "examples": "", "names": "", "operations": ""}
     assert (await write(visitor, "replay", since="24h", **edited)).status_code == 303
-    await jobs.wait()
+    await replayed()
     pages = [await visitor.get(REPLAY), await write(visitor, "try", of="lake", count="20", **edited)]
     for page in pages:
         assert "alert" in page.text

@@ -263,14 +263,14 @@ async def test_a_time_after_the_last_decision_is_an_error_that_says_so(busy: Gat
 
 
 @pytest.mark.parametrize("entries", [1, 2, 500])
-async def test_beside_commits_a_replay_finds_the_same_page_by_page(
+async def test_as_a_job_a_replay_finds_the_same_page_by_page(
     busy: Gateway, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "SMALL_PAGE_ENTRIES", entries)
     proposal = [Proposed(id="no-owner", expression=WITHOUT_OWNER), Proposed(id="tenant", expression="true")]
     last = (await read_stored(busy.services, busy.acme.log_id))[-1].entry.index
     seen: list[tuple[int, int]] = []
-    found = await application.replay_beside_commits(
+    found = await application.replay_slowly(
         busy.services.gateway,
         busy.acme.tenant,
         busy.acme.log_id,
