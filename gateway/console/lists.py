@@ -20,7 +20,16 @@ from typing import Any, Final
 import orjson
 from fastapi.responses import Response
 
-from gateway.http import admin_routes, decision_routes, log_entry_routes, table_routes
+from gateway.http import (
+    admin_routes,
+    decision_routes,
+    evidence_routes,
+    lineage_reading_routes,
+    log_entry_routes,
+    operating_routes,
+    table_routes,
+    tenant_routes,
+)
 
 FORMS: Final = ("json", "csv")
 ROWS_MAX: Final = 5_000
@@ -37,7 +46,8 @@ Answer = Callable[..., Awaitable[Response]]
 class Listed:
     """
     A list: the route that answers it, the parameters by which it is asked for, the member with its rows, and the
-    members of a row that are the columns of its CSV. `in_pages`: the route answers page by page.
+    members of a row that are the columns of its CSV. `in_pages`: the route answers page by page. `rows_of` makes the
+    rows of what the route answers, if no one member has them.
     """
 
     answer: Answer
@@ -45,7 +55,30 @@ class Listed:
     columns: Sequence[str]
     filters: Sequence[str] = ()
     in_pages: bool = True
+    rows_of: Callable[[Mapping[str, Any]], list[dict[str, Any]]] | None = None
 
+    def rows(self, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows of what the route has answered."""
+        return list(found[self.member]) if self.rows_of is None else self.rows_of(found)
+
+
+def runners_of(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """
+    Return what follows the log, one row each: read models, streams, and detection.
+    """
+    detection = {
+        "name": "detection",
+        "lag_entries": status["detection_waiting"],
+        "put_off": status["detection_put_off"],
+    }
+    return [
+        *({"follows": "read model", **each} for each in status["projections"]),
+        *({"follows": "stream", **each} for each in status["streams"]),
+        {"follows": "detection", **detection},
+    ]
+
+
+_JOB: Final = ("state", "asked_at", "began_at", "ended_at", "done", "of", "problem")
 
 LISTS: Final[Mapping[str, Listed]] = {
     "log": Listed(
@@ -102,6 +135,54 @@ HISTORY: Final = Listed(
     columns=("index", "recorded_at", "operation", "decision", "reason", "outcome", "principal", "actor"),
 )
 """The commits of one table, at `/console/tables/{alias}/{namespace}/{table}/commits`."""
+
+OPERATED: Final[Mapping[str, Listed]] = {
+    "runners": Listed(
+        answer=lineage_reading_routes.show_status,
+        member="projections",
+        columns=("follows", "name", "lag_entries", "behind_s", "trouble", "put_off"),
+        in_pages=False,
+        rows_of=runners_of,
+    ),
+    "open-decisions": Listed(
+        answer=operating_routes.list_open_decisions,
+        member="open-decisions",
+        columns=("decision", "index", "key", "operation", "state", "decided_at", "deadline", "age_s"),
+        in_pages=False,
+    ),
+    "dead-letters": Listed(
+        answer=tenant_routes.list_dead_letters,
+        member="dead-letters",
+        filters=("source",),
+        columns=("source", "id", "died_at", "attempts", "reason"),
+        in_pages=False,
+    ),
+    "projections": Listed(
+        answer=operating_routes.list_projections,
+        member="projections",
+        columns=("projection", "state", "generation", "next_index", "lag_entries", "rebuild"),
+        in_pages=False,
+    ),
+    "replays": Listed(
+        answer=operating_routes.list_replays,
+        member="replays",
+        columns=("id", "source", "letter", *_JOB, "result"),
+        in_pages=False,
+    ),
+    "keys": Listed(
+        answer=admin_routes.list_keys,
+        member="keys",
+        columns=("id", "version", "prefix", "actor", "issuer", "roles", "expires_at", "expired", "replaced_by"),
+        in_pages=False,
+    ),
+    "catalogs": Listed(
+        answer=admin_routes.list_catalogs, member="catalogs", columns=("alias", "kind", "options"), in_pages=False
+    ),
+    "evidence": Listed(
+        answer=evidence_routes.list_evidence, member="evidence", columns=("id", "asked", *_JOB, "file"), in_pages=False
+    ),
+}
+"""Every list of the pages of an operator, at `/console/operate/<name>`; secrets are in none of the routes' answers."""
 
 
 def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -21,8 +21,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.admin.limits import KNOWN_SETTINGS
+from gateway.console.lists import OPERATED
 from gateway.console.logins import form_of, redirect
-from gateway.console.pages import Visit, visited
+from gateway.console.pages import Visit, answer_list, twins_of, visited
 from gateway.console.rendering import HEADERS
 from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError
 from gateway.http import admin_routes, evidence_routes, log_entry_routes, operating_routes, tenant_routes
@@ -70,7 +71,26 @@ async def operate(visit: Visit) -> Response:
         letters=await _part(visit, tenant_routes.list_dead_letters),
         letters_shown=LETTERS_SHOWN,
         projections=await _part(visit, operating_routes.list_projections),
+        twins={name: _twins(name) for name in OPERATED},
     )
+
+
+@router.get("/tenant.{form}")
+@visited
+async def tenant_as(visit: Visit, form: str) -> Response:
+    """Answer with the visitor's tenant, for programs."""
+    if form != JSON:
+        raise NotFoundError(f"tenant.{form:.20}: expected the form {JSON}", kind="NotFoundException")
+    return JSONResponse(await visit.read(tenant_routes.show_tenant), headers=HEADERS)
+
+
+@router.get("/{name}.{form}")
+@visited
+async def listed(visit: Visit, name: str, form: str) -> Response:
+    """Answer with a list, for programs and spreadsheets."""
+    if name not in OPERATED:
+        raise NotFoundError(f"{name:.100}: expected one of the lists {', '.join(OPERATED)}", kind="NotFoundException")
+    return await answer_list(visit, OPERATED[name], name, form)
 
 
 @router.get("/projections/{projection}")
@@ -119,14 +139,16 @@ async def replay(visit: Visit, form: Form) -> Response:
 @visited
 async def replays(visit: Visit) -> Response:
     """Show what became of dead letters that were handled again."""
-    return visit.page("operate_replays.html", **await visit.read(operating_routes.list_replays))
+    return visit.page(
+        "operate_replays.html", **await visit.read(operating_routes.list_replays), twins=_twins("replays")
+    )
 
 
 @router.get("/keys")
 @visited
 async def keys(visit: Visit) -> Response:
     """List the API keys in force."""
-    return visit.page("operate_keys.html", **await visit.read(admin_routes.list_keys))
+    return visit.page("operate_keys.html", **await visit.read(admin_routes.list_keys), twins=_twins("keys"))
 
 
 @router.post("/keys")
@@ -173,22 +195,23 @@ async def revoke_key(visit: Visit, _form: Form, key_id: str) -> Response:
 @visited
 async def catalogs(visit: Visit) -> Response:
     """List the catalogs in force."""
-    return visit.page("operate_catalogs.html", **await visit.read(admin_routes.list_catalogs), checked=None)
+    return await _catalogs(visit, checked=None)
 
 
 @router.post("/catalogs/{alias}/check")
 @_sent
 async def check_catalog(visit: Visit, _form: Form, alias: str) -> Response:
     """Ask what is behind an alias whether it can be used, and show what it says."""
-    checked = await visit.send(admin_routes.check_catalog, alias)
-    return visit.page("operate_catalogs.html", **await visit.read(admin_routes.list_catalogs), checked=checked)
+    return await _catalogs(visit, checked=await visit.send(admin_routes.check_catalog, alias))
 
 
 @router.get("/evidence")
 @visited
 async def evidence(visit: Visit) -> Response:
     """Show the evidence that the visitor has asked for, and a form to ask for more."""
-    return visit.page("operate_evidence.html", **await visit.read(evidence_routes.list_evidence))
+    return visit.page(
+        "operate_evidence.html", **await visit.read(evidence_routes.list_evidence), twins=_twins("evidence")
+    )
 
 
 @router.post("/evidence")
@@ -236,15 +259,6 @@ async def tenant(visit: Visit) -> Response:
     return visit.page("operate_tenant.html", tenant=found, settings=settings)
 
 
-@router.get("/tenant.{form}")
-@visited
-async def tenant_as(visit: Visit, form: str) -> Response:
-    """Answer with the visitor's tenant, for programs."""
-    if form != JSON:
-        raise NotFoundError(f"tenant.{form:.20}: expected the form {JSON}", kind="NotFoundException")
-    return JSONResponse(await visit.read(tenant_routes.show_tenant), headers=HEADERS)
-
-
 @router.post("/tenant/settings/{setting_id}")
 @_sent
 async def change_setting(visit: Visit, form: Form, setting_id: str) -> Response:
@@ -255,6 +269,17 @@ async def change_setting(visit: Visit, form: Form, setting_id: str) -> Response:
     body = {"value": form.get("value", ""), "version": int(version)}
     await visit.send(admin_routes.change_setting, setting_id, body=body)
     return redirect(f"{OPERATE}/tenant")
+
+
+async def _catalogs(visit: Visit, *, checked: Mapping[str, Any] | None) -> Response:
+    """Show the catalogs in force, and what one of them has answered, if it was asked."""
+    found = await visit.read(admin_routes.list_catalogs)
+    return visit.page("operate_catalogs.html", **found, checked=checked, twins=_twins("catalogs"))
+
+
+def _twins(name: str) -> dict[str, str]:
+    """Return where a list of the operator is JSON, and CSV."""
+    return twins_of(f"{OPERATE}/{name}", {})
 
 
 async def _part(visit: Visit, answer: Callable[..., Awaitable[Response]]) -> dict[str, Any]:

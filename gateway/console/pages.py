@@ -218,7 +218,7 @@ async def tables(visit: Visit) -> Response:
 @visited
 async def table_commits(visit: Visit, alias: str, namespace: str, table: str, form: str) -> Response:
     """Answer with the commits of a table, for programs and spreadsheets."""
-    return await _listed(visit, HISTORY, "commits", form, alias, namespace, table)
+    return await answer_list(visit, HISTORY, "commits", form, alias, namespace, table)
 
 
 @router.get("/findings")
@@ -234,7 +234,7 @@ async def listed(visit: Visit, name: str, form: str) -> Response:
     """Answer with a list, for programs and spreadsheets."""
     if name not in LISTS:
         raise NotFoundError(f"{name:.100}: expected one of the lists {', '.join(LISTS)}", kind="NotFoundException")
-    return await _listed(visit, LISTS[name], name, form)
+    return await answer_list(visit, LISTS[name], name, form)
 
 
 @router.get("/static/{name}")
@@ -266,7 +266,7 @@ async def _list(visit: Visit, template: str, listed: Listed, *, limit: int) -> R
     return visit.page(template, **found, asked=asked, is_first=not cursor, more=more, twins=twins)
 
 
-async def _listed(visit: Visit, listed: Listed, name: str, form: str, *names: str) -> Response:
+async def answer_list(visit: Visit, listed: Listed, name: str, form: str, *names: str) -> Response:
     """
     Answer with a list as `form` (json or csv), as the query asks for it.
 
@@ -274,7 +274,7 @@ async def _listed(visit: Visit, listed: Listed, name: str, form: str, *names: st
         NotFoundError: if there is no such form.
     """
     asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
-    in_pages = {"limit": PAGE, **asked} if listed.in_pages else {}
+    in_pages = {"limit": PAGE, **asked} if listed.in_pages else asked
     if form == "json":
         found = await visit.read(listed.answer, *names, **in_pages, **({CURSOR: cursor} if cursor else {}))
         return JSONResponse(found, headers=HEADERS)
@@ -284,12 +284,13 @@ async def _listed(visit: Visit, listed: Listed, name: str, form: str, *names: st
     following: str | None = cursor
     for _ in range(PAGES_MAX):
         found = await visit.read(listed.answer, *names, **in_pages, **({CURSOR: following} if following else {}))
-        rows += found[listed.member]
+        rows += listed.rows(found)
         following = found.get(CURSOR)
         if following is None or len(rows) + PAGE > ROWS_MAX:
             break
     more = more_of(visit, following, asked)
-    file = f"{name}{'' if more is None else '.part'}.csv"
+    is_part = more is not None or bool(found.get("has_more"))
+    file = f"{name}{'.part' if is_part else ''}.csv"
     headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{file}"'}
     if more is not None:
         headers["Link"] = f'<{more}>; rel="next"'

@@ -5,6 +5,8 @@ The pages for operators without script: who is let in, what a page shows to whom
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,10 +19,13 @@ from fastapi.routing import APIRoute
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.limits import KNOWN_SETTINGS
+from gateway.console.lists import LISTS, OPERATED, runners_of
 from gateway.console.operate import SETTINGS, router
 from gateway.console.rendering import HEADERS
+from lakeproof import evidence
 from lakeproof.services import Services
 from testkit.gateway.console.operated import REASON, give_up, open_operated
+from testkit.gateway.console.visits import pages_of
 from testkit.gateway.jobs import ended
 from testkit.gateway.sales import another_key
 from testkit.gateway.two_views import SECRET, TwoViews
@@ -40,13 +45,27 @@ PAGES = (
     "/evidence",
     "/tenant",
 )
+FORMULA = "=HYPERLINK(1)"
+SUMMARIES = {
+    "Settings": "of one tenant, whose JSON has them",
+    "Witnesses": "of the log, whose state has them",
+    "Reasons": "sums of what the log has, which is a list",
+    "Parts": "of one entry, whose JSON has them",
+    "Who may do what": "an answer about one table, asked for by a link",
+    "Dead letters replayed": "of one replay, whose row in the list has them",
+    "By principal": "of one replay of policies, which the command lists whole",
+    "By table": "likewise",
+    "By rule": "likewise",
+    "Each decision that changes": "likewise",
+}
+"""Tables that are no lists, by their labels: why they have no twins."""
 NOT_PERMITTED = "The access rules do not permit you to see this."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def views(module_services: Services) -> AsyncIterator[TwoViews]:
     async with open_operated(module_services) as views:
-        await give_up(views.gateway, "handler:gone", "m-1")
+        await give_up(views.gateway, "handler:gone", "m-1", FORMULA)
         yield views
 
 
@@ -250,3 +269,101 @@ async def test_a_setting_is_changed_once_and_by_whoever_may(views: TwoViews, vis
         assert '<button type="submit" name="value"' not in text
         assert (await sent(reader, path, value="refuse", version="1")).status_code == 403
     assert (await views.whole.get("/v1/settings/lineage-cycles")).json() == setting
+
+
+# Lists for programs and spreadsheets
+
+
+def rows_in(answer: httpx.Response) -> list[dict[str, str]]:
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/csv"), answer.text
+    return list(csv.DictReader(io.StringIO(answer.text, newline="")))
+
+
+async def pages_with_something(browser: httpx.AsyncClient, views: TwoViews) -> dict[str, str]:
+    """Every page that is reached by links, one of each route, by its path."""
+    routes = pages_of(views.gateway.app)
+    waiting, found, done = [path for path in routes if "{" not in path], dict[str, str](), set[str]()
+    for path in waiting:
+        route = next((each for each, pattern in routes.items() if pattern.fullmatch(path)), None)
+        if route is None or route in done:
+            continue
+        done.add(route)
+        page = await browser.get(path)
+        assert page.status_code < 500, path
+        found[path] = page.text
+        waiting += re.findall(r'href="(/console[^"?#]*)', unescape(page.text))
+    return found
+
+
+async def test_every_list_of_the_console_links_to_its_json_and_its_csv(
+    views: TwoViews, visitor: httpx.AsyncClient
+) -> None:
+    linked = set[str]()
+    for path, text in (await pages_with_something(visitor, views)).items():
+        for after in text.split('<div class="wide" role="group" aria-label="')[1:]:
+            label = after.partition('"')[0]
+            if label in SUMMARIES:
+                continue
+            links = re.findall(r'<p class="twins">.*href="([^"]*)".*href="([^"]*)"', after)
+            assert links, f"{path}: {label} has no twins in JSON and CSV: name it in `lists.py`, and link to them"
+            as_json, as_csv = (unescape(each) for each in links[0])
+            linked.add(as_json.removeprefix("/console/").removesuffix(".json"))
+            assert (await visitor.get(as_json)).json() is not None
+            rows_in(await visitor.get(as_csv))
+    # A list that nobody needs to look at now has no table on the page.
+    assert {*LISTS, *(f"operate/{name}" for name in OPERATED)} - linked == {"operate/open-decisions"}
+
+
+@pytest.mark.parametrize("name", OPERATED)
+async def test_the_lists_of_operators_have_the_same_rows_in_every_form(
+    views: TwoViews, visitor: httpx.AsyncClient, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "SHORT_ENTRIES_MAX", 0)
+    if name == "replays":
+        await sent(visitor, "/replay", source="handler:none")
+    if name == "evidence":
+        await sent(visitor, "/evidence", table="lake.sales.orders")
+    found = (await visitor.get(f"{OPERATE}/{name}.json")).json()
+    rows, listed = rows_in(await visitor.get(f"{OPERATE}/{name}.csv")), OPERATED[name].rows(found)
+    assert len(rows) == len(listed)
+    assert bool(rows) == (name != "open-decisions")
+    for row, each in zip(rows, listed, strict=True):
+        assert tuple(row) == tuple(OPERATED[name].columns)
+        if name != "runners":
+            assert set(row) <= set(each)
+
+
+def test_detection_is_a_runner_too() -> None:
+    status = {"projections": [{"name": "graph"}], "streams": [], "detection_waiting": 3, "detection_put_off": 1}
+    assert [each["name"] for each in runners_of(status)] == ["graph", "detection"]
+    assert runners_of(status)[-1]["lag_entries"] == 3
+
+
+async def test_what_senders_write_is_no_formula_in_a_file(visitor: httpx.AsyncClient) -> None:
+    ids = {row["id"] for row in rows_in(await visitor.get(f"{OPERATE}/dead-letters.csv"))}
+    assert ids == {"m-1", f"'{FORMULA}"}
+    listed = (await visitor.get(f"{OPERATE}/dead-letters.json?source=handler:gone")).json()["dead-letters"]
+    assert FORMULA in {each["id"] for each in listed}
+    assert rows_in(await visitor.get(f"{OPERATE}/dead-letters.csv?source=handler:none")) == []
+
+
+async def test_no_secret_is_in_a_list(views: TwoViews, visitor: httpx.AsyncClient) -> None:
+    for name in OPERATED:
+        for form in ("json", "csv"):
+            assert views.gateway.acme.key.secret not in (await visitor.get(f"{OPERATE}/{name}.{form}")).text
+
+
+async def test_lists_of_operators_are_for_whom_their_pages_are(views: TwoViews) -> None:
+    async with visiting(views, await another_key(views.gateway, "nick@acme.example", "nobody")) as guest:
+        for name in OPERATED.keys() - {"evidence"}:
+            for form in ("json", "csv"):
+                assert (await guest.get(f"{OPERATE}/{name}.{form}")).status_code == 403, name
+        assert rows_in(await guest.get(f"{OPERATE}/evidence.csv")) == []
+    async with visiting(views, views.other.acme.key.secret) as other:
+        assert rows_in(await other.get(f"{OPERATE}/dead-letters.csv")) == []
+        assert rows_in(await other.get(f"{OPERATE}/evidence.csv")) == []
+
+
+@pytest.mark.parametrize("path", ["keys.xml", "tenants.csv", ".csv", "keys.csv.csv"])
+async def test_a_list_of_operators_that_is_none_is_not_there(visitor: httpx.AsyncClient, path: str) -> None:
+    assert (await visitor.get(f"{OPERATE}/{path}")).status_code == 404
