@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from projections.graph.display_names import display_name, legible
+from gateway.console.shown_keys import shown_name, shown_text
+from projections.graph.display_names import display_name
 from projections.graph.svg import fitted
 
 BOX_WIDTH: Final = 190
@@ -39,9 +40,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A table or data set; `is_this` is the one that is asked about."""
+    """A table or data set; `title` is its whole name, `is_this` is the one that is asked about."""
 
     key: str
+    title: str
     text: str
     x: int
     y: int
@@ -133,6 +135,7 @@ def _boxes(layers: Mapping[int, Sequence[str]], key: str, columns: Mapping[str, 
             names = columns.get(each, ())
             yield Box(
                 key=each,
+                title=shown_text(each),
                 text=fitted(_name(each), BOX_WIDTH - 20, size=FONT_SIZE),
                 x=x,
                 y=y,
@@ -154,7 +157,7 @@ def _name(key: str) -> str:
     """Return what a box says: the names of a table without its catalog, those of a data set with its place."""
     shown = display_name(key)
     is_of_catalog = shown.place is None or key.startswith(("table:", "view:"))
-    return legible(shown.name if is_of_catalog else f"{shown.place} {shown.name}")
+    return shown_name(shown.name if is_of_catalog else f"{shown.place} {shown.name}", beside="")
 
 
 def _lines(lineage: Mapping[str, Any], boxes: Mapping[str, Box]) -> Iterator[Line]:
@@ -164,7 +167,7 @@ def _lines(lineage: Mapping[str, Any], boxes: Mapping[str, Box]) -> Iterator[Lin
         source, target, job = edge
         if source in boxes and target in boxes:
             one, other = boxes[source], boxes[target]
-            words = f"{_name(target)} was made from {_name(source)}" + (f" by {job}" if job else "")
+            words = f"{_name(target)} was made from {_name(source)}" + (f" by {shown_text(job)}" if job else "")
             yield Line(
                 path=_curve(one, one.y + HEAD // 2, other, other.y + HEAD // 2), words=words, is_of_columns=False
             )

@@ -18,6 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
+from gateway.console.shown_keys import shown_dotted, shown_key, shown_pipeline
 from gateway.http.inner import names_in_path
 from gateway.http.looking.sight import target_of
 from gateway.policy.policy_files import format_members
@@ -71,6 +72,9 @@ def _environment() -> Environment:
     environment.filters["count"] = _count
     environment.filters["stored"] = _stored
     environment.filters["table_path"] = _table_path
+    environment.filters["shown_key"] = shown_key
+    environment.filters["shown_dotted"] = shown_dotted
+    environment.filters["shown_pipeline"] = shown_pipeline
     environment.filters["yaml"] = format_members
     return environment
 
