@@ -279,7 +279,7 @@ async def test_lineage_is_a_picture_and_a_list_and_rights_are_shown_on_demand(vi
     picture = plain.text.partition("<svg")[2].partition("</svg>")[0]
     boxes = re.findall(r"<title>([a-z]+:[^<]*)</title>", picture)
     assert set(boxes) == {
-        "dataset:kafka%3A%2F%2Fprod/clicks",
+        "dataset:kafka://prod » clicks",
         *(f"table:lake/{name}" for name in ("raw/events", "raw/customers", "sales/orders", "ml/features")),
         "table:lake/mart/revenue_by_region_and_quarter",
     }

@@ -228,7 +228,7 @@ async def test_replays_of_the_version_before_are_jobs_after_the_migration(
         owner.execute("DROP TABLE gateway.jobs")
         for name in ("policy_replays", "jobs"):
             owner.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(roles.owner)))
-            owner.execute(sql.SQL(texts[name]).format(**names))  # type: ignore[arg-type]
+            owner.execute(sql.SQL(texts[name]).format(**names))
         owner.execute(
             "INSERT INTO gateway.policy_replays (log_id, replay, actor, proposal, since, done, total, state, trouble, "
             "found) VALUES (%s, gen_random_uuid(), 'ada', %s, '2026-11-26 01:02:03.5+01', 3, 9, %s, %s, %s)",
@@ -239,7 +239,7 @@ async def test_replays_of_the_version_before_are_jobs_after_the_migration(
             "VALUES (%s, gen_random_uuid(), 'rebuild', 'graph', '{\"replace\": false}', 'ada')",
             (log_id,),
         )
-        owner.execute(sql.SQL(texts["one_table_of_jobs"]).format(**names))  # type: ignore[arg-type]
+        owner.execute(sql.SQL(texts["one_table_of_jobs"]).format(**names))
         assert owner.execute("SELECT to_regclass('gateway.policy_replays')").fetchone() == (None,)
     last = await last_replay(jobs, log_id)
     assert last is not None
