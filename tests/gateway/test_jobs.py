@@ -5,6 +5,7 @@ The life of a job, the same for every kind: asked for, taken, heard of, ended, e
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any, Final
 
@@ -13,10 +14,24 @@ import pytest
 from psycopg import sql
 
 from gateway.errors import TooManyRequestsError
-from gateway.jobs import DIED, EVIDENCE_MAX, NOT_TAKEN, RULES, UNDER_WAY_MAX, Job, JobKind, Jobs, JobState
-from gateway.replaying.jobs import SUBJECT, last_replay
+from gateway.jobs import (
+    DIED,
+    EVIDENCE_MAX,
+    NOT_TAKEN,
+    RULES,
+    UNDER_WAY_MAX,
+    Job,
+    JobKind,
+    Jobs,
+    JobState,
+    forget_ended,
+)
+from gateway.replaying.jobs import DONE, SUBJECT, last_replay
+from gateway.replaying.replay import Proposed
 from lakeproof.provision import migrations
+from lakeproof.serving.duties.reconciler import reconcile
 from lakeproof.working import jobs_of
+from testkit.gateway.jobs import POLL_S
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -206,6 +221,38 @@ async def test_evidence_whose_file_is_kept_counts_until_it_expires(jobs: Jobs, s
     end_earlier(shared_gateway, made[0], timedelta(hours=1))
     await ask(jobs, shared_gateway, JobKind.EVIDENCE, "one more")
     await end_all(jobs)
+
+
+async def test_an_erasure_removes_what_has_ended_of_every_kind_in_its_log_alone(
+    jobs: Jobs, shared_gateway: Gateway, module_gateway: Gateway
+) -> None:
+    ended = [await jobs.cancel(await ask(jobs, shared_gateway, kind)) for kind in JobKind]
+    runs = await ask(jobs, shared_gateway, JobKind.REBUILD, "runs")
+    theirs = await jobs.cancel(await ask(jobs, module_gateway, JobKind.REBUILD, "theirs"))
+    parts = shared_gateway.services.gateway
+    async with parts.database.as_role(parts.roles.gateway) as connection:
+        await forget_ended(connection, shared_gateway.acme.log_id)
+    assert theirs is not None
+    left = {job.id for kind in JobKind for job in await jobs.of_kind(kind)}
+    assert {job.id for job in ended if job is not None}.isdisjoint(left)
+    assert {runs.id, theirs.id} <= left
+    await end_all(jobs)
+
+
+async def test_the_reconcilers_duty_replays_policies(jobs: Jobs, sales: Gateway) -> None:
+    asked = {"proposal": [Proposed(id="p", expression="false").shown()], "since": "2020-01-01T00:00:00.000000Z"}
+    await jobs.ask(sales.acme.log_id, JobKind.POLICY_REPLAY, SUBJECT, asked, actor=ADA)
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(reconcile(sales.services, stop, lambda _: None, lambda: None))
+        while True:
+            last = await last_replay(jobs, sales.acme.log_id)
+            if last is None or last.job.has_ended:
+                break
+            await asyncio.sleep(POLL_S)
+        stop.set()
+    assert last is not None
+    assert (last.state, last.found is not None and last.found["counts"]["narrowed"]) == (DONE, 2), last.trouble
 
 
 @pytest.mark.parametrize(
