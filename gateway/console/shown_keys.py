@@ -81,7 +81,7 @@ def _parts(key: str) -> tuple[str, str, list[str]]:
     try:
         kind, segments = parse_key(key)
     except FormatError:
-        return "", "", [shown_name(key, beside="")]
+        return "", "", ["".join(each if each.isascii() and each.isprintable() else _encoded(each) for each in key)]
     if kind == _COLUMN:  # its first name is a key itself, encoded twice
         return "", "", [key]
     if target_of(key) is not None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.console.shown_keys import shown_dotted, shown_key, shown_name, shown_pipeline, shown_text
 from ledger.format.event import format_key
+from projections.keys import bounded_key
 
 NAMES = st.text(st.sampled_from(list("ab/%.» \u202e\u200b\u05d0\u0301\n<&\ufe0f")), min_size=1, max_size=6)
 
@@ -68,7 +69,9 @@ def test_a_key_says_what_it_is_of_and_each_level_keeps_its_direction() -> None:
 
 
 def test_a_key_that_cannot_be_taken_apart_is_shown_as_it_is() -> None:
-    assert shown_key("policy:~sha256-00ff/%zz") == "<bdi>policy:~sha256-00ff/%25zz</bdi>"
+    shortened = bounded_key(format_key("table", ["lake", "my orders" * 200]))
+    assert shown_key(shortened) == f"<bdi>{shortened}</bdi>"
+    assert shown_key("no key\u202e%") == "<bdi>no key%E2%80%AE%</bdi>"
     nested = "column:table%3Alake%2Fsales%2Forders/email"
     assert shown_key(nested) == f"<bdi>{nested}</bdi>"
 
