@@ -370,9 +370,11 @@ def key_kinds() -> frozenset[str]:
 
 @cache
 def tables(package: str) -> list[str]:
-    """Return the tables and views that the migrations of a component make, in that order."""
+    """Return the tables and views that the migrations of a component make, in that order, and do not drop again."""
     text = "\n".join(migration.text for migration in migrations() if migration.package == package)
-    return re.findall(r"^CREATE (?:TABLE|VIEW) (\S+)", text, re.MULTILINE)
+    made = re.findall(r"^CREATE (?:TABLE|VIEW) (\S+)", text, re.MULTILINE)
+    dropped = re.findall(r"^DROP (?:TABLE|VIEW) ([^\s;]+)", text, re.MULTILINE)
+    return [name for name in made if name not in dropped]
 
 
 @cache
