@@ -59,8 +59,10 @@ class Site:
     async def holding_replays(self) -> AsyncIterator[None]:
         """Replays begin, and do not end until this does."""
         self.may_replay.clear()
-        yield
-        self.may_replay.set()
+        try:
+            yield
+        finally:
+            self.may_replay.set()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
