@@ -24,4 +24,9 @@ export function timeElement(time) {
   return made;
 }
 
-document.querySelectorAll("time[datetime]").forEach(show);
+/** Shows the times of a part of a page in the reader's zone. */
+export function showTimes(part) {
+  part.querySelectorAll("time[datetime]").forEach(show);
+}
+
+showTimes(document);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads the part of a page again that shows how far something is, until that has ended.
 
+import { showTimes } from "./times.mjs";
+
 const PAUSE_MS = 2000;
 const FOCUSABLE = "a, button";
 
@@ -13,6 +15,7 @@ async function look() {
     if (next === null) return;
     const focused = [...place.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
     place.replaceChildren(...next.childNodes);
+    showTimes(place);
     place.querySelectorAll(FOCUSABLE)[focused]?.focus();  // whoever is at a button stays there
     place.dataset.watched = next.dataset.watched;
   }
