@@ -126,7 +126,7 @@ add_commands(app)
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - the form of an option's callback
     if value:
-        from lakeproof.version import UNRELEASED, installed_version
+        from gateway.version import UNRELEASED, installed_version
 
         found = installed_version()
         source = f"{NAME}, run from its source without being installed"

@@ -55,6 +55,7 @@ LINK_ELSEWHERE: Final = (
     "proxy: open it there, or log in with an API key"
 )
 ADVICE: Final = {
+    400: "Correct it in the address or the form, and send it again.",
     403: "Access rules decide who may see what: ask whoever writes those of your tenant.",
     404: "It may have another name, or you may not see it: ask whoever writes your tenant's access rules.",
     503: "Try again in a minute. If it stays so, ask whoever runs this gateway.",
@@ -244,7 +245,9 @@ def own_path(path: str) -> str:
 def refused(request: Request, error: GatewayError, who: str | None = None) -> Response:
     """Return the page that says why something cannot be shown."""
     advice = ADVICE.get(error.status, "")
-    return page("refused.html", error.status, message=str(error), advice=advice, who=who, path=request.url.path)
+    path = request.url.path
+    plain = path if request.method == "GET" and request.url.query else ""
+    return page("refused.html", error.status, message=_sentence(error), advice=advice, plain=plain, who=who, path=path)
 
 
 async def _begun(request: Request, credentials: str, *, to: str, refresh_token: str | None = None) -> Response:
@@ -344,4 +347,4 @@ def _login_page(request: Request, to: str, problem: str = "", *, status: int = 4
 def _sentence(error: GatewayError) -> str:
     """Return an error as a sentence of a page."""
     text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import wraps
+from hashlib import sha256
 from typing import Any, Final
 
 import orjson
@@ -25,10 +26,12 @@ from gateway.console.lists import OPERATED
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, answer_list, twins_of, visited
 from gateway.console.rendering import HEADERS
+from gateway.console.verifier_page import verifier_page
 from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError
 from gateway.http import admin_routes, evidence_routes, log_entry_routes, operating_routes, tenant_routes
 from gateway.http.inner import inner_request
 from gateway.http.lineage_reading_routes import show_status
+from gateway.version import installed_version
 
 router = APIRouter(prefix="/console/operate", include_in_schema=False)
 
@@ -209,9 +212,23 @@ async def check_catalog(visit: Visit, _form: Form, alias: str) -> Response:
 @visited
 async def evidence(visit: Visit) -> Response:
     """Show the evidence that the visitor has asked for, and a form to ask for more."""
+    verifier = verifier_page(installed_version())
     return visit.page(
-        "operate_evidence.html", **await visit.read(evidence_routes.list_evidence), twins=_twins("evidence")
+        "operate_evidence.html",
+        **await visit.read(evidence_routes.list_evidence),
+        wanted=visit.asked("decision", "table"),
+        verifier={"digest": sha256(verifier).hexdigest()},
+        twins=_twins("evidence"),
     )
+
+
+@router.get("/verifier")
+@visited
+async def verifier(_visit: Visit) -> Response:
+    """Answer with the page that checks evidence, as a file to keep."""
+    file = f'attachment; filename="lakeproof-verifier-{installed_version()}.html"'
+    headers = {**HEADERS, "Content-Disposition": file}
+    return Response(verifier_page(installed_version()), media_type="text/html", headers=headers)
 
 
 @router.post("/evidence")

@@ -22,27 +22,33 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.gateway import Gateway
+from gateway.console.entry_words import SAYS
 from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Listed, format_csv
 from gateway.console.logins import RENEWAL, TIME, check_same_actor, gateway_of, refused, session_of, to_login
-from gateway.console.overview import chart, totals
+from gateway.console.overview import chart, needs, totals
 from gateway.console.rendering import HEADERS, page, static_file
 from gateway.console.renewals import NotRenewedError
 from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
-from gateway.http import decision_routes, log_entry_routes, tenant_routes
+from gateway.http import decision_routes, log_entry_routes, policy_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
 from gateway.http.log_routes import VIEW, receipt_answer
 from gateway.http.looking.query import CURSOR, parse_index
 from gateway.http.looking.reading import Looking, reading_as, sight_of
+from gateway.http.looking.shown import commit_shown
 from gateway.http.request import check_access
 from gateway.identity import Principal
 from gateway.log_errors import unmapped_errors
 from ledger.format.checkpoint import parse_checkpoint
 from ledger.format.encoding import format_base64
+from ledger.format.events import CommitDecision
 from ledger.format.note import parse_note
 from ledger.format.proof import parse_proof
 from ledger.proving.prove import growth_hashes
 from ledger.store.read import Log
+from ledger.store.session import Connection
+from projections.relational.commits import read_commits
+from projections.relational.finding_reviews import FindingState
 from projections.relational.metrics import read_hours
 
 router = APIRouter(prefix="/console", include_in_schema=False)
@@ -51,6 +57,9 @@ ENTRIES_A_PAGE: Final = 50
 TABLES_A_PAGE: Final = 100
 OVERVIEW: Final = timedelta(hours=24)
 COUNTS_MAX: Final = 10_000
+REFUSALS_SHOWN: Final = 10
+OPEN_COUNTED: Final = 100
+"""Open findings that the first page counts."""
 CSV: Final = "text/csv; charset=utf-8; header=present"
 TABLE: Final = "/tables/{alias}/{namespace}/{table}"
 
@@ -122,14 +131,25 @@ def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awa
 @router.get("")
 @visited
 async def overview(visit: Visit) -> Response:
-    """Show what was decided in the last day, and what lags behind."""
+    """Show what needs somebody now, what was decided in the last day, and how far all is that follows the log."""
     await check_access(visit.gateway, visit.caller, visit.request, VIEW)
     now = visit.gateway.clock()
-    async with reading_as(visit.gateway, visit.caller) as connection:
+    looking = await visit.looking()
+    async with looking.reading() as connection:
         counts = await read_hours(connection, visit.caller.log_id, since=now - OVERVIEW, limit=COUNTS_MAX)
+        refusals = await _last_refusals(looking, connection)
+    status = await visit.read(show_status)
+    findings = await visit.read(decision_routes.list_findings, state=FindingState.OPEN.value, limit=OPEN_COUNTED)
     return visit.page(
         "overview.html",
-        log=await visit.read(show_status),
+        log=status,
+        needs=needs(
+            status,
+            findings=findings["findings"],
+            more_findings=findings[CURSOR] is not None,
+            drafts=await _drafts(visit),
+        ),
+        refusals=refusals,
         totals=totals(counts),
         chart=chart(counts, until=now),
         is_cut=len(counts) == COUNTS_MAX,
@@ -140,7 +160,7 @@ async def overview(visit: Visit) -> Response:
 @visited
 async def log(visit: Visit) -> Response:
     """Show the newest entries of the log, or those that are asked for."""
-    return await _list(visit, "log.html", LISTS["log"], limit=ENTRIES_A_PAGE)
+    return await _list(visit, "log.html", LISTS["log"], limit=ENTRIES_A_PAGE, says=SAYS)
 
 
 @router.get("/log/follow")
@@ -242,8 +262,29 @@ async def static(name: str) -> Response:
     """Answer with a file that pages load."""
     found = static_file(name)
     if found is None:
-        return page("refused.html", 404, message="There is no such file.", advice="", who=None, path="")
+        return page("refused.html", 404, message="There is no such file.", advice="", plain="", who=None, path="")
     return found
+
+
+async def _last_refusals(looking: Looking, connection: Connection) -> list[dict[str, Any]]:
+    """Return the last commits that were not approved, of what the visitor may see, the newest first."""
+    found = [
+        each
+        for decision in (CommitDecision.REJECTED, CommitDecision.UNDECIDABLE)
+        for each in await read_commits(connection, decision=decision, limit=REFUSALS_SHOWN)
+    ]
+    await looking.sight.prepare(each.key for each in found)
+    with_principal = await looking.sight.reads_inputs()
+    newest = sorted(found, key=lambda each: each.index, reverse=True)[:REFUSALS_SHOWN]
+    return [commit_shown(each, with_principal=with_principal) for each in newest if await looking.sight.sees(each.key)]
+
+
+async def _drafts(visit: Visit) -> list[str]:
+    """Return the policies with a draft; none for whoever may read no policies."""
+    try:
+        return [each["id"] for each in (await visit.read(policy_routes.list_policy_drafts))["policy-drafts"]]
+    except ForbiddenError:
+        return []
 
 
 def _name_of(caller: Principal) -> str:
@@ -258,12 +299,12 @@ async def _proof(visit: Visit, index: str) -> tuple[Log, Response]:
     return log, await receipt_answer(visit.gateway, visit.caller, log.origin, at)
 
 
-async def _list(visit: Visit, template: str, listed: Listed, *, limit: int) -> Response:
+async def _list(visit: Visit, template: str, listed: Listed, *, limit: int, **shown: Any) -> Response:
     """Show a list that a route answers page by page, as the page's own query asks for it."""
     asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
     found = await visit.read(listed.answer, limit=limit, cursor=cursor, **asked)
     more, twins = more_of(visit, found[CURSOR], asked), twins_of(visit.request.scope["path"], asked)
-    return visit.page(template, **found, asked=asked, is_first=not cursor, more=more, twins=twins)
+    return visit.page(template, **found, **shown, asked=asked, is_first=not cursor, more=more, twins=twins)
 
 
 async def answer_list(visit: Visit, listed: Listed, name: str, form: str, *names: str) -> Response:

@@ -31,7 +31,7 @@ from gateway.console.policy_form import (
     words_of,
     written,
 )
-from gateway.console.policy_replays import PERIODS, begin_replay
+from gateway.console.policy_replays import PERIODS, PERIODS_SAID, begin_replay
 from gateway.console.policy_seen import (
     check_inputs,
     in_force_of,
@@ -165,6 +165,7 @@ async def _editor(
         kinds=KINDS,
         operations=OPERATIONS,
         periods=tuple(PERIODS),
+        words_of_period=PERIODS_SAID,
         period=PERIOD,
         decisions_max=DECISIONS_MAX,
         decisions_tried=DECISIONS_TRIED,

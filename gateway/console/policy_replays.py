@@ -41,6 +41,11 @@ PERIODS: Final[Mapping[str, timedelta]] = {
     "90d": timedelta(days=90),
     "365d": timedelta(days=365),
 }
+PERIODS_SAID: Final = {
+    name: "hour" if period == timedelta(hours=1) else "24 hours" if period.days == 1 else f"{period.days} days"
+    for name, period in PERIODS.items()
+}
+"""The periods in words."""
 
 
 @router.get("/_replay")

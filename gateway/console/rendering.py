@@ -18,6 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoesca
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
+from gateway.console.entry_words import actions_said, said
 from gateway.console.shown_keys import shown_dotted, shown_key, shown_pipeline
 from gateway.http.inner import names_in_path
 from gateway.http.looking.sight import target_of
@@ -70,6 +71,8 @@ def _environment() -> Environment:
     )
     environment.filters["moment"] = _moment
     environment.filters["count"] = _count
+    environment.filters["actions"] = actions_said
+    environment.filters["said"] = said
     environment.filters["stored"] = _stored
     environment.filters["table_path"] = _table_path
     environment.filters["shown_key"] = shown_key

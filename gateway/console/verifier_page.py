@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import re
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Final
@@ -25,6 +26,7 @@ _IMPORT: Final = re.compile(r"^import \{[^}]*\} from '\./(?:proof|evidence)\.mjs
 _PLACE: Final = re.compile(r"\{\{ (\w+) \}\}")
 
 
+@cache
 def verifier_page(version: str) -> bytes:
     """
     Return the page of this version of Lakeproof.

@@ -10,10 +10,10 @@ from hashlib import sha256
 import typer
 
 from gateway.console.verifier_page import verifier_page
+from gateway.version import installed_version
 from lakeproof.commands.exits import Done, failure
 from lakeproof.commands.opening import OpenInstallation
 from lakeproof.commands.options import AsJson, OutFile
-from lakeproof.version import installed_version
 
 
 def add_commands(app: typer.Typer, _open_installation: OpenInstallation) -> None:

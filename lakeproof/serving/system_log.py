@@ -13,10 +13,10 @@ from hashlib import sha256
 from typing import Final
 
 from gateway.console.verifier_page import verifier_page
+from gateway.version import installed_version
 from lakeproof.provision import migrations
 from lakeproof.schema_record import pages_of, read_record, read_schema
 from lakeproof.services import Services, now
-from lakeproof.version import installed_version
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
 from ledger.format.events import MigrationApplied, SchemaRecorded, VerifierPublished, to_data
 from ledger.format.sequence import Group

@@ -4,7 +4,10 @@
 import { timeElement } from "./times.mjs";
 
 const ROWS_MAX = 500;
+const TABLE = "table:";
+const COLUMNS = ["index", "recorded at", "type", "says", "about", "actor"];
 
+const says = JSON.parse(document.querySelector("#entries").dataset.says);
 const table = document.querySelector("#entries tbody");
 const button = document.querySelector("#follow");
 const state = document.querySelector("#followed");
@@ -17,17 +20,34 @@ function link(path, words) {
   return made;
 }
 
+/** Returns what the page says of an entry: members of its data, which the table names for each type. */
+function said(entry) {
+  const found = (says[entry.type] ?? []).map((name) => [name, entry.data[name]]).filter(([, value]) => value != null);
+  return found.map(([name, value]) => (typeof value === "number" ? `${value} ${name}` : value)).join(", ");
+}
+
+/** Returns what an entry is about: a table with a link to its page. */
+function about(key) {
+  const [alias, ...names] = key.slice(TABLE.length).split("/");
+  if (!key.startsWith(TABLE) || names.length < 2) return key;
+  const namespace = names.slice(0, -1).join("%1F");
+  return link(`/console/tables/${alias}/${namespace}/${names.at(-1)}`, key.slice(TABLE.length));
+}
+
 function row(entry) {
   const made = document.createElement("tr");
   const index = link(`/console/log/${Number(entry.index)}`, entry.index);
   const actor = document.createElement("code");
   actor.textContent = entry.actor.slice(0, 8);
-  for (const content of [index, timeElement(entry.recorded_at), entry.type, entry.key, actor]) {
+  const cells = [index, timeElement(entry.recorded_at), entry.type, said(entry), about(entry.key), actor];
+  for (const [place, content] of cells.entries()) {
     const cell = document.createElement("td");
+    cell.dataset.label = COLUMNS[place];
     cell.append(content);
     made.append(cell);
   }
   made.firstChild.className = "number";
+  made.lastChild.className = "extra";
   return made;
 }
 

@@ -21,6 +21,7 @@ NOT_PAGES: Final = frozenset(
         "/console/log/{index}/proof",
         "/console/log/{index}/check",
         "/console/operate/evidence/{job}/file",
+        "/console/operate/verifier",
         "/console/policies/_replay/state",
         "/console/login/at/{name}",
         "/console/login/at/{name}/answer",

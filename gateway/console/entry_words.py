@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What lists say of an entry and of a commit, in some words; their pages have all of it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+SAYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "commit.decided": ("operation", "decision"),
+    "commit.settled": ("outcome",),
+    "commit.observed": ("snapshot",),
+    "access.refused": ("operation",),
+    "lineage.received": ("event_type",),
+    "trigger.received": ("source",),
+    "scan.completed": ("findings",),
+    "scan.failed": ("fault",),
+    "detection.found": ("kind", "column"),
+    "finding.reviewed": ("verdict", "kind", "column"),
+    "alert.raised": ("kind", "column"),
+    "alert.delivered": ("sink",),
+    "policy.created": ("id",),
+    "policy.changed": ("id",),
+    "policy.retired": ("id",),
+    "policy_draft.written": ("id",),
+    "policy_draft.reviewed": ("id",),
+    "projection.attested": ("projection",),
+}
+"""The members of an entry's data that the list shows, by the entry's type; `follow.mjs` has them from the page."""
+
+
+def actions_said(actions: Iterable[str]) -> str:
+    """
+    Return the actions of a commit (`META_ADD_SCHEMA`, say) as people read them; that it changed the table goes without.
+    """
+    words = [each.partition("_")[2].replace("_", " ").lower() for each in actions]
+    return ", ".join([each for each in words if each != "update entity"] or words)
+
+
+def said(data: Mapping[str, Any], entry_type: str) -> str:
+    """
+    Return what the list says of an entry of a type, given its data; numbers with what they count.
+    """
+    found = [(name, data.get(name)) for name in SAYS.get(entry_type, ())]
+    return ", ".join(
+        f"{value} {name}" if isinstance(value, int) else str(value) for name, value in found if value is not None
+    )
