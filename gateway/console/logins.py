@@ -247,7 +247,7 @@ def refused(request: Request, error: GatewayError, who: str | None = None) -> Re
     advice = ADVICE.get(error.status, "")
     path = request.url.path
     plain = path if request.method == "GET" and request.url.query else ""
-    return page("refused.html", error.status, message=_sentence(error), advice=advice, plain=plain, who=who, path=path)
+    return page("refused.html", error.status, message=str(error), advice=advice, plain=plain, who=who, path=path)
 
 
 async def _begun(request: Request, credentials: str, *, to: str, refresh_token: str | None = None) -> Response:
@@ -347,4 +347,4 @@ def _login_page(request: Request, to: str, problem: str = "", *, status: int = 4
 def _sentence(error: GatewayError) -> str:
     """Return an error as a sentence of a page."""
     text = str(error)
-    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")
+    return f"{text[:1].upper()}{text[1:]}."

@@ -144,7 +144,8 @@ def _standing(status: Mapping[str, Any]) -> Iterator[Need]:
         what = "How the witnesses are is not known: their policy cannot be read"
         yield Need(what=what, advice="see what the log has signed and anchored", place="/console/log", is_urgent=True)
     elif late := [each["name"] for each in witnesses if each["lags"]]:
-        what = f"{_number(len(late), 'witness')} of {len(witnesses)} without a new cosignature ({', '.join(late[:NAMED_MAX])})"
+        names = ", ".join(late[:NAMED_MAX])
+        what = f"{_number(len(late), 'witness')} of {len(witnesses)} without a new cosignature ({names})"
         yield Need(what=what, advice="see what each says", place="/console#witnesses", is_urgent=True)
     if put_off := status["detection_put_off"]:
         what = f"{_number(put_off, 'range')} of entries not scanned: a storage does not answer"

@@ -88,6 +88,7 @@ from gateway.http.looking.answers import (
     SchemaHistoryShown,
     StatsShown,
     TableFindingsShown,
+    TableGraphShown,
     TableHistoryShown,
     TablePoliciesShown,
     TableShown,
@@ -104,6 +105,7 @@ from gateway.http.table_routes import TABLE
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
 from gateway.http.timeline_routes import COMMITS_MAX
 from ledger.proving.search import Order
+from projections.graph.labels import EdgeLabel
 from projections.lineage.read import HOPS_MAX
 from projections.relational.finding_reviews import FindingState
 
@@ -189,6 +191,7 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", f"/v1/tables{TABLE}/timeline"): TimelineShown,
     ("GET", f"/v1/tables{TABLE}/findings"): TableFindingsShown,
     ("GET", f"/v1/tables{TABLE}/lineage"): LineageShown,
+    ("GET", f"/v1/tables{TABLE}/graph"): TableGraphShown,
     ("GET", f"/v1/tables{TABLE}/policies"): TablePoliciesShown,
     ("GET", f"/v1/tables{TABLE}/schema-history"): SchemaHistoryShown,
     ("GET", f"/v1/impact{TABLE}"): ImpactShown,
@@ -320,6 +323,11 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         CURSOR: _PAGES[CURSOR],
     },
     ("GET", f"/v1/tables{TABLE}/lineage"): {"hops": _HOPS},
+    ("GET", f"/v1/tables{TABLE}/graph"): {
+        "label": Parameter("Edges of this label.", {"type": "string", "enum": [each.value for each in EdgeLabel]}),
+        "direction": Parameter("Edges that begin at it, or end there.", {"type": "string", "enum": ["out", "in"]}),
+        **_PAGES,
+    },
     ("GET", f"/v1/tables{TABLE}/schema-history"): {CURSOR: _PAGES[CURSOR]},
     ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS},
     ("GET", f"/v1/traverse/{{preset}}{TABLE}"): {"hops": _HOPS},

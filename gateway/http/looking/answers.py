@@ -547,6 +547,31 @@ class TableFindingsShown(_Named):
     may_review: bool
 
 
+class VertexShown(Answered):
+    """A vertex of the graph, and what else it holds."""
+
+    label: str
+    key: str
+    properties: dict[str, Any]
+
+
+class EdgeShown(Answered):
+    """An edge of a vertex, `out` if it begins there, and the vertex at its other end."""
+
+    label: str
+    direction: str
+    vertex: VertexShown
+
+
+class TableGraphShown(_Named):
+    """The vertex of a table, its edges, and how many entries of the log the graph does not hold yet."""
+
+    vertex: VertexShown
+    edges: list[EdgeShown]
+    lag_entries: int
+    cursor: str | None
+
+
 class TablePoliciesShown(_Named):
     """The policies in force whose scope covers a table."""
 

@@ -40,7 +40,7 @@ async def asking_graph(looking: Looking) -> AsyncIterator[tuple[Graph, int]]:
     """
     try:
         async with looking.reading() as connection:
-            graph, lag_entries = await open_graph(connection), await _lag_entries(connection, looking.caller.log_id)
+            graph, lag_entries = await open_graph(connection), await read_lag(connection, looking.caller.log_id)
             yield graph, lag_entries
     except UnknownTableError as error:
         raise NotFoundError(str(error), kind="NoSuchTableException") from error
@@ -50,7 +50,8 @@ async def asking_graph(looking: Looking) -> AsyncIterator[tuple[Graph, int]]:
         raise BadRequestError(str(error)) from error
 
 
-async def _lag_entries(connection: Connection, log_id: int) -> int:
+async def read_lag(connection: Connection, log_id: int) -> int:
+    """Return how many entries of a log its graph does not hold yet."""
     live = await read_live(connection, GRAPH, log_id)
     size = (await read_head(connection, log_id)).size
     return size if live is None else max(size - live.next_index, 0)

@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from html import unescape
 
 import httpx
@@ -22,6 +23,8 @@ from gateway.admin.limits import KNOWN_SETTINGS
 from gateway.console.lists import LISTS, OPERATED, runners_of
 from gateway.console.operate import SETTINGS, router
 from gateway.console.rendering import HEADERS
+from gateway.console.verifier_page import verifier_page
+from gateway.version import installed_version
 from lakeproof import evidence
 from lakeproof.services import Services
 from testkit.gateway.console.operated import REASON, give_up, open_operated
@@ -132,6 +135,7 @@ async def test_what_needs_somebody_is_shown_with_what_to_do(views: TwoViews, vis
     assert 'aria-label="Replay m-1"' in text
     for words in ("Runners", "Open decisions", "None: the outcome of every approved change is known.", "not yet"):
         assert words in text
+    assert f'1 message could not be handled: <a href="{OPERATE}#letters">' in (await visitor.get("/console")).text
     for each in (await views.whole.get("/v1/projections")).json()["projections"]:
         assert f'href="{OPERATE}/projections/{each["projection"]}"' in text
 
@@ -148,6 +152,14 @@ async def test_who_may_see_nothing_of_it_is_told_so_in_each_place(views: TwoView
         assert (await sent(guest, "/replay", source="handler:gone")).status_code == 403
         assert (await sent(guest, "/keys", identity="nick@acme.example")).status_code == 403
         assert (await sent(guest, "/evidence", table=f"lake.hr.{SECRET}")).status_code == 403
+
+
+async def test_the_verifier_is_downloaded_with_the_hash_that_the_page_names(visitor: httpx.AsyncClient) -> None:
+    page = (await visitor.get(f"{OPERATE}/evidence")).text
+    file = await visitor.get(f"{OPERATE}/verifier")
+    assert file.headers["content-disposition"].startswith("attachment; ")
+    assert file.content == verifier_page(installed_version())
+    assert sha256(file.content).hexdigest() in page
 
 
 async def test_another_tenant_sees_nothing_of_it(views: TwoViews) -> None:

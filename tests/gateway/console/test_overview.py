@@ -6,12 +6,27 @@ What the console's first page says of commits.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from gateway.console.overview import BAR_WIDTH, CHART_HEIGHT, HOURS, KINDS, chart, kind_of, totals
+import pytest
+
+from gateway.console.entry_words import actions_said, said
+from gateway.console.overview import BAR_WIDTH, CHART_HEIGHT, HOURS, KINDS, chart, kind_of, needs, totals
 from projections.relational.counting import Dimensions
 from projections.relational.metrics import CommitCount
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
+WELL = {
+    "takes_entries": True,
+    "unsigned_entries": 1,
+    "unsigned_s": 0.4,
+    "projections": [{"name": "graph", "lag_entries": 3, "behind_s": 0.2, "trouble": ""}],
+    "streams": [],
+    "detection_put_off": None,
+    "dead_letters": 0,
+    "open_decisions": 0,
+}
+EMAIL = {"key": "table:lake/hr/salaries", "column_path": "mail", "kind": "email"}
 
 
 def counted(
@@ -72,3 +87,50 @@ def test_what_is_older_than_the_picture_is_not_in_it() -> None:
     assert {bar.kind for bar in chart([counted(5, hour=NOON - timedelta(hours=HOURS - 1))], until=NOON).bars} <= set(
         KINDS
     )
+
+
+def needed(*findings: dict[str, str], drafts: tuple[str, ...] = (), **status: Any) -> list[tuple[str, str, bool]]:
+    found = needs({**WELL, **status}, findings=findings, more_findings=False, drafts=drafts)
+    return [(each.what, each.place, each.is_urgent) for each in found]
+
+
+def test_nobody_is_needed_while_all_keeps_up() -> None:
+    assert needed() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"takes_entries": False}, "The log takes no entries"),
+        ({"unsigned_s": 61.0}, "1 entry not signed for 61 s"),
+        ({"projections": [{**WELL["projections"][0], "behind_s": 90.0}]}, "graph is 3 entries and 90 s behind"),
+        (
+            {"streams": [{"name": "alerts", "lag_entries": 0, "behind_s": 0, "trouble": "2 failures in a row"}]},
+            "2 fail",
+        ),
+        ({"detection_put_off": 2}, "2 ranges of entries not scanned"),
+    ],
+)
+def test_what_stands_still_is_urgent(status: dict[str, Any], words: str) -> None:
+    ((what, place, is_urgent),) = needed(**status)
+    assert words in what
+    assert (place.partition("#")[0], is_urgent) == ("/console/operate", True)
+
+
+def test_what_waits_for_an_answer_leads_to_the_page_where_it_is_given() -> None:
+    found = needed(EMAIL, EMAIL, {**EMAIL, "column_path": "copy"}, drafts=("owned",), dead_letters=1, open_decisions=2)
+    assert found == [
+        ("1 message could not be handled", "/console/operate#letters", False),
+        ("2 approved changes of foreign catalogs without a known outcome", "/console/operate#decisions", False),
+        ("2 findings that nobody has confirmed or dismissed (email)", "/console/findings?state=open", False),
+        ("1 draft of policies not reviewed yet (owned)", "/console/policies", False),
+    ]
+
+
+def test_a_list_says_in_a_word_what_an_entry_says() -> None:
+    assert said({"operation": "table.commit", "decision": "rejected"}, "commit.decided") == "table.commit, rejected"
+    assert said({"findings": 5}, "scan.completed") == "5 findings"
+    assert said({"event_type": None}, "lineage.received") == ""
+    assert said({"id": "x"}, "of.no.such.type") == ""
+    assert actions_said(["CATALOG_UPDATE_ENTITY", "META_SET_PROPERTIES"]) == "set properties"
+    assert actions_said(["CATALOG_UPDATE_ENTITY"]) == "update entity"

@@ -310,6 +310,11 @@ async def test_a_refusal_is_explained_with_the_value_of_each_part(visitor: httpx
     assert "Name an owner" in shown
     assert "<code>result.properties</code>" in shown
     assert "<code>false</code>" in shown
+    first = (await visitor.get("/console")).text
+    assert f'<a href="/console/decisions/{index}">{index}, rejected</a>' in first
+    assert "table.commit, rejected" in (await visitor.get("/console/log")).text
+    evidence = (await visitor.get(f"/console/operate/evidence?decision={index}")).text
+    assert f'name="decision" value="{index}"' in evidence
 
 
 async def test_a_table_is_shown_with_its_commits_and_policies(visitor: httpx.AsyncClient, sales: Gateway) -> None:

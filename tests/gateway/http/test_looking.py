@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TABLE = "/v1/tables/lake/sales/orders"
 HIDDEN = f"/v1/tables/lake/hr/{SECRET}"
-PARTS = ("", "/history", "/findings", "/lineage", "/schema-history")
+PARTS = ("", "/history", "/findings", "/lineage", "/graph", "/schema-history")
 NAMES = (SECRET, "bonus", "clicks", "ada@acme.example")
 """What no answer to the second caller may hold: tables of `hr`, a topic, and who somebody is."""
 
@@ -187,6 +187,18 @@ async def test_a_table_is_shown_as_the_graph_has_it(views: TwoViews) -> None:
     assert (part["made_by"], part["read_by"]) == (None, None)
     assert [each["principal"] for each in part["writes"]] == [None, None]
     assert part["found"] == table["found"]
+
+
+async def test_a_table_stands_in_the_graph_with_the_edges_of_which_both_ends_may_be_seen(views: TwoViews) -> None:
+    whole = await shown(views.whole, f"{TABLE}/graph?label=LINEAGE_OF&direction=in")
+    assert (whole["vertex"]["label"], whole["vertex"]["key"]) == ("Table", "table:lake/sales/orders")
+    assert {each["vertex"]["key"] for each in whole["edges"]} >= {"table:lake/hr/salaries"}
+    assert {(each["label"], each["direction"]) for each in whole["edges"]} == {("LINEAGE_OF", "in")}
+    part = await shown(views.part, f"{TABLE}/graph?label=LINEAGE_OF&direction=in")
+    assert [each for each in part["edges"] if "/hr/" in each["vertex"]["key"]] == []
+    all_edges = (await shown(views.whole, f"{TABLE}/graph"))["edges"]
+    assert await pages(views.whole, f"{TABLE}/graph", "edges", limit=2) == all_edges
+    assert "expected one of" in error_of(await views.whole.get(f"{TABLE}/graph?label=OWNS"))["message"]
 
 
 async def test_the_history_of_a_table_can_be_read_as_it_was(views: TwoViews) -> None:
