@@ -256,7 +256,7 @@ async def test_who_may_only_read_has_no_forms_and_is_refused(table: Gateway, vis
 
 async def test_the_page_tells_what_each_commit_did_and_what_each_schema_changed(visitor: httpx.AsyncClient) -> None:
     page = said(await visitor.get(PAGE))
-    assert "snapshot 11: append, added records 1200" in page
+    assert "snapshot 11: append, added records 1,200" in page
     assert "· ada@acme.example · spark 4.0.1" in page
     assert "judged by owned (allow)" in page
     assert "found in it: email in email (" in page

@@ -190,11 +190,11 @@ async def test_a_table_is_shown_as_the_graph_has_it(views: TwoViews) -> None:
 
 
 async def test_a_table_stands_in_the_graph_with_the_edges_of_which_both_ends_may_be_seen(views: TwoViews) -> None:
-    whole = await shown(views.whole, f"{TABLE}/graph?label=LINEAGE_OF&direction=in")
+    whole = await shown(views.whole, f"{TABLE}/graph", label="LINEAGE_OF", direction="in")
     assert (whole["vertex"]["label"], whole["vertex"]["key"]) == ("Table", "table:lake/sales/orders")
     assert {each["vertex"]["key"] for each in whole["edges"]} >= {"table:lake/hr/salaries"}
     assert {(each["label"], each["direction"]) for each in whole["edges"]} == {("LINEAGE_OF", "in")}
-    part = await shown(views.part, f"{TABLE}/graph?label=LINEAGE_OF&direction=in")
+    part = await shown(views.part, f"{TABLE}/graph", label="LINEAGE_OF", direction="in")
     assert [each for each in part["edges"] if "/hr/" in each["vertex"]["key"]] == []
     all_edges = (await shown(views.whole, f"{TABLE}/graph"))["edges"]
     assert await pages(views.whole, f"{TABLE}/graph", "edges", limit=2) == all_edges
