@@ -16,7 +16,7 @@ from projections.relational.counting import Dimensions
 from projections.relational.metrics import CommitCount
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
-WELL = {
+WELL: dict[str, Any] = {
     "takes_entries": True,
     "unsigned_entries": 1,
     "unsigned_s": 0.4,
