@@ -130,5 +130,5 @@ async def test_evidence_is_downloaded_at_once_or_when_it_is_made(
     await (await downloading.value).save_as(tmp_path / "long")
     assert check_evidence((tmp_path / "long").read_bytes(), [key]).coverage.complete
     await page.click("text=Delete >> nth=-1")
-    await expect(page.locator("#watched")).to_contain_text("Nothing that took longer.")
+    await expect(page.locator("#watched")).to_contain_text("Nothing: what is short was downloaded at once.")
     assert operator.troubles == []
