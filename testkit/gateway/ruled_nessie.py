@@ -309,7 +309,7 @@ class RuledNessie:
         then, after the checks: then it is asked again. That what it was to make is there then proves nothing of the
         caller's rights: the answer that failed may have made it.
         """
-        answers = []
+        answers = list[str]()
         for _ in range(TRIES_MAX):
             answer = self.send(caller, method, path, body)
             is_there = answer.status_code == httpx.codes.CONFLICT and (not answers or caller == ADMIN)

@@ -24,6 +24,7 @@ from psycopg import AsyncConnection
 
 import gateway.control.plane
 from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, ControlEvent, Policy, Restriction, Tenant
 from gateway.control.plane import ControlPlane, ControlState, ControlUnknownError, fold
 from gateway.errors import ConflictError, UnavailableError
@@ -437,7 +438,7 @@ async def test_an_entry_that_was_changed_in_the_database_is_never_in_force(
 ) -> None:
     admin = services.gateway.admin
     await admin.create_policy(
-        acme.log_id, OPERATOR, policy_id="p", expression="commit.name != 'frozen'", message="frozen"
+        acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="commit.name != 'frozen'", message="frozen")
     )
     await ControlPlane(CountedLend(services)).current(acme.log_id)
     with psycopg.connect(module_database) as connection:

@@ -53,7 +53,7 @@ class Unreachable(Database):
         pass
 
     @asynccontextmanager
-    async def as_role(self, role: str) -> AsyncIterator[Connection]:  # noqa: ARG002 - whoever asks
+    async def as_role(self, role: str, **_: object) -> AsyncIterator[Connection]:  # noqa: ARG002 - whoever asks
         raise psycopg.OperationalError("connection refused")
         yield
 
