@@ -184,8 +184,8 @@ async def open_services(
         sealer=sealer(installation, keys),
     )
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
-        return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
+    async def append(log_id: int, group: Group, *, after: asyncio.Future[None] | None = None) -> Appended | Stale:
+        return await appender.append(log_id, group, timeout_s=settings.append_deadline_s, after=after)
 
     receipts = Receipts(installation.as_role(roles.auditor), lambda _origin: installation.open_keys().keys.history)
     async with (

@@ -99,6 +99,10 @@ class LogUnavailableError(LedgerError):
     """
 
 
+class NotPreparedError(LogUnavailableError):
+    """What a group was to come after was not done: nothing was appended."""
+
+
 class UnconfirmedLogError(LogUnavailableError):
     """The signer has not confirmed the log's history since the server started: nothing was appended."""
 

@@ -479,6 +479,11 @@ class BuiltinCatalog:
         unique = random_uuid_text(os.urandom(16))
         return self._files.prepare_file(f"{folder}/{version:05d}-{unique}.metadata.json", change.metadata)
 
+    @property
+    def writes_quickly(self) -> bool:
+        """See `SwapsPointer.writes_quickly`."""
+        return self._files.writes_quickly
+
     async def write(self, new: Written, change: Change) -> None:
         """
         Write it durably.

@@ -330,6 +330,10 @@ class SwapsPointer(Catalog, Protocol):
             BadRequestError: if it would be too large, or lie outside the warehouse.
         """
 
+    @property
+    def writes_quickly(self) -> bool:
+        """Whether a file is written so quickly that the log may be held for it."""
+
     async def write(self, new: Written, change: Change) -> None:
         """
         Write it durably.

@@ -6,6 +6,7 @@ reconciler use them. Nothing is a global.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Semaphore
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,8 +46,10 @@ LOOKS_MAX: Final = 4
 class Append(Protocol):
     """Appends one group to one log; it is durable on return (`ledger.append.appender.Appender.append`)."""
 
-    async def __call__(self, log_id: int, group: Group) -> Appended | Stale:
-        """Append `group`, or return that it was stale."""
+    async def __call__(
+        self, log_id: int, group: Group, *, after: asyncio.Future[None] | None = None
+    ) -> Appended | Stale:
+        """Append `group`, or return that it was stale; nothing of it is committed before `after` is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 Steps 11 to 13 for the built-in catalog: one group, whose guard swaps the pointer.
 
 Decision and outcome are appended in the transaction that makes the change, so record and table cannot disagree. Only
-the metadata file is written before; it is deleted again only if the log certainly does not name it.
+the metadata file is durable before that is; it is deleted again only if the log certainly does not name it. While it is
+written, the transaction is prepared: where files are written quickly, up to its COMMIT.
 """
 
 from __future__ import annotations
@@ -57,17 +58,18 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
     written = catalog.prepare_file(loaded, change)
     # Under its old name, a table that is renamed is not there any more: the next mutation looks again.
     left = None if written is None or mutation.destination else catalog.left(loaded, change, written)
-    if written is not None:
-        if left is not None:
-            turn.pass_on(left)
-        await catalog.write(written, change)
+    if left is not None:
+        turn.pass_on(left)
+    writing = None if written is None else await _begin_to_write(catalog, written, approved)
     group = _group(catalog, [(approved, written)])
     files = [] if written is None else [written]
     if not await turn.before_is_submitted():
+        if writing is not None:
+            await asyncio.wait([writing])
         await _discard(catalog, files)
         return None
     turn.submitted()
-    outcome = await _append(catalog, approved, group, files)
+    outcome = await _append(catalog, approved, group, files, after=writing)
     if isinstance(outcome, Stale):
         turn.end()
         await _discard(catalog, files)
@@ -82,6 +84,23 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
     if turn.before is not None and await turn.before_is_made():
         turn.raced()
     return None
+
+
+async def _begin_to_write(catalog: SwapsPointer, written: Written, approved: Approved) -> asyncio.Future[None]:
+    """Begin to write the file of a change, and wait until it is written if that may take long. Raises as `write`."""
+    writing = asyncio.ensure_future(catalog.write(written, approved.change))
+    if catalog.writes_quickly:
+        writing.add_done_callback(_note_error)
+        await asyncio.sleep(0)  # it begins
+    else:
+        await writing
+    return writing
+
+
+def _note_error(writing: asyncio.Future[None]) -> None:
+    """Whoever waits for it has the error. Nobody may, if the caller has gone."""
+    if not writing.cancelled():
+        writing.exception()
 
 
 async def swap_all(catalog: SwapsPointer, parts: Sequence[Approved]) -> Stale | bool:
@@ -184,7 +203,12 @@ def _group(catalog: SwapsPointer, prepared: Sequence[_Prepared]) -> Group:
 
 
 async def _append(
-    catalog: SwapsPointer, approved: Approved, group: Group, files: Sequence[Written]
+    catalog: SwapsPointer,
+    approved: Approved,
+    group: Group,
+    files: Sequence[Written],
+    *,
+    after: asyncio.Future[None] | None = None,
 ) -> Appended | Stale:
     """Append; the written files are deleted only if the log certainly does not name them."""
     try:
@@ -192,8 +216,10 @@ async def _append(
             not_appended="the commit could not be recorded: nothing was changed, try again",
             unknown="the log did not answer: the commit may or may not have happened; do not delete its files",
         ):
-            return await approved.gateway.append(approved.log_id, group)
+            return await approved.gateway.append(approved.log_id, group, after=after)
     except (UnavailableError, LedgerError):
+        if after is not None and after.done():
+            after.result()  # raises why the file could not be written
         await _discard(catalog, files)
         raise
 

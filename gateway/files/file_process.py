@@ -32,13 +32,11 @@ class FileProcess:
     """
     A `FileWriter`. An async context manager, which ends the process. All of its state belongs to one event loop.
 
-    A file that comes alone is written in a thread, because to wake another process takes longer. So is a large one.
+    A large file is written in a thread.
     """
 
     def __init__(self) -> None:
         self._threads = LocalFiles()
-        self._at_work = 0
-        """Files that are being written."""
         self._numbers = count()
         self._line: _Line | None = None
         self._starting = asyncio.Lock()
@@ -69,17 +67,13 @@ class FileProcess:
 
     async def write(self, file: NewFile) -> None:
         """See `FileWriter.write`."""
-        self._at_work += 1
-        try:
-            if self._at_work == 1 or len(file.data) > SENT_BYTES_MAX:
-                await self._threads.write(file)
-                return
-            line = self._line
-            if line is None or line.is_lost:
-                line = await self._connected()
-            await line.write(next(self._numbers), file)
-        finally:
-            self._at_work -= 1
+        if len(file.data) > SENT_BYTES_MAX:
+            await self._threads.write(file)
+            return
+        line = self._line
+        if line is None or line.is_lost:
+            line = await self._connected()
+        await line.write(next(self._numbers), file)
 
     async def _connected(self) -> _Line:
         async with self._starting:

@@ -18,6 +18,7 @@ from dataclasses import field
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -38,6 +39,8 @@ from ledger.values import value_class
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
 FOLDERS_MAX: Final = 4_096
+QUICK_S: Final = 0.005
+"""A file that takes longer is waited for before the log is: others would wait for it, too."""
 """Folders whose path is kept."""
 _PLAIN: Final = re.compile(r"([^?#\s]*/)([A-Za-z0-9._-]+)")
 """A location whose folder can be parsed alone, which many files share, and the name of its file."""
@@ -84,6 +87,8 @@ class MetadataFiles:
     ) -> None:
         self._properties = dict(properties or {})
         self._cached_bytes_max = cached_bytes_max
+        self._took_s = 0.0
+        """How long the last file took to be durable."""
         self._cache: OrderedDict[_Key, tuple[int, dict[str, Any]]] = OrderedDict()
         self._cached_bytes = 0
         self._newest: dict[str, _Key] = {}
@@ -188,6 +193,11 @@ class MetadataFiles:
             )
         return Written(location=location, sha256=sha256(data).hexdigest(), data=data)
 
+    @property
+    def writes_quickly(self) -> bool:
+        """Whether the file that was written last took no longer than others may wait for it."""
+        return self._took_s < QUICK_S
+
     async def write(self, new: Written, metadata: dict[str, Any], *, within: str) -> None:
         """
         Write a new metadata file durably, in or below the folder `within`.
@@ -196,6 +206,7 @@ class MetadataFiles:
             BadRequestError: if a symbolic link leads out of `within`.
             UnavailableError: if it cannot be written; nothing names it.
         """
+        began_s = monotonic()
         try:
             if not new.is_found:
                 await self._write(new.location, new.data, within)
@@ -203,6 +214,7 @@ class MetadataFiles:
             raise BadRequestError(str(error), field="location") from error
         except OSError as error:
             raise UnavailableError(f"the table's metadata cannot be written, nothing was changed: {error}") from error
+        self._took_s = monotonic() - began_s
         self._keep((new.location, new.sha256), len(new.data), metadata)
 
     async def _write(self, location: str, data: bytes, within: str) -> None:

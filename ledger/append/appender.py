@@ -23,9 +23,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
-from ledger.append.queue import Submission, SubmissionQueue
+from ledger.append.queue import Submission, SubmissionQueue, is_done
 from ledger.append.writer import Writer
-from ledger.errors import LedgerError, LimitExceededError, LogUnavailableError, QueueFullError
+from ledger.errors import LedgerError, LimitExceededError, LogUnavailableError, NotPreparedError, QueueFullError
 from ledger.format.guards import Guard, GuardRegistry
 from ledger.format.sealing import PLAIN, Seals
 from ledger.format.sequence import Appended, AppendOutcome, AppendRefused, Group, Stale
@@ -114,9 +114,14 @@ class Appender:
         with suppress(asyncio.CancelledError):
             await task
 
-    async def append(self, log_id: int, group: Group, *, timeout_s: float = 10.0) -> Appended | Stale:
+    async def append(
+        self, log_id: int, group: Group, *, timeout_s: float = 10.0, after: asyncio.Future[None] | None = None
+    ) -> Appended | Stale:
         """
         Append `group` to the log, or learn that it was stale; returns when that is durable.
+
+        Nothing of it is committed before `after` is done, if there is one: its transaction is prepared meanwhile. What
+        takes longer than some milliseconds is better waited for before, since others wait for the log.
 
         The answer comes at most 0.6 s after the deadline. A cancelled call may append or not.
 
@@ -126,15 +131,23 @@ class Appender:
             NoSuchLogError: if there is no log of that id.
             QueueFullError: at once, if too many groups wait, or too large ones.
             LogUnavailableError: if the deadline passed and nothing was appended. Its children name another cause than a
-                silent server: `UnconfirmedLogError` if the signer has not confirmed the log, `UnsafeServerError` if the
-                server runs with fsync = off, `SubjectKeysError` if a part could not be sealed.
+                silent server: `NotPreparedError` if `after` failed, was cancelled or is not done in time,
+                `UnconfirmedLogError` if the signer has not confirmed the log, `UnsafeServerError` if the server runs
+                with fsync = off, `SubjectKeysError` if a part could not be sealed.
             OutcomeUnknownError: if the deadline passed after a COMMIT whose answer did not arrive.
             LedgerError: if the database refused the group, or the log is broken where it had to be read.
         """
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
         if self._sealer is not None:
             group = await self._sealer.seal(group, timeout_s=timeout_s)  # before any lock
-        outcome = await self._submit(log_id, group, deadline_s)
+        outcome = await self._submit(log_id, group, deadline_s, after)
+        if isinstance(outcome, AppendRefused) and isinstance(outcome.error, NotPreparedError) and after is not None:
+            # Unless it has failed, it took too long to hold the log for it.
+            if not after.done():
+                await asyncio.wait([after], timeout=deadline_s - loop.time())
+            if is_done(after):
+                outcome = await self._submit(log_id, group, deadline_s)
         if isinstance(outcome, AppendRefused):
             raise outcome.error
         return outcome
@@ -204,12 +217,14 @@ class Appender:
         if (error := task.exception()) is not None:
             raise error
 
-    def _submit(self, log_id: int, group: Group, deadline_s: float) -> asyncio.Future[AppendOutcome]:
+    def _submit(
+        self, log_id: int, group: Group, deadline_s: float, after: asyncio.Future[None] | None = None
+    ) -> asyncio.Future[AppendOutcome]:
         """Put a group into the queue; the future has its outcome."""
         if self._task is None or self._task.done():
             raise LogUnavailableError("the appender is not running: nothing was appended")
         loop = asyncio.get_running_loop()
-        submission = Submission(log_id, group, loop.create_future(), deadline_s)
+        submission = Submission(log_id, group, loop.create_future(), deadline_s, after)
         self._queue.add(submission)
         self._writer.wake(log_id)
         if self._deadlines is None:

@@ -23,6 +23,13 @@ BATCH_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Twice the largest group. It bounds how long one transaction keeps the heads of its logs locked."""
 
 
+def is_done(after: asyncio.Future[None]) -> bool:
+    """
+    Return whether something was done, and has not failed.
+    """
+    return after.done() and not after.cancelled() and after.exception() is None
+
+
 @dataclass(slots=True, eq=False)
 class Submission:
     """
@@ -38,6 +45,8 @@ class Submission:
     answer: asyncio.Future[AppendOutcome]
     deadline_s: float
     """By the event loop's clock."""
+    after: asyncio.Future[None] | None = None
+    """Nothing is committed before this is done."""
     alone: bool = False
     """True after a batch that held it failed: from then on it is written alone, so that it cannot fail other groups."""
     commit_sent: bool = False
@@ -46,6 +55,11 @@ class Submission:
     """True if the last lookup under the head lock found it in the log."""
     unconfirmed: bool = False
     """True if it waits because its log is not confirmed."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Return whether what it comes after was done, and has not failed."""
+        return self.after is None or is_done(self.after)
 
     def refuse(self, error: LedgerError) -> None:
         """Answer that nothing was appended, because of `error`, or that the outcome is unknown if it is."""

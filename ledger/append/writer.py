@@ -40,7 +40,7 @@ import psycopg
 
 from ledger.append.batch import AppendTransaction
 from ledger.append.queue import Submission, SubmissionBatch, SubmissionQueue, groups_of, submissions_of
-from ledger.errors import LedgerError, NoSuchLogError, UnsafeServerError
+from ledger.errors import LedgerError, NoSuchLogError, NotPreparedError, UnsafeServerError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener
 from ledger.format.sequence import AppendOutcome
@@ -60,6 +60,8 @@ CONFIRMED_POLL_S: Final = 0.05
 RECONNECT_PAUSE_S: Final = 0.1
 RECONNECT_PAUSE_S_MAX: Final = 1.0
 
+PREPARED_S: Final = 0.01
+"""How long heads are held for what a group comes after."""
 SKIPS_MAX: Final = 3
 """Rounds that skip a head before one waits for it."""
 WAIT_AGAIN_S: Final = 4 * LOCK_WAIT_MS / 1000
@@ -198,6 +200,7 @@ class Writer:
                 submission.commit_sent = False
                 submission.found = bool(stored) and submission.group.id in stored
         changes = transaction.changes
+        await self._wait_for_prepared()
         transaction.commit(self._may_commit)
         if self.answer_durable():
             await asyncio.sleep(0)  # answered callers may submit again: that is the next batch
@@ -307,9 +310,23 @@ class Writer:
             return False
         return self._contention.head_to_wait_for(log_ids, self._now_s()) is None
 
+    async def _wait_for_prepared(self) -> None:
+        """Wait until what groups of the batch come after is done, briefly: others may wait for the heads."""
+        waited_for = [each.after for each in self._writing if each.after is not None and not each.after.done()]
+        if waited_for:
+            self.answer_durable()
+            await asyncio.wait(waited_for, timeout=PREPARED_S)
+        for submission in self._writing:
+            if not submission.is_prepared:
+                submission.refuse(NotPreparedError("what the group comes after is not done: nothing was appended"))
+
     def _may_commit(self) -> bool:
-        """Return whether no caller in the batch has the answer "not appended"; from now on it may be in the log."""
-        if any(s.answer.done() and not s.answer.cancelled() for s in self._writing):
+        """
+        Return whether no caller in the batch has the answer "not appended", and all that the groups come after is done;
+        from now on it may be in the log.
+        """
+        # A caller that has gone has no answer, but may have left behind something that is not done.
+        if any(s.answer.done() and not (s.answer.cancelled() and s.is_prepared) for s in self._writing):
             return False
         self._commit_sent = True
         for submission in self._writing:

@@ -226,7 +226,7 @@ async def _lose_append(
     """Let the append of that number, of those that the commit makes, be lost."""
     count, late = 0, []
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         nonlocal count
         is_lost, count = count == number, count + 1
         if is_lost and loss is Loss.REQUEST:
@@ -234,7 +234,7 @@ async def _lose_append(
         if is_lost and loss is Loss.LATE:
             late.append((log_id, group))
             raise OutcomeUnknownError("the append has not arrived")
-        appended = await far.services.gateway.append(log_id, group)
+        appended = await far.services.gateway.append(log_id, group, **after)
         if is_lost:
             raise OutcomeUnknownError("the answer to the append was lost")
         return appended

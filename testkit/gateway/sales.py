@@ -93,10 +93,10 @@ def before_each_append(gateway: Gateway, act: Callable[[int], Awaitable[object]]
     """The log's append, which calls `act` with the number of appends before, right before it."""
     count = 0
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         nonlocal count
         await act(count)
         count += 1
-        return await gateway.services.gateway.append(log_id, group)
+        return await gateway.services.gateway.append(log_id, group, **after)
 
     return append

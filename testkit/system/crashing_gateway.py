@@ -17,7 +17,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socket
-from typing import Final
+from typing import Any, Final
 
 from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Done, Measures, MutationStage
@@ -70,9 +70,9 @@ class DyingMeasures(Measures):
 def dying_at_append(gateway: Gateway, fuse: Fuse) -> Gateway:
     """Return `gateway` with a log that burns the fuse when it is asked for anything."""
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         fuse.burn()
-        return await gateway.append(log_id, group)
+        return await gateway.append(log_id, group, **after)
 
     return replace(gateway, append=append)
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -231,7 +232,7 @@ async def append(wire: CuttingProxy, installation: Provisioned) -> AsyncIterator
     """The log behind that wire; gives up after a second."""
     async with appender(installation, *CATALOG_GUARDS, host=str(wire.directory)) as running:
 
-        async def append(log_id: int, group: Group) -> Appended | Stale:
+        async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
             return await running.append(log_id, group, timeout_s=1.0)
 
         yield append

@@ -5,6 +5,8 @@ Mutations that cannot be judged, recorded or written: nothing is changed, and th
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,8 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
+from gateway.files.local_files import LocalFiles
+from gateway.files.writing import NewFile
 from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import Program, Verdict
 from gateway.policy.pool import WorkerEngine
@@ -136,8 +140,8 @@ async def test_a_policy_engine_that_dies_lets_nothing_pass(sales: Gateway) -> No
 async def test_a_commit_whose_record_may_be_there_is_unknown_and_keeps_its_file(sales: Gateway) -> None:
     parts = sales.services.gateway
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
-        await parts.append(log_id, group)
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        await parts.append(log_id, group, **after)
         raise OutcomeUnknownError("the answer to COMMIT did not arrive")
 
     answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
@@ -149,7 +153,7 @@ async def test_a_commit_whose_record_may_be_there_is_unknown_and_keeps_its_file(
 
 @pytest.mark.parametrize("error", [LogUnavailableError("no log"), QueueFullError("too many")])
 async def test_a_commit_whose_record_is_not_there_leaves_no_file(sales: Gateway, error: Exception) -> None:
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         raise error
 
     location, files = await location_of_orders(sales), files_beside(await location_of_orders(sales))
@@ -163,7 +167,7 @@ async def test_a_refusal_that_cannot_be_recorded_is_503(sales: Gateway) -> None:
     await sales.services.gateway.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "false"))
     for error in (LogUnavailableError("no log"), QueueFullError("too many"), OutcomeUnknownError("who knows")):
 
-        async def append(log_id: int, group: Group, error: Exception = error) -> Appended | Stale:
+        async def append(log_id: int, group: Group, error: Exception = error, **after: Any) -> Appended | Stale:
             raise error
 
         answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
@@ -182,6 +186,45 @@ async def test_metadata_that_cannot_be_written_is_503_and_nothing_is_changed(sha
     answer = await shared_gateway.http.post(TABLES, json=CREATE)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert await words(shared_gateway.services, shared_gateway.acme.log_id, key=ORDERS_KEY) == []
+
+
+class HeldFiles(LocalFiles):
+    """Files that are written once they are let go, or not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came, self.may_go = asyncio.Event(), asyncio.Event()
+        self.error: OSError | None = None
+
+    async def write(self, file: NewFile) -> None:
+        self.came.set()
+        await self.may_go.wait()
+        if self.error is not None:
+            raise self.error
+        await super().write(file)
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.ENOSPC, "No space left on device")])
+async def test_a_commit_is_in_the_log_only_once_its_file_is_durable(sales: Gateway, error: OSError | None) -> None:
+    log_id, location, held = sales.acme.log_id, await location_of_orders(sales), HeldFiles()
+    decisions = await words(sales.services, log_id)
+    catalogs = replace(sales.services.gateway.catalogs, files=MetadataFiles(local=held))
+    committing = asyncio.create_task(sales.through(catalogs=catalogs).post(ORDERS, json=properties(a="b")))
+    await held.came.wait()
+    for _ in range(5):  # others are not held up meanwhile
+        assert (await sales.http.post("/v1/policies", json={})).status_code == 400
+        assert (await words(sales.services, log_id), await location_of_orders(sales)) == (decisions, location)
+    held.error = error
+    held.may_go.set()
+    answer = await committing
+    if error is None:
+        assert answer.status_code == 200
+        assert await words(sales.services, log_id) == [*decisions, "approved", "accepted"]
+        await check_agreement(sales.services, log_id)
+    else:
+        assert (answer.status_code, "No space left on device" in error_of(answer)["message"]) == (503, True)
+        assert (await words(sales.services, log_id), await location_of_orders(sales)) == (decisions, location)
+        assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 200, "the next one is made"
 
 
 async def test_metadata_that_was_changed_behind_our_back_is_noticed(sales: Gateway) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
@@ -66,14 +66,14 @@ class Gate:
     error: Exception | None = None
     groups: int = 0
 
-    async def append(self, log_id: int, group: Group) -> Appended | Stale:
+    async def append(self, log_id: int, group: Group, **after: Any) -> Appended | Stale:
         self.reached.set()
         self.groups += 1
         error, self.error = self.error, None  # for the first, also if a later one does not have to wait
         await self.opened.wait()
         if error is not None:
             raise error
-        return await self.gateway.services.gateway.append(log_id, group)
+        return await self.gateway.services.gateway.append(log_id, group, **after)
 
 
 class SlowEngine:

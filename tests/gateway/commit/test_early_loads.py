@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import psycopg
@@ -121,10 +122,10 @@ async def test_two_at_once_are_judged_in_turn_each_on_its_own_load(far: ForeignT
 async def test_a_table_that_is_being_changed_is_not_loaded_before_that_is_done(far: ForeignTenant) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         begun.set()
         await go_on.wait()
-        return await far.services.gateway.append(log_id, group)
+        return await far.services.gateway.append(log_id, group, **after)
 
     async with far.gateway.through(append=append) as client:
         first = asyncio.create_task(commit(far, client, one="yes"))

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import orjson
@@ -64,10 +65,10 @@ def failing(gateway: Gateway, number: int, fail: Callable[[Group], Awaitable[App
     """The log's append, whose call number `number` does what `fail` does."""
     count = 0
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         nonlocal count
         count += 1
-        return await (fail(group) if count == number + 1 else gateway.services.gateway.append(log_id, group))
+        return await (fail(group) if count == number + 1 else gateway.services.gateway.append(log_id, group, **after))
 
     return append
 
@@ -75,9 +76,9 @@ def failing(gateway: Gateway, number: int, fail: Callable[[Group], Awaitable[App
 async def test_the_decision_is_open_before_the_upstream_sees_anything(chained: Chained) -> None:
     at_append: list[tuple[list[str], int]] = []
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         at_append.append((await of_orders(chained.far, "lake"), len(await open_of(chained.near))))
-        return await chained.near.services.gateway.append(log_id, group)
+        return await chained.near.services.gateway.append(log_id, group, **after)
 
     client = chained.near.through(append=append)
     assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 200
@@ -153,8 +154,8 @@ async def test_an_upstream_that_goes_between_load_and_forward_has_failed(chained
     upstream = chained.near.services.gateway.catalogs.made[chained.near.acme.tenant, BEYOND]
     assert isinstance(upstream, Upstream)
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
-        outcome = await chained.near.services.gateway.append(log_id, group)
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        outcome = await chained.near.services.gateway.append(log_id, group, **after)
         assert upstream.endpoint is not None
         upstream.endpoint = replace(upstream.endpoint, root="http://127.0.0.1:9/v1")
         return outcome
@@ -182,9 +183,9 @@ def renaming(to: str) -> dict[str, object]:
 async def test_a_rename_opens_both_names_before_the_upstream_sees_anything(chained: Chained) -> None:
     at_append: list[tuple[list[str], int]] = []
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         at_append.append((await of_orders(chained.far, "lake"), len(await open_of(chained.near))))
-        return await chained.near.services.gateway.append(log_id, group)
+        return await chained.near.services.gateway.append(log_id, group, **after)
 
     async with chained.near.through(append=append) as client:
         answer = await client.post(RENAME, json=renaming("invoices"))
@@ -253,13 +254,13 @@ async def test_a_request_that_is_still_attempted_is_not_answered_with_a_conflict
     ]
     count = 0
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         nonlocal count
         count += 1
         if count == 1:  # what it was judged on is not there any more when it reaches the upstream
             changed = await chained.far.http.post(of_far, json={"requirements": [], "updates": another_schema})
             assert changed.status_code == 200, changed.text
-        appended = await chained.near.services.gateway.append(log_id, group)
+        appended = await chained.near.services.gateway.append(log_id, group, **after)
         if count == 2:  # it has lost by a pin of the gateway, and is sent again by an engine that waits no longer
             others.append(await chained.http.post(ORDERS, json=body, headers=headers))
         return appended
@@ -305,13 +306,13 @@ async def test_a_view_that_was_made_anew_meanwhile_is_judged_again_or_left_alone
     of_far = "/v1/iceberg/lake/namespaces/sales/views"
     count = 0
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         nonlocal count
         count += 1
         if count == 1:
             assert (await chained.far.http.delete(f"{of_far}/report")).status_code == 204
             assert (await chained.far.http.post(of_far, json=view_created())).status_code == 200
-        return await chained.near.services.gateway.append(log_id, group)
+        return await chained.near.services.gateway.append(log_id, group, **after)
 
     async with chained.near.through(append=append) as http:
         answer = await http.post(f"{views}/report", json=body)

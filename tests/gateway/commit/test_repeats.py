@@ -136,8 +136,8 @@ async def test_a_transaction_is_made_once(sales: Gateway) -> None:
 async def test_an_answer_that_was_lost_is_given_when_the_request_is_sent_again(sales: Gateway) -> None:
     """The group is in the log, and the gateway that appended it did not learn that."""
 
-    async def lose(log_id: int, group: Group) -> Appended | Stale:
-        await sales.services.gateway.append(log_id, group)
+    async def lose(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        await sales.services.gateway.append(log_id, group, **after)
         raise OutcomeUnknownError("the connection is lost")
 
     headers = new_key()

@@ -49,7 +49,7 @@ def new(path: Path, data: bytes = DATA) -> NewFile:
 
 
 async def write(files: FileProcess, *wanted: NewFile) -> list[BaseException | None]:
-    """Write files that arrive at once: all but the first go to the process. Return for each the error, or None."""
+    """Write files that arrive at once. Return for each the error, or None."""
     return await asyncio.gather(*(files.write(one) for one in wanted), return_exceptions=True)
 
 
@@ -85,12 +85,11 @@ async def test_files_that_come_together_are_written_as_they_are(files: FileProce
     assert contents(root) == wanted
 
 
-async def test_a_file_that_comes_alone_or_is_large_needs_no_process(root: Path) -> None:
+async def test_a_large_file_needs_no_process(root: Path) -> None:
     async with FileProcess() as files:
-        await files.write(new(root / "alone"))
         assert await write(files, *(new(root / name, bytes(SENT_BYTES_MAX + 1)) for name in ("a", "b"))) == [None, None]
         assert files.pid is None
-    assert sorted(path.name for path in contents(root)) == ["a", "alone", "b"]
+    assert sorted(path.name for path in contents(root)) == ["a", "b"]
 
 
 async def test_an_error_reaches_the_caller_of_its_file_alone_and_in_its_own_class(
@@ -148,9 +147,9 @@ async def test_a_process_that_is_killed_fails_what_waits_and_the_next_file_start
     killed = pid_of(files)
     os.kill(killed, signal.SIGSTOP)
     waiting = [asyncio.create_task(files.write(new(root / str(number)))) for number in range(3)]
-    await waiting[0]  # in a thread
+    await asyncio.sleep(0)  # all are sent
     os.kill(killed, signal.SIGKILL)
-    for one in waiting[1:]:
+    for one in waiting:
         with pytest.raises(OSError, match="the process that writes files has ended: try again"):
             await one
     assert "the process that writes files has ended; the next file starts another" in caplog.text
@@ -160,8 +159,8 @@ async def test_a_process_that_is_killed_fails_what_waits_and_the_next_file_start
 
 async def test_a_file_whose_caller_has_gone_is_removed(files: FileProcess, root: Path) -> None:
     os.kill(pid_of(files), signal.SIGSTOP)
-    alone, gone, stays = (asyncio.create_task(files.write(new(root / name))) for name in ("alone", "gone", "stays"))
-    await alone
+    gone, stays = (asyncio.create_task(files.write(new(root / name))) for name in ("gone", "stays"))
+    await asyncio.sleep(0)  # both are sent
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
@@ -178,14 +177,7 @@ async def test_the_process_ends_with_its_gateway_and_not_with_ctrl_c(files: File
     await files.__aexit__()
     assert has_ended(pid)
     with pytest.raises(OSError, match="the gateway stops"):
-        await write_by_process(files, root)
-
-
-async def write_by_process(files: FileProcess, root: Path) -> None:
-    errors = await write(files, new(root / "c"), new(root / "d"))
-    assert errors[0] is None
-    if errors[1] is not None:
-        raise errors[1]
+        await files.write(new(root / "c"))
 
 
 async def test_the_process_knows_nothing_of_our_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

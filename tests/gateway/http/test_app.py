@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from html import escape
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -49,7 +50,7 @@ async def test_nothing_of_the_empty_namespace_exists_so_that_an_engine_may_name_
 async def test_an_unexpected_failure_reveals_no_internals_to_the_client(
     sales: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         raise RuntimeError("a secret of the inside")
 
     answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
@@ -59,7 +60,7 @@ async def test_an_unexpected_failure_reveals_no_internals_to_the_client(
 
 
 async def test_a_broken_log_is_an_error_and_nothing_is_changed(sales: Gateway) -> None:
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         raise BrokenError(Fault.HEAD, where="ledger.heads", expected="what was", found=UUID(int=0))
 
     before = (await sales.http.get(ORDERS)).json()
@@ -72,7 +73,7 @@ async def test_a_broken_log_is_an_error_and_nothing_is_changed(sales: Gateway) -
 async def test_a_log_that_takes_nothing_for_now_is_answered_503_with_retry_after(
     sales: Gateway, kind: type[LedgerError]
 ) -> None:
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         raise kind("nothing was appended")
 
     before = (await sales.http.get(ORDERS)).json()

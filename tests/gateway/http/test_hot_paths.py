@@ -399,7 +399,7 @@ async def test_what_fails_inside_is_answered_alike(module_sales: Gateway, key: s
         async def ask(self, question: Question) -> Fresh:  # noqa: ARG002 - whatever it is
             raise error
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         raise error
 
     parts = module_sales.services.gateway

@@ -250,8 +250,8 @@ async def test_a_log_that_does_not_answer_is_503_and_sending_again_is_safe(
 ) -> None:
     answers = iter([error("no answer")])
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
-        outcome = await projected.services.gateway.append(log_id, group)
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        outcome = await projected.services.gateway.append(log_id, group, **after)
         for failure in answers:
             raise failure
         return outcome

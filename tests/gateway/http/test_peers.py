@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import httpx
@@ -204,12 +204,12 @@ async def test_a_commit_that_loses_a_race_is_remembered(both: Both) -> None:
     (await both.http.post(TABLES, json={"name": "raced", "schema": SCHEMA})).raise_for_status()
     overtaken = list[int]()
 
-    async def append_late(log_id: int, group: Group) -> Appended | Stale:
+    async def append_late(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         """Append what was judged, the first time only once the other process has changed the table."""
         if not overtaken:
             async with both.at_owner() as there:
                 overtaken.append((await there.post(second, json=properties(theirs="1"))).status_code)
-        return await parts.append(log_id, group)
+        return await parts.append(log_id, group, **after)
 
     app = app_of(replace(parts, append=append_late, queues=TargetQueues(), races=races))
     async with open_gateway(both.here.services, both.here.acme, app) as slow:

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,7 @@ async def test_what_is_logged_within_a_request_is_of_that_request_also_in_a_thre
         def emit(self, record: logging.LogRecord) -> None:
             seen.append((record.getMessage(), log_fields()))
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         await asyncio.to_thread(logging.getLogger("gateway.test").error, "in a thread")
         raise RuntimeError("a secret of the inside")
 

@@ -374,7 +374,7 @@ async def test_callbacks_that_are_switched_off_are_gone_for_every_sender(callbac
 
 @pytest.mark.parametrize("away", [LogUnavailableError, QueueFullError, OutcomeUnknownError])
 async def test_nothing_is_answered_200_before_it_is_durable(callbacks: Callbacks, away: type[Exception]) -> None:
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         raise away("away")
 
     async with callbacks.gateway.through(webhook_secrets=callbacks.kept, append=append) as http:

@@ -271,9 +271,9 @@ async def test_a_place_that_a_purge_takes_while_a_create_is_judged_is_refused(sh
     assert (await shop.purge("orders")).status_code == 204
     log_id = shop.gateway.acme.log_id
 
-    async def append(to: int, group: Group) -> Appended | Stale:
+    async def append(to: int, group: Group, **after: Any) -> Appended | Stale:
         await admin.execute("INSERT INTO gateway.purges SELECT * FROM held_purges ON CONFLICT DO NOTHING")
-        return await shop.gateway.services.gateway.append(to, group)
+        return await shop.gateway.services.gateway.append(to, group, **after)
 
     async with admin:
         await admin.execute("CREATE TEMPORARY TABLE held_purges AS SELECT * FROM gateway.purges")
@@ -443,8 +443,8 @@ async def test_the_process_completes_purges_as_they_come_and_stops_when_told(sho
     await shop.play(make_table)
     stop, recorded, append = asyncio.Event(), asyncio.Event(), shop.gateway.services.gateway.append
 
-    async def record(log_id: int, group: Group) -> Appended | Stale:
-        appended = await append(log_id, group)
+    async def record(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        appended = await append(log_id, group, **after)
         recorded.set()
         return appended
 

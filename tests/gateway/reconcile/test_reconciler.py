@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -273,12 +274,12 @@ async def test_it_goes_on_when_the_log_was_away(far: ForeignTenant) -> None:
     await far.gateway.http.post(far.orders, json=await far.next_append())
     asked, settled, stop = 0, asyncio.Event(), asyncio.Event()
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         nonlocal asked
         asked += log_id == far.log_id
         if asked == 1:
             raise LogUnavailableError("for a moment")
-        appended = await far.services.gateway.append(log_id, group)
+        appended = await far.services.gateway.append(log_id, group, **after)
         if log_id == far.log_id:
             settled.set()
         return appended
@@ -294,8 +295,8 @@ async def test_it_checks_on_a_notification_and_stops_on_request(far: ForeignTena
     stop, wake = asyncio.Event(), asyncio.Event()
     settled = asyncio.Event()
 
-    async def append(log_id: int, group: Group) -> Appended | Stale:
-        appended = await far.services.gateway.append(log_id, group)
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        appended = await far.services.gateway.append(log_id, group, **after)
         if log_id == far.log_id:
             settled.set()
         return appended
@@ -341,16 +342,16 @@ async def test_it_stops_at_once_while_a_catalog_is_slow_and_others_go_on_at_once
 async def test_an_answer_that_arrives_after_all_is_the_outcome_and_is_not_settled_twice(far: ForeignTenant) -> None:
     late: list[tuple[int, Group]] = []
 
-    async def keep_settled(log_id: int, group: Group) -> Appended | Stale:
+    async def keep_settled(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         if any(event.type == CommitSettled.TYPE for event in group.then):
             late.append((log_id, group))
             raise LogUnavailableError("for a moment")
-        return await far.services.gateway.append(log_id, group)
+        return await far.services.gateway.append(log_id, group, **after)
 
-    async def after_the_answer(log_id: int, group: Group) -> Appended | Stale:
+    async def after_the_answer(log_id: int, group: Group, **after: Any) -> Appended | Stale:
         for each in late:
             await far.services.gateway.append(*each)
-        return await far.services.gateway.append(log_id, group)
+        return await far.services.gateway.append(log_id, group, **after)
 
     async with far.gateway.through(append=keep_settled) as client:
         assert (await client.post(far.orders, json=await far.next_append())).status_code == 200
