@@ -8,7 +8,7 @@ before version 3 know no checks: what they permit or forbid is the request as a 
 
  1  VIEW_REFERENCE comes before anything on a reference. As in Nessie, it needs no rule until one names it
  2  a list is READ_ENTRIES as well, a change COMMIT_CHANGE_AGAINST_REFERENCE and READ_ENTITY_VALUE (its answer has what
-    the table is), and the content's own operation
+    the table is; not so for a namespace that is created), and the content's own operation
  3  the reference is the branch of Nessie behind the alias. Catalogs without branches have those of their tables: a
     commit may create, delete or move several, and is checked on each of them; all else is about `main`
  4  configuration, log and lineage have no reference. Nessie does not have them, so that only a rule which names `type`
@@ -184,6 +184,8 @@ def _reads(commit: CommitView, op: str) -> tuple[str, ...]:
         return (READ_ENTRIES,)
     if commit.operation == "namespace.drop":
         return (READ_ENTRIES, _READ_KEY)
+    if commit.operation == "namespace.create":
+        return ()  # nothing is there that could be read: of one that exists, the answer says no more than that
     return (_READ,) if op in _CHANGES else ()
 
 

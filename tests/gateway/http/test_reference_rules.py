@@ -12,7 +12,7 @@ import pytest
 
 from gateway.policy.rule_files import PREFIX
 from testkit.gateway.log_contents import read_stored
-from testkit.gateway.sales import NAMESPACES, ORDERS, TABLES, another_key, error_of, properties
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, another_key, error_of, properties
 from testkit.gateway.table_requests import snapshot
 from testkit.servers.gateways import Gateway
 
@@ -88,6 +88,31 @@ async def test_what_is_done_to_a_whole_catalog_is_about_main(sales: Gateway) -> 
     # What Nessie does not have stays closed, whatever the rules say of reading.
     for path in ("/v1/access-rules", "/v1/policies", "/log/checkpoint"):
         assert (await writer.get(path)).status_code == 403, path
+
+
+async def test_who_may_create_a_namespace_need_not_read_it_and_reads_none_by_it(sales: Gateway) -> None:
+    creates = f"{PREFIX}creates='maker' in roles && op in ['VIEW_REFERENCE', 'COMMIT_CHANGE_AGAINST_REFERENCE', "
+    creates += "'CREATE_ENTITY'] && ref in ['', 'main']\n"
+    (await sales.http.post("/v1/access-rules/import", json={"file": creates})).raise_for_status()
+    maker = sales.client(await another_key(sales, "mia@acme.example", "maker"))
+    hidden = {"namespace": ["hidden"], "properties": {"owner": "payroll"}}
+    (await sales.http.post(NAMESPACES, json=hidden)).raise_for_status()
+    made = await maker.post(NAMESPACES, json={"namespace": ["more"], "properties": {"owner": "mia"}})
+    assert made.status_code == 200, made.text
+    assert made.json() == {"namespace": ["more"], "properties": {"owner": "mia"}}
+    there = await maker.post(NAMESPACES, json={"namespace": ["hidden"], "properties": {}})
+    assert there.status_code == 409
+    assert "payroll" not in there.text
+    # To load or to change one, also the one that was made, needs READ_ENTITY_VALUE, as does a table that is created.
+    missing = f"{MISSING}READ_ENTITY_VALUE on "
+    for asked in (
+        await maker.get(f"{NAMESPACES}/more"),
+        await maker.get(f"{NAMESPACES}/hidden"),
+        await maker.post(f"{NAMESPACES}/more/properties", json={"updates": {"owner": "wim"}, "removals": []}),
+        await maker.post(f"{NAMESPACES}/more/tables", json=CREATE),
+    ):
+        assert asked.status_code == 403, asked.text
+        assert error_of(asked)["message"].startswith(missing), asked.text
 
 
 async def test_rules_that_were_there_before_an_import_keep_their_meaning(sales: Gateway) -> None:

@@ -67,6 +67,7 @@ VIEW, COMMIT, READ = "VIEW_REFERENCE", "COMMIT_CHANGE_AGAINST_REFERENCE", "READ_
         ("namespace.list", [VIEW, "READ_ENTRIES", "READ_CONTENT_KEY"]),
         ("table.create", [VIEW, COMMIT, READ, "CREATE_ENTITY"]),
         ("view.replace", [VIEW, COMMIT, READ, "UPDATE_ENTITY"]),
+        ("namespace.create", [VIEW, COMMIT, "CREATE_ENTITY"]),
         ("namespace.update", [VIEW, COMMIT, READ, "UPDATE_ENTITY"]),
         ("table.drop", [VIEW, COMMIT, READ, "DELETE_ENTITY"]),
         ("namespace.drop", [VIEW, COMMIT, "READ_ENTRIES", "READ_CONTENT_KEY", "DELETE_ENTITY"]),
