@@ -5,7 +5,7 @@ What is in force: the control plane of one tenant, folded from its log.
 Guarantee: `ControlPlane.current` and `current_for` return the state as of a control index that is at least the head's
 at the time of the call: it includes every change that was durable before the call, whichever process made it. A control
 entry of an unknown type or version is an error (503): without it a retired policy might be applied, and an old process
-must not fail open.
+must not fail open. So is one that was changed in the database. Each is logged once, when it is met first.
 
 Heads are read together with what else a request must know (`gateway/fresh/`); entries behind a head that is known are
 read only if there are newer ones. `fold` is pure. States are cached by log; the least recently used are dropped, and
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -64,12 +65,26 @@ READ_TIMEOUT_S: Final = 10.0
 
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
+BROKEN: Final = (
+    "what is in force cannot be read from the log, which was changed in the database: nothing is judged until it is as "
+    "it was; the gateway's own log says more"
+)
+
+_log = logging.getLogger(__name__)
 
 A = TypeVar("A", Policy, PolicyDraft, Restriction, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 
-class ControlUnknownError(UnavailableError):
+class ControlUnreadableError(UnavailableError):
+    """The control plane of a log cannot be folded, and no wait helps: nothing is judged until somebody acts."""
+
+
+class ControlUnknownError(ControlUnreadableError):
     """The control plane has an entry of a type or version that this process does not know: a newer one must serve."""
+
+
+class ControlBrokenError(ControlUnreadableError):
+    """The control plane has an entry that was changed in the database, or lacks one. The cause is the ledger's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,9 +290,9 @@ class ControlPlane:
 
         Raises:
             ControlUnknownError: if an entry is of an unknown type or version.
+            ControlBrokenError: if what is stored is corrupt, or was changed.
             UnavailableError: if the log cannot be read.
             NoSuchLogError: if there is no such log.
-            LedgerError: if what is stored is corrupt, or was changed.
         """
         state, _ = await self.current_for(log_id, Question(log_id=log_id))
         return state
@@ -312,6 +327,14 @@ class ControlPlane:
                         await self._catch_up(slot, log_id, control_index)
         except TimeoutError as error:
             raise UnavailableError(_UNREADABLE) from error
+        except (BrokenError, FormatError) as error:
+            # Who may know what the entry holds cannot be judged without it: clients are not told.
+            _say_once(slot, logging.ERROR, f"nothing is judged by log {log_id}, which was changed: {error}")
+            raise ControlBrokenError(BROKEN) from error
+        except ControlUnknownError as error:
+            _say_once(slot, logging.WARNING, f"nothing is judged by log {log_id}: {error}")
+            raise
+        slot.said = ""
 
     def _slot(self, log_id: int) -> _Slot:
         slot = self._slots.get(log_id)
@@ -349,6 +372,14 @@ class _Slot:
 
     state: ControlState = field(default_factory=ControlState.empty)
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
+    said: str = ""
+    """Why it cannot be brought up to date, as it was logged last."""
+
+
+def _say_once(slot: _Slot, level: int, text: str) -> None:
+    if slot.said != text:
+        slot.said = text
+        _log.log(level, "%s", text)
 
 
 def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:

@@ -26,7 +26,7 @@ import gateway.control.plane
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, ControlEvent, Policy, Restriction, Tenant
-from gateway.control.plane import ControlPlane, ControlState, ControlUnknownError, fold
+from gateway.control.plane import ControlBrokenError, ControlPlane, ControlState, ControlUnknownError, fold
 from gateway.errors import ConflictError, UnavailableError
 from gateway.policy.engine import Program
 from lakeproof.services import Services, new_group_id
@@ -357,6 +357,17 @@ class CountedLend:
             yield connection
 
 
+def change_entry(database: str, log_id: int, text: str, put: str) -> None:
+    """Change the text of a policy in the database, as a superuser can."""
+    with psycopg.connect(database) as connection:
+        changed = connection.execute(
+            "UPDATE ledger.entries SET entry = replace(encode(entry, 'escape'), %s, %s)::bytea "
+            "WHERE log_id = %s AND type = 'policy.created'",
+            (text, put, log_id),
+        )
+        assert changed.rowcount == 1
+
+
 async def append_foreign(services: Services, log_id: int) -> None:
     """Append a control entry that a newer process might have written."""
     event = Event(type="policy.archived", version=1, key="policy:p", actor="system", occurred_at=NOON, data={"id": "p"})
@@ -412,12 +423,17 @@ async def test_states_are_bounded_and_a_dropped_one_is_folded_again(services: Se
 
 
 @on_module_loop
-async def test_an_old_process_refuses_to_judge_what_a_newer_one_wrote(services: Services, acme: Founded) -> None:
+async def test_an_old_process_refuses_to_judge_what_a_newer_one_wrote_and_says_so_once(
+    services: Services, acme: Founded, caplog: pytest.LogCaptureFixture
+) -> None:
     await services.gateway.control.current(acme.log_id)
     await append_foreign(services, acme.log_id)
     for _ in range(2):
         with pytest.raises(ControlUnknownError, match=r"policy\.archived"):
             await services.gateway.control.current(acme.log_id)
+    (told,) = [record for record in caplog.records if record.name == "gateway.control.plane"]
+    assert told.levelname == "WARNING"
+    assert "a policy.archived of version 1, which this process does not know: a newer one must serve" in told.message
 
 
 @on_module_loop
@@ -428,29 +444,51 @@ async def test_a_head_that_names_a_control_entry_which_is_not_there_is_corruptio
         connection.execute(
             "UPDATE ledger.entries SET is_control = false WHERE log_id = %s AND type = 'key.created'", (acme.log_id,)
         )
-    with pytest.raises(BrokenError, match="control index"):
+    with pytest.raises(ControlBrokenError) as broken:
         await ControlPlane(CountedLend(services)).current(acme.log_id)
+    assert "control index" in str(broken.value.__cause__)
 
 
 @on_module_loop
 async def test_an_entry_that_was_changed_in_the_database_is_never_in_force(
-    services: Services, acme: Founded, module_database: str
+    services: Services, acme: Founded, module_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     admin = services.gateway.admin
-    await admin.create_policy(
-        acme.log_id, OPERATOR, policy_id="p", text=PolicyText(expression="commit.name != 'frozen'", message="frozen")
-    )
-    await ControlPlane(CountedLend(services)).current(acme.log_id)
-    with psycopg.connect(module_database) as connection:
-        changed = connection.execute(
-            "UPDATE ledger.entries SET entry = replace(encode(entry, 'escape'), 'frozen', 'thawed')::bytea "
-            "WHERE log_id = %s AND type = 'policy.created'",
-            (acme.log_id,),
-        )
-        assert changed.rowcount == 1
-    with pytest.raises(BrokenError, match="leaf hash") as broken:
-        await ControlPlane(CountedLend(services)).current(acme.log_id)
-    assert broken.value.fault is Fault.DERIVED
+    frozen = PolicyText(expression="commit.name != 'frozen'", message="frozen")
+    await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", text=frozen)
+    running = ControlPlane(CountedLend(services))
+    signed = await running.current(acme.log_id)
+    change_entry(module_database, acme.log_id, "frozen", "thawed")
+    # What was read before the change is in force as it was signed; whoever reads it now judges nothing.
+    assert await running.current(acme.log_id) is signed
+    started = ControlPlane(CountedLend(services))
+    for _ in range(2):
+        with pytest.raises(ControlBrokenError) as broken:
+            await started.current(acme.log_id)
+        assert broken.value.status == 503
+        assert isinstance(broken.value.__cause__, BrokenError)
+        assert broken.value.__cause__.fault is Fault.DERIVED
+        assert "thawed" not in str(broken.value)
+    (told,) = [record for record in caplog.records if record.name == "gateway.control.plane"]
+    assert told.levelname == "ERROR"
+    assert f"index {signed.as_of} in ledger.entries: expected an entry with the leaf hash" in told.getMessage()
+    change_entry(module_database, acme.log_id, "thawed", "frozen")
+    assert await started.current(acme.log_id) == signed
+
+
+@on_module_loop
+async def test_a_running_process_does_not_use_a_later_entry_that_was_changed(
+    services: Services, acme: Founded, module_database: str
+) -> None:
+    running = ControlPlane(CountedLend(services))
+    before = await running.current(acme.log_id)
+    admin = services.gateway.admin
+    frozen = PolicyText(expression="commit.name != 'frozen'", message="frozen")
+    await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", text=frozen)
+    change_entry(module_database, acme.log_id, "frozen", "thawed")
+    with pytest.raises(ControlBrokenError):
+        await running.current(acme.log_id)
+    assert running.known(acme.log_id) == before
 
 
 @on_module_loop
