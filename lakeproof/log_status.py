@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from gateway.control.plane import ControlPlane, ControlState
+from gateway.control.plane import ControlPlane, ControlState, ControlUnknownError, ControlUnreadableError
 from lakeproof.anchored import read_vouching
 from lakeproof.installation import Installation
 from lakeproof.projecting import PROJECTIONS
@@ -54,7 +54,7 @@ class FoundLog:
     One log: `checkpoint` is the signer (its name is the size of the newest checkpoint), `followers` are the rest.
 
     `waiting` has the entries that wait for detection, and `put_off` the ranges whose storage does not answer; both are
-    None for the system log, which is not scanned.
+    None for the system log, which is not scanned. `not_judged` says why nothing is judged by it; "" if it is.
     """
 
     log_id: int
@@ -69,6 +69,7 @@ class FoundLog:
     streams: Sequence[Follower] = ()
     waiting: int | None = None
     put_off: int | None = None
+    not_judged: str = ""
 
 
 @dataclass(slots=True)
@@ -103,6 +104,19 @@ async def read_system_state(auditor: Connection, installation: Installation) -> 
     return await ControlPlane(lambda: nullcontext(auditor)).current(system)
 
 
+async def why_not_judged(control: ControlPlane, log_id: int) -> str:
+    """
+    Return why a gateway judges nothing by what is in force in a log, and what to do; "" if it does.
+    """
+    try:
+        await control.current(log_id)
+    except ControlUnknownError as error:
+        return f"{error}: start the newest version that has run here"
+    except ControlUnreadableError as error:
+        return f"{error.__cause__}: run `lakeproof ledger verify --deep`"
+    return ""
+
+
 async def read_found_logs(
     auditor: Connection, installation: Installation, waiting: Mapping[int, Waiting], *, now: datetime
 ) -> list[FoundLog]:
@@ -114,9 +128,14 @@ async def read_found_logs(
     Raises:
         LedgerError, GatewayError: if a log cannot be read, or is broken where it is read.
     """
-    state = await read_system_state(auditor, installation)
+    try:
+        state = await read_system_state(auditor, installation)
+    except ControlUnreadableError:  # said of the system log; the others have the names of their ids
+        state = ControlState.empty()
     names = {UUID(tenant.id): tenant.name for tenant in state.tenants.values()}
-    return await _read_logs(auditor, installation, waiting, names, now=now, only=None)
+    logs = await _read_logs(auditor, installation, waiting, names, now=now, only=None)
+    control = ControlPlane(lambda: nullcontext(auditor))
+    return [replace(log, not_judged=await why_not_judged(control, log.log_id)) for log in logs]
 
 
 async def _read_logs(
@@ -195,6 +214,7 @@ def log_shown(log: FoundLog) -> dict[str, Any]:
         "tenant": log.tenant and log.tenant.hex,
         "size": log.size,
         "takes_entries": log.takes_entries,
+        "not_judged": log.not_judged,
         "checkpoint_size": log.checkpoint_size,
         "unsigned_entries": log.checkpoint.lag_entries,
         "unsigned_s": round(log.checkpoint.behind_s, 3),
@@ -227,7 +247,7 @@ def status_reader(
             ((decisions, letters),) = await (await auditor.execute(QUERIES["left_open"], bounds)).fetchall()
             shown = log_shown(log) | {"open_decisions": decisions, "dead_letters": letters}
             shown |= await read_vouching(installation, auditor, log_id, now=clock())
-            del shown["name"], shown["tenant"]
+            del shown["name"], shown["tenant"], shown["not_judged"]  # who asks was judged
             return shown
 
     return read

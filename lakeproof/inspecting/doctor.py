@@ -39,7 +39,7 @@ from lakeproof.inspecting.findings import Finding, Result, ok, problem, said, wa
 from lakeproof.inspecting.processes import ask_readiness, find_ups
 from lakeproof.inspecting.upstreams import check_upstream
 from lakeproof.installation import LOCAL
-from lakeproof.log_status import QUERIES
+from lakeproof.log_status import QUERIES, why_not_judged
 from lakeproof.postgres.server import PG_MAJOR_MIN, check_server
 from lakeproof.schema_record import PROVISIONED, check_unchanged, read_schema_and_record
 from lakeproof.serving.listening import listen
@@ -347,6 +347,24 @@ def check_confirmed(patient: Patient) -> list[Finding]:
     return [warning(expected=expected, found=f"{text}; nothing runs", advice="start `lakeproof up`")]
 
 
+def check_in_force(patient: Patient) -> list[Finding]:
+    """Check that what is in force can be read from every log: nothing is judged by one from which it cannot."""
+    expected = "policies, rules and the rest that is in force of kinds that this version knows, as they were appended"
+    if isinstance(patient.database, Exception):
+        return _not_looked(expected)
+    found = _with_auditor(patient.database, _not_judged)
+    wrong = [
+        problem(
+            expected=expected,
+            found=f"log {origin}: requests get 503, nothing is judged: {why}",
+            advice="do what it says, then look again",
+        )
+        for origin, why in found
+        if why
+    ]
+    return wrong or [ok(expected=expected, found=f"in all {len(found)} logs")]
+
+
 # What it needs of others
 
 
@@ -475,6 +493,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "schema": check_schema,
     "signer": check_signer,
     "confirmed": check_confirmed,
+    "in_force": check_in_force,
     "upstreams": check_upstreams,
     "java": check_java,
     "clock": check_clock,
@@ -510,6 +529,12 @@ async def _sizes(auditor: Connection) -> list[tuple[str, int, int, bool]]:
     """Return of each log its origin, its size, that of its newest checkpoint, and whether it takes entries."""
     rows = await (await auditor.execute(QUERIES["logs"], {"log_id": None})).fetchall()
     return [(origin, size, checkpoint_size, takes) for _, origin, _, size, checkpoint_size, takes in rows]
+
+
+async def _not_judged(auditor: Connection) -> list[tuple[str, str]]:
+    """Return the origin of each log, and why nothing is judged by it."""
+    control = ControlPlane(lambda: nullcontext(auditor))
+    return [(log.origin, await why_not_judged(control, log.log_id)) for log in await read_logs(auditor)]
 
 
 async def _ask_upstreams(found: FoundDatabase) -> list[tuple[str, UpstreamFound]]:

@@ -21,13 +21,15 @@ from gateway.console.logins import COOKIE, ENDED
 from gateway.console.pages import ENTRIES_A_PAGE, router
 from gateway.console.rendering import HEADERS
 from gateway.console.sessions import LIFETIME, Session, Sessions
+from gateway.control.plane import BROKEN
 from gateway.database import Database
 from gateway.identifiers import Target
 from gateway.identity import Arrived
 from gateway.identity.authenticator import Credentials
 from testkit.gateway.console.browsing import OWN, browser_of, log_in, permit_all
-from testkit.gateway.sales import CREATE, ORDERS, ORDERS_KEY, TABLES, another_key, properties
+from testkit.gateway.sales import CREATE, ORDERS, ORDERS_KEY, TABLES, another_key, error_of, properties
 from testkit.gateway.two_views import project
+from testkit.gateway.unreadable_logs import append_newer, change_policy
 from testkit.servers.gateways import Gateway, app_of
 from testkit.servers.loopback import serve_gateway
 
@@ -397,3 +399,35 @@ async def test_an_outage_is_a_page_with_a_sentence(sales: Gateway) -> None:
         answer = await browser.get("/console")
         assert answer.status_code == 503
         assert "the database cannot be reached" in answer.text
+
+
+async def test_where_nothing_can_be_judged_every_page_says_why_as_programs_are_told(
+    sales: Gateway, visitor: httpx.AsyncClient
+) -> None:
+    assert (await visitor.get("/console")).status_code == 200
+    await append_newer(sales.services, sales.acme.log_id)
+    why = "a policy.archived of version 1, which this process does not know: a newer one must serve"
+    for path in ("/console", "/console/operate", "/console/policies"):
+        page = await visitor.get(path)
+        assert page.status_code == 503
+        assert why in page.text
+    for path in ("/v1/status", ORDERS):
+        answer = await sales.http.get(path)
+        assert answer.status_code == 503
+        assert error_of(answer)["message"].endswith(why)
+
+
+async def test_what_was_changed_in_the_database_is_said_and_not_shown(
+    sales: Gateway, visitor: httpx.AsyncClient
+) -> None:
+    policy = {"id": "p", "expression": "commit.name != 'frozen'", "message": "frozen"}
+    (await sales.http.post("/v1/policies", json=policy)).raise_for_status()
+    change_policy(sales.services.installation.admin_dsn, sales.acme.log_id, "frozen", "thawed")
+    assert (await visitor.get("/console")).status_code == 503
+    for path in ("/v1/status", "/v1/policies", ORDERS):
+        answer = await sales.http.get(path)
+        assert (answer.status_code, error_of(answer)["message"]) == (503, BROKEN)
+    refused = await sales.http.post(ORDERS, json=properties(a="b"))
+    assert (refused.status_code, error_of(refused)["message"]) == (503, BROKEN)
+    change_policy(sales.services.installation.admin_dsn, sales.acme.log_id, "thawed", "frozen")
+    assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 200

@@ -61,6 +61,7 @@ from ledger.format.events import (
 from ledger.format.sequence import NO_CONTROL, Group
 from ledger.store.session import Connection
 from testkit.gateway.control_entries import ACTOR, NOON, entry
+from testkit.gateway.unreadable_logs import append_newer, change_policy
 
 
 def entries(*events: Versioned) -> list[Entry]:
@@ -357,23 +358,6 @@ class CountedLend:
             yield connection
 
 
-def change_entry(database: str, log_id: int, text: str, put: str) -> None:
-    """Change the text of a policy in the database, as a superuser can."""
-    with psycopg.connect(database) as connection:
-        changed = connection.execute(
-            "UPDATE ledger.entries SET entry = replace(encode(entry, 'escape'), %s, %s)::bytea "
-            "WHERE log_id = %s AND type = 'policy.created'",
-            (text, put, log_id),
-        )
-        assert changed.rowcount == 1
-
-
-async def append_foreign(services: Services, log_id: int) -> None:
-    """Append a control entry that a newer process might have written."""
-    event = Event(type="policy.archived", version=1, key="policy:p", actor="system", occurred_at=NOON, data={"id": "p"})
-    await services.appender.append(log_id, Group(id=new_group_id(), then=(prepare(event),)))
-
-
 @on_module_loop
 async def test_a_change_is_in_force_everywhere_as_soon_as_it_is_durable(services: Services, acme: Founded) -> None:
     elsewhere = ControlPlane(CountedLend(services))
@@ -427,7 +411,7 @@ async def test_an_old_process_refuses_to_judge_what_a_newer_one_wrote_and_says_s
     services: Services, acme: Founded, caplog: pytest.LogCaptureFixture
 ) -> None:
     await services.gateway.control.current(acme.log_id)
-    await append_foreign(services, acme.log_id)
+    await append_newer(services, acme.log_id)
     for _ in range(2):
         with pytest.raises(ControlUnknownError, match=r"policy\.archived"):
             await services.gateway.control.current(acme.log_id)
@@ -458,7 +442,7 @@ async def test_an_entry_that_was_changed_in_the_database_is_never_in_force(
     await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", text=frozen)
     running = ControlPlane(CountedLend(services))
     signed = await running.current(acme.log_id)
-    change_entry(module_database, acme.log_id, "frozen", "thawed")
+    change_policy(module_database, acme.log_id, "frozen", "thawed")
     # What was read before the change is in force as it was signed; whoever reads it now judges nothing.
     assert await running.current(acme.log_id) is signed
     started = ControlPlane(CountedLend(services))
@@ -472,7 +456,7 @@ async def test_an_entry_that_was_changed_in_the_database_is_never_in_force(
     (told,) = [record for record in caplog.records if record.name == "gateway.control.plane"]
     assert told.levelname == "ERROR"
     assert f"index {signed.as_of} in ledger.entries: expected an entry with the leaf hash" in told.getMessage()
-    change_entry(module_database, acme.log_id, "thawed", "frozen")
+    change_policy(module_database, acme.log_id, "thawed", "frozen")
     assert await started.current(acme.log_id) == signed
 
 
@@ -485,7 +469,7 @@ async def test_a_running_process_does_not_use_a_later_entry_that_was_changed(
     admin = services.gateway.admin
     frozen = PolicyText(expression="commit.name != 'frozen'", message="frozen")
     await admin.create_policy(acme.log_id, OPERATOR, policy_id="p", text=frozen)
-    change_entry(module_database, acme.log_id, "frozen", "thawed")
+    change_policy(module_database, acme.log_id, "frozen", "thawed")
     with pytest.raises(ControlBrokenError):
         await running.current(acme.log_id)
     assert running.known(acme.log_id) == before

@@ -38,6 +38,7 @@ from lakeproof.serving.system_log import record_in_system_log
 from lakeproof.signing import make_signer
 from lakeproof.tenants import found_tenant
 from ledger.signing.key_directory import create_key_directory
+from testkit.gateway.unreadable_logs import append_newer
 from testkit.lakeproof.examined_home import make_home, process_called_lakeproof
 from testkit.servers.certificates import make_certificate
 from testkit.servers.loopback import serve
@@ -286,6 +287,16 @@ def test_logs_that_are_not_confirmed_are_named(variables: dict[str, str]) -> Non
         found = finding("confirmed", variables)
     assert "1 of 1 logs take no entries" in bad(found)
     assert "the signer" in found.advice
+
+
+async def test_what_is_in_force_and_cannot_be_read_is_named(services: Services) -> None:
+    variables = variables_of(services)
+    acme = await found_tenant(services, name="acme", identity="ada@acme.example")
+    assert (await in_thread("in_force", variables)).found == "in all 2 logs"
+    await append_newer(services, acme.log_id)
+    found = bad(await in_thread("in_force", variables))
+    assert found.startswith(f"log {acme.origin}: requests get 503, nothing is judged: entry ")
+    assert found.endswith("a newer one must serve: start the newest version that has run here")
 
 
 # What it needs of others

@@ -26,6 +26,8 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
 from lakeproof.commands.status import status_app, status_json
 from lakeproof.inspecting.disks import FREE_BYTES_MIN, find_disks
 from lakeproof.inspecting.processes import ask_readiness, find_ups
@@ -35,6 +37,7 @@ from lakeproof.services import Services
 from lakeproof.serving.socket_folder import RUN, read_url, socket_folder, write_url
 from lakeproof.settings import Settings, load_settings
 from lakeproof.tenants import found_tenant
+from testkit.gateway.unreadable_logs import append_newer, change_policy
 from testkit.lakeproof.examined_home import make_home, process_called_lakeproof
 from testkit.servers.certificates import Certificate, make_certificate
 
@@ -112,6 +115,34 @@ async def test_what_stands_still_behind_a_log_is_named_and_what_keeps_up_is_not(
     later = (await asyncio.to_thread(look, settings, later_s=BEHIND_S_MAX + 60)).problems
     for follower in ("the signer", "the projection graph", "the stream observe"):
         assert any(f"log acme: {follower} is {log.size} entries and 1" in problem for problem in later), later
+
+
+async def test_a_log_by_which_nothing_can_be_judged_is_named_with_what_to_do(services: Services) -> None:
+    installation = services.installation
+    directory = installation.settings.home.parent
+    settings = load_settings(make_home(directory, installation.admin_dsn), directory=directory)
+    acme = await found_tenant(services, name="acme", identity="ada@acme.example")
+    other = await found_tenant(services, name="other", identity="bob@other.example")
+    text = PolicyText(expression="commit.name != 'frozen'", message="frozen")
+    await services.gateway.admin.create_policy(acme.log_id, OPERATOR, policy_id="p", text=text)
+    assert not [each for each in (await asyncio.to_thread(look, settings)).problems if "judged" in each]
+    change_policy(installation.admin_dsn, acme.log_id, "frozen", "thawed")
+    await append_newer(services, other.log_id)
+    status = await asyncio.to_thread(look, settings)
+    changed, newer = [each for each in status.problems if "judged" in each]
+    assert changed.startswith("log acme: requests get 503, nothing is judged: derived fault at index ")
+    assert changed.endswith(": run `lakeproof ledger verify --deep`")
+    assert newer.startswith("log other: requests get 503, nothing is judged: entry ")
+    assert "is a policy.archived of version 1, which this process does not know" in newer
+    assert newer.endswith(": start the newest version that has run here")
+    of_system, *of_tenants = status_json(status)["logs"]  # type: ignore[misc]
+    assert of_system["not_judged"] == ""
+    assert all(log["not_judged"] for log in of_tenants)
+    # The names of tenants are in the system log: if that cannot be read, it is said, and the other logs are there.
+    await append_newer(services, services.system.log_id)
+    problems = (await asyncio.to_thread(look, settings)).problems
+    assert any(each.startswith("log system: requests get 503, nothing is judged: entry ") for each in problems)
+    assert any(each.startswith(f"log {acme.tenant.hex}: requests get 503") for each in problems)
 
 
 def test_a_schema_that_is_not_up_to_date_is_named(settings: Settings, database: str) -> None:
