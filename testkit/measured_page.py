@@ -146,7 +146,7 @@ def listing(found: Found) -> Iterator[str]:
 
 def access_rules(found: Found) -> Iterator[str]:
     yield f"{found['requests']:,} random requests were judged by a real Nessie and here, by the same {found['files']}"
-    yield f"files with {found['rules']:,} random rules in {found['sets']} sets: {found['different']:,} of them"
+    yield f"files with {found['rules']:,} random rules in {found['sets']} sets: {found['different'] or 'none'} of them"
     yield "differently."
     yield "What was asked, with how often it was permitted and refused:"
     yield "| request | permitted | refused |"
