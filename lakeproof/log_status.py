@@ -30,6 +30,7 @@ from streams.state.cursors import read_progress
 
 QUERIES: Final = load_queries("lakeproof", "inspecting.sql")
 OTHER_VERSION: Final = "other version"
+UNREADABLE: Final = "nothing can be judged by it, and a gateway that reads it now answers 503"
 COUNTED_MAX: Final = 100_000
 """Open decisions and dead letters that are counted for one log; more are as many."""
 
@@ -101,19 +102,26 @@ async def read_system_state(auditor: Connection, installation: Installation) -> 
     system = next((row[0] for row in rows if row[1] == installation.system_origin), None)
     if system is None:
         return ControlState.empty()
-    return await ControlPlane(lambda: nullcontext(auditor)).current(system)
+    return await looking_plane(auditor).current(system)
+
+
+def looking_plane(auditor: Connection) -> ControlPlane:
+    """
+    Return what reads what is in force for whoever looks at an installation.
+    """
+    return ControlPlane(lambda: nullcontext(auditor), logs_unreadable=False)
 
 
 async def why_not_judged(control: ControlPlane, log_id: int) -> str:
     """
-    Return why a gateway judges nothing by what is in force in a log, and what to do; "" if it does.
+    Return why a gateway that reads what is in force in a log judges nothing by it, and what to do; "" if it does.
     """
     try:
         await control.current(log_id)
     except ControlUnknownError as error:
-        return f"{error}: start the newest version that has run here"
+        return f"{UNREADABLE}: {error}: start the newest version that has run here"
     except ControlUnreadableError as error:
-        return f"{error.__cause__}: run `lakeproof ledger verify --deep`"
+        return f"{UNREADABLE}: {error.__cause__}: run `lakeproof ledger verify --deep`"
     return ""
 
 
@@ -134,7 +142,7 @@ async def read_found_logs(
         state = ControlState.empty()
     names = {UUID(tenant.id): tenant.name for tenant in state.tenants.values()}
     logs = await _read_logs(auditor, installation, waiting, names, now=now, only=None)
-    control = ControlPlane(lambda: nullcontext(auditor))
+    control = looking_plane(auditor)
     return [replace(log, not_judged=await why_not_judged(control, log.log_id)) for log in logs]
 
 

@@ -5,7 +5,7 @@ What is in force: the control plane of one tenant, folded from its log.
 Guarantee: `ControlPlane.current` and `current_for` return the state as of a control index that is at least the head's
 at the time of the call: it includes every change that was durable before the call, whichever process made it. A control
 entry of an unknown type or version is an error (503): without it a retired policy might be applied, and an old process
-must not fail open. So is one that was changed in the database. Each is logged once, when it is met first.
+must not fail open. So is one that was changed in the database. Either is logged once, when it is met first.
 
 Heads are read together with what else a request must know (`gateway/fresh/`); entries behind a head that is known are
 read only if there are newer ones. `fold` is pure. States are cached by log; the least recently used are dropped, and
@@ -84,7 +84,7 @@ class ControlUnknownError(ControlUnreadableError):
 
 
 class ControlBrokenError(ControlUnreadableError):
-    """The control plane has an entry that was changed in the database, or lacks one. The cause is the ledger's error."""
+    """The control plane has an entry that was changed in the database, or lacks one; its cause says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +267,8 @@ class ControlPlane:
     The states of all tenants, each brought up to date whenever it is needed.
 
     `lend` lends connections of the gateway's role, which may read heads and control entries of every log. Heads are
-    read by `fresh`, without it on connections that are lent.
+    read by `fresh`, without it on connections that are lent. That a log cannot be read is logged once, but where
+    `logs_unreadable` is False: whoever looks at an installation says so in words of their own.
     """
 
     def __init__(
@@ -277,8 +278,10 @@ class ControlPlane:
         *,
         states_max: int = STATES_MAX,
         timeout_s: float = READ_TIMEOUT_S,
+        logs_unreadable: bool = True,
     ) -> None:
         self._lend = lend
+        self._logs_unreadable = logs_unreadable
         self._fresh = fresh or LentHeads(lend, timeout_s=timeout_s)
         self._states_max = states_max
         self._timeout_s = timeout_s
@@ -329,12 +332,17 @@ class ControlPlane:
             raise UnavailableError(_UNREADABLE) from error
         except (BrokenError, FormatError) as error:
             # Who may know what the entry holds cannot be judged without it: clients are not told.
-            _say_once(slot, logging.ERROR, f"nothing is judged by log {log_id}, which was changed: {error}")
+            self._say_once(slot, logging.ERROR, f"nothing is judged by log {log_id}, which was changed: {error}")
             raise ControlBrokenError(BROKEN) from error
         except ControlUnknownError as error:
-            _say_once(slot, logging.WARNING, f"nothing is judged by log {log_id}: {error}")
+            self._say_once(slot, logging.WARNING, f"nothing is judged by log {log_id}: {error}")
             raise
         slot.said = ""
+
+    def _say_once(self, slot: _Slot, level: int, text: str) -> None:
+        if self._logs_unreadable and slot.said != text:
+            slot.said = text
+            _log.log(level, "%s", text)
 
     def _slot(self, log_id: int) -> _Slot:
         slot = self._slots.get(log_id)
@@ -374,12 +382,6 @@ class _Slot:
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
     said: str = ""
     """Why it cannot be brought up to date, as it was logged last."""
-
-
-def _say_once(slot: _Slot, level: int, text: str) -> None:
-    if slot.said != text:
-        slot.said = text
-        _log.log(level, "%s", text)
 
 
 def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:

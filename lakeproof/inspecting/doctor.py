@@ -14,7 +14,7 @@ import os
 import ssl
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -26,7 +26,6 @@ import psycopg
 
 from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
-from gateway.control.plane import ControlPlane
 from gateway.errors import GatewayError
 from gateway.http.checking import UpstreamFound
 from lakeproof.anchor_settings import load_authority, load_places, load_policy
@@ -39,7 +38,7 @@ from lakeproof.inspecting.findings import Finding, Result, ok, problem, said, wa
 from lakeproof.inspecting.processes import ask_readiness, find_ups
 from lakeproof.inspecting.upstreams import check_upstream
 from lakeproof.installation import LOCAL
-from lakeproof.log_status import QUERIES, why_not_judged
+from lakeproof.log_status import QUERIES, looking_plane, why_not_judged
 from lakeproof.postgres.server import PG_MAJOR_MIN, check_server
 from lakeproof.schema_record import PROVISIONED, check_unchanged, read_schema_and_record
 from lakeproof.serving.listening import listen
@@ -356,7 +355,7 @@ def check_in_force(patient: Patient) -> list[Finding]:
     wrong = [
         problem(
             expected=expected,
-            found=f"log {origin}: requests get 503, nothing is judged: {why}",
+            found=f"log {origin}: {why}",
             advice="do what it says, then look again",
         )
         for origin, why in found
@@ -533,18 +532,22 @@ async def _sizes(auditor: Connection) -> list[tuple[str, int, int, bool]]:
 
 async def _not_judged(auditor: Connection) -> list[tuple[str, str]]:
     """Return the origin of each log, and why nothing is judged by it."""
-    control = ControlPlane(lambda: nullcontext(auditor))
+    control = looking_plane(auditor)
     return [(log.origin, await why_not_judged(control, log.log_id)) for log in await read_logs(auditor)]
 
 
 async def _ask_upstreams(found: FoundDatabase) -> list[tuple[str, UpstreamFound]]:
-    """Ask every upstream at once; return what was found, with the tenant's name."""
+    """Ask every upstream at once; return what was found, with the tenant's name. Unreadable logs are left out."""
     installation = found.installation
     async with installation.connect(installation.roles.auditor) as auditor:
-        control = ControlPlane(lambda: nullcontext(auditor))
-        logs = await read_logs(auditor)
-        system = next(log for log in logs if log.origin == installation.system_origin)
-        names = {UUID(each.id): each.name for each in (await control.current(system.log_id)).tenants.values()}
+        control = looking_plane(auditor)
+        logs = [log for log in await read_logs(auditor) if not await why_not_judged(control, log.log_id)]
+        names = {
+            UUID(each.id): each.name
+            for log in logs
+            if log.origin == installation.system_origin
+            for each in (await control.current(log.log_id)).tenants.values()
+        }
         asked: list[tuple[UUID, Catalog]] = [
             (log.tenant, catalog)
             for log in logs

@@ -142,7 +142,7 @@ def _of_log(log: FoundLog) -> list[str]:
             f"log {log.name} takes no entries, since the signer has not confirmed it: see what `lakeproof up` says"
         )
     if log.not_judged:
-        problems.append(f"log {log.name}: requests get 503, nothing is judged: {log.not_judged}")
+        problems.append(f"log {log.name}: {log.not_judged}")
     if log.checkpoint_size > log.size:
         problems.append(
             f"log {log.name} has {log.size:,} entries and a checkpoint of {log.checkpoint_size:,}: entries are "
