@@ -17,10 +17,13 @@ from typer.testing import CliRunner, Result
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
+from gateway.replaying.variables import ERASED
 from lakeproof.commands.policy_replays import parse_since
 from lakeproof.commands.rules import policies_app
 from lakeproof.tenants import found_tenant
 from ledger.errors import LedgerError
+from testkit.gateway.log_contents import read_stored
+from testkit.gateway.replays import erase_ada
 from testkit.gateway.sales import ORDERS, create_orders, properties
 from testkit.lakeproof.commands import services_of
 from testkit.servers.gateways import Gateway
@@ -94,6 +97,21 @@ async def test_what_was_found_is_recorded_where_that_is_asked_for(command: Comma
     assert (
         "attested in entry" in (await called(command, "replay", str(tmp_path), "--tenant", "acme", "--attest")).stdout
     )
+
+
+async def test_decisions_whose_inputs_were_erased_are_counted_and_attested_as_unknown(
+    command: Command, gateway: Gateway, tmp_path: Path
+) -> None:
+    await erase_ada(gateway)
+    path = proposal(tmp_path, "'data-eng' in principal.roles", "roles")
+    result = await called(command, "replay", path, "--tenant", "acme", "--attest")
+    assert result.exit_code == 2, "what nobody can know any more is no success"
+    assert "same 0, widened 0, narrowed 0, failed 0, unknown 4, not judged 0" in result.stdout
+    assert f"unknown           3  {ERASED.why}" in result.stdout
+    assert "none of the decisions could be judged again" in result.stderr
+    stored = await read_stored(gateway.services, gateway.acme.log_id)
+    (attested,) = [one.entry.data for one in stored if one.entry.type == "proposal.replayed"]
+    assert (attested["decisions"], attested["unknown"]) == (4, 4)
 
 
 @pytest.mark.parametrize(
