@@ -21,7 +21,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from gateway.console.one_time import one_time_of
-from lakeproof.demo import answers, arrivals, audit, commits, detection, foreign_catalog, views
+from lakeproof.demo import answers, arrivals, audit, commits, detection, foreign_catalog, proposals, views
 from lakeproof.demo.channel import Channel, open_channel
 from lakeproof.demo.cloud import Cloud, open_cloud
 from lakeproof.demo.helper_process import run_helper
@@ -53,6 +53,10 @@ ACTS: Final[tuple[tuple[str, Act], ...]] = (
     ("Projections show it: the graph and the metrics", views.projections_show),
     ("The graph answers five questions about one table", answers.graph_answers),
     ("A projection is rebuilt from the log while a reader uses it", views.projection_is_rebuilt),
+    (
+        "A proposal is replayed: which of these decisions two other policies would change",
+        proposals.proposal_is_replayed,
+    ),
     ("An auditor verifies offline", audit.auditor_verifies),
 )
 LOOPBACK: Final = "127.0.0.0/8"

@@ -30,7 +30,8 @@ TITLES = (
     "9. Projections show it",
     "10. The graph answers",
     "11. A projection is rebuilt",
-    "12. An auditor verifies offline",
+    "12. A proposal is replayed",
+    "13. An auditor verifies offline",
 )
 TIMEOUT_S = 300
 POLL_S = 0.05
