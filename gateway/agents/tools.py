@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Request
@@ -21,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.agents.cypher import TEXT_LENGTH_MAX
 from gateway.agents.graph_query import PARAMETERS_MAX, query_graph
 from gateway.errors import BadRequestError
-from gateway.http import decision_routes, log_entry_routes, table_routes, tenant_routes
+from gateway.http import decision_routes, log_entry_routes, table_routes, tenant_routes, walk_routes
 from gateway.http.inner import Headers, ask, names_in_path
 from gateway.http.looking.sight import target_of
+from gateway.http.walk_routes import Preset
 from ledger.format.merkle import check_inclusion
 from projections.errors import ProjectionError
 from projections.graph.display_names import key_of_table
@@ -52,15 +52,6 @@ class FindTables(Arguments):
     finding: Annotated[str, Field(max_length=100, description="us_ssn, email, credit_card, phone or iban")] = ""
     limit: Limit = 50
     cursor: Cursor = ""
-
-
-class Preset(StrEnum):
-    """Walks through the graph."""
-
-    AI_AGENT_CONTEXT = "ai_agent_context"
-    IMPACT_ANALYSIS = "impact_analysis"
-    PII_PROPAGATION = "pii_propagation"
-    EXPLAIN_A_NUMBER = "explain_a_number"
 
 
 class Traverse(Arguments):
@@ -147,22 +138,8 @@ async def find_tables(asking: Asking, given: FindTables) -> dict[str, Any]:
 async def traverse(asking: Asking, given: Traverse) -> dict[str, Any]:
     """Return what a walk found."""
     names = names_of(given.table)
-    match given.preset:
-        case Preset.AI_AGENT_CONTEXT:
-            found: dict[str, Any] = await asking.read(table_routes.show_table, *names)
-        case Preset.EXPLAIN_A_NUMBER:
-            history = await asking.read(table_routes.list_table_history, *names, limit=5)
-            lineage = await asking.read(table_routes.show_table_lineage, *names, hops=given.hops)
-            found = {
-                "table": history["key"],
-                "made_from": lineage["upstream"],
-                "columns": lineage["columns"],
-                "omitted": lineage["omitted"],
-                "last_decisions": history["decisions"],
-            }
-        case preset:
-            found = await asking.read(table_routes.traverse, preset.value, *names, hops=given.hops)
-    return {"preset": given.preset.value, **found}
+    found: dict[str, Any] = await asking.read(walk_routes.traverse, given.preset.value, *names, hops=given.hops)
+    return found
 
 
 async def ask_graph(asking: Asking, given: QueryGraph) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from gateway.http import (
     table_routes,
     tenant_routes,
     timeline_routes,
+    walk_routes,
     webhook_routes,
 )
 from gateway.http.decoding import DecodesBodies
@@ -82,6 +83,7 @@ OWN: Final = (
     evidence_routes.router,
     finding_routes.router,
     table_routes.router,
+    walk_routes.router,
     graph_routes.router,
     timeline_routes.router,
     lineage_reading_routes.router,

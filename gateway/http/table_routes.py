@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 What is known of tables: `/v1/tables`, and of one `/v1/tables/{alias}/{namespace}/{table}` with its history, findings,
-lineage, policies and schemas; what a change of it affects (`/v1/impact/…`), and other walks from it (`/v1/traverse/…`).
+lineage, policies and schemas. Walks from it have a module of their own (`walk_routes.py`).
 
 A table is there for whoever may load it, whatever else a request asks. Names in paths are percent-encoded, the levels
 of a namespace are separated by %1F, as in the catalog's paths.
@@ -21,13 +21,12 @@ from fastapi.responses import Response
 from gateway.admin.shown import policy_shown
 from gateway.catalogs.catalog import Snapshots
 from gateway.commit.judgement import policies_for
-from gateway.errors import BadRequestError
 from gateway.http import reads
 from gateway.http.admin_routes import may_read
 from gateway.http.answer_tags import entity_tag, tagged, unchanged
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor, parse_key_cursor
 from gateway.http.looking.entries import INDEX_MAX
-from gateway.http.looking.graphs import answers_shown, asking_graph, impact_shown, propagation_shown
+from gateway.http.looking.graphs import answers_shown, asking_graph
 from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, Query
 from gateway.http.looking.reading import Looking, look
@@ -36,7 +35,6 @@ from gateway.http.looking.sight import Sight, target_of
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.policy.variables import CommitView
 from ledger.store.session import Connection
-from projections.graph.traversals import Traversal, impact_analysis, pii_propagation
 from projections.lineage.projection import LINEAGE
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
 from projections.relational.commits import COMMITS, INDEX_END, read_history, read_history_of_actions
@@ -151,11 +149,18 @@ async def show_table(request: Request, alias: str, namespace: str, table: str) -
     """
     looking, target = await find_table(request, alias, namespace, table)
     Query(request)
+    return Shown(await table_shown(looking, target))
+
+
+async def table_shown(looking: Looking, target: Target) -> dict[str, Any]:
+    """
+    Return what the graph answers for a table, which the caller may see. Raises as `asking_graph`.
+    """
     async with asking_graph(looking) as (graph, lag_entries):
         state = await graph.table(target.key)
         answers = await graph.answers(target.key)
         shown = await answers_shown(answers, state, looking.sight)
-    return Shown({**names_shown(target.key), **shown, "lag_entries": lag_entries})
+    return {**names_shown(target.key), **shown, "lag_entries": lag_entries}
 
 
 @router.get(f"/tables{TABLE}/history")
@@ -220,7 +225,7 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
 async def show_table_lineage(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Show what a table was made from, and what was made from it, within `hops`."""
     looking, target = await find_table(request, alias, namespace, table)
-    hops = _hops(Query(request, "hops"))
+    hops = hops_of(Query(request, "hops"))
     async with looking.reading() as connection:
         tag = await entity_tag(looking, connection, request, LINEAGE)
         if (same := unchanged(request, tag)) is not None:
@@ -284,35 +289,6 @@ async def show_schema_history(request: Request, alias: str, namespace: str, tabl
     )
 
 
-@router.get(f"/impact{TABLE}")
-async def show_impact(request: Request, alias: str, namespace: str, table: str) -> Response:
-    """Show what a change of a table affects within `hops`: tables and columns made from it, and who reads them."""
-    return await _traverse(request, Traversal.IMPACT_ANALYSIS, alias, namespace, table)
-
-
-@router.get(f"/traverse/{{preset}}{TABLE}")
-async def traverse(request: Request, preset: str, alias: str, namespace: str, table: str) -> Response:
-    """Follow lineage downstream of a table within `hops`: `impact_analysis`, or `pii_propagation`."""
-    try:
-        chosen = Traversal(preset)
-    except ValueError as error:
-        known = ", ".join(each.value for each in Traversal)
-        raise BadRequestError(f"expected one of {known}, found {preset!r:.80}", field="preset") from error
-    return await _traverse(request, chosen, alias, namespace, table)
-
-
-async def _traverse(request: Request, preset: Traversal, alias: str, namespace: str, table: str) -> Response:
-    looking, target = await find_table(request, alias, namespace, table)
-    hops = _hops(Query(request, "hops"))
-    async with asking_graph(looking) as (graph, lag_entries):
-        match preset:
-            case Traversal.IMPACT_ANALYSIS:
-                shown = await impact_shown(await impact_analysis(graph, target.key, hops=hops), looking.sight)
-            case Traversal.PII_PROPAGATION:
-                shown = await propagation_shown(await pii_propagation(graph, target.key, hops=hops), looking.sight)
-    return Shown({"preset": preset.value, **shown, "lag_entries": lag_entries})
-
-
 async def find_table(request: Request, alias: str, namespace: str, table: str) -> tuple[Looking, Target]:
     """
     Return who looks, and the table that a path names, which the caller may load.
@@ -325,7 +301,8 @@ async def find_table(request: Request, alias: str, namespace: str, table: str) -
     return looking, target
 
 
-def _hops(query: Query) -> int:
+def hops_of(query: Query) -> int:
+    """Return how far a walk goes. Raises as `Query.number`."""
     return query.number("hops", least=1, most=HOPS_MAX) or HOPS
 
 

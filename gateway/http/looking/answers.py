@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import RootModel
+
 from gateway.http.answer_models import Answered, PolicyShown, ProofShown, ReasonShown
 
 
@@ -678,12 +680,32 @@ class ClassifiedShown(Answered):
     found: ColumnFoundShown
 
 
-class TraversalShown(_Walked):
-    """A walk from a table: `readers` of `impact_analysis`, `found` and `evidence` of `pii_propagation`."""
+class PropagationShown(_Walked):
+    """Where personal data of a table may have gone: what was `found` there, and how much of it was scanned."""
 
-    readers: list[ReachedShown] | None = None
-    found: list[ClassifiedShown] | None = None
-    evidence: EvidenceShown | None = None
+    found: list[ClassifiedShown]
+    evidence: EvidenceShown
+
+
+class ContextShown(TableShown):
+    """What an agent is told of a table before it works with it."""
+
+    preset: str
+
+
+class NumberExplained(Answered):
+    """What a table was made from, nearest first, and the last decisions on it, the newest first."""
+
+    preset: str
+    table: str
+    made_from: list[LineageEdgeShown]
+    columns: list[LineageColumnShown]
+    omitted: list[OmittedOf]
+    last_decisions: list[DecisionListed]
+
+
+class TraversalShown(RootModel[ContextShown | ImpactShown | PropagationShown | NumberExplained]):
+    """A walk from a table, by its `preset`: what an answer has differs between them."""
 
 
 class FollowerShown(Answered):

@@ -20,6 +20,7 @@ from gateway.commit.gateway import LOOKS_MAX
 from gateway.errors import UnavailableError
 from gateway.http.looking import answers, reading
 from gateway.http.openapi import ANSWERS
+from gateway.http.walk_routes import Preset
 from lakeproof.services import Services
 from ledger.signing.key_directory import create_key_directory
 from projections.relational import findings
@@ -282,8 +283,27 @@ async def test_walks_from_a_table_reach_what_may_be_seen(views: TwoViews) -> Non
     for path in (f"/v1/impact/lake/hr/{SECRET}", f"/v1/traverse/pii_propagation/lake/hr/{SECRET}"):
         assert (await views.part.get(path)).status_code == 403
         assert (await views.other.http.get(path)).status_code == 404
-    assert (await views.whole.get("/v1/traverse/everything/lake/sales/orders")).status_code == 400
+    unknown = await views.whole.get("/v1/traverse/everything/lake/sales/orders")
+    assert unknown.status_code == 400
+    assert "explain_a_number" in error_of(unknown)["message"]
     assert (await views.whole.get("/v1/impact/lake/sales/orders?hops=0")).status_code == 400
+
+
+async def test_a_number_is_explained_and_an_agent_given_context_as_far_as_each_may_see(views: TwoViews) -> None:
+    explained = await shown(views.whole, "/v1/traverse/explain_a_number/lake/sales/orders")
+    assert f"table:lake/hr/{SECRET}" in {each["source"] for each in explained["made_from"]}
+    history = (await shown(views.whole, f"{TABLE}/history", limit=5))["decisions"]
+    assert explained["last_decisions"] == history
+    assert history
+    part = await shown(views.part, "/v1/traverse/explain_a_number/lake/sales/orders")
+    assert (part["made_from"], len(part["last_decisions"])) == ([], len(history))
+    assert {each["principal"] for each in part["last_decisions"]} == {None}
+    for view in (views.whole, views.part):
+        context = await shown(view, "/v1/traverse/ai_agent_context/lake/sales/orders")
+        assert context == {"preset": "ai_agent_context", **await shown(view, TABLE)}
+    for preset in ("explain_a_number", "ai_agent_context"):
+        assert (await views.part.get(f"/v1/traverse/{preset}/lake/hr/{SECRET}")).status_code == 403
+        assert (await views.whole.get(f"/v1/traverse/{preset}/lake/sales/orders?hops=6")).status_code == 400
 
 
 async def test_a_table_that_may_not_be_loaded_is_403_whatever_is_asked_of_it_and_whether_or_not_it_is_there(
@@ -310,7 +330,7 @@ async def test_no_answer_to_who_may_see_one_namespace_names_what_is_in_another(v
         *(f"{TABLE}{part}" for part in PARTS),
         "/v1/lineage/lake.sales.orders?hops=5",
         "/v1/impact/lake/sales/orders?hops=5",
-        "/v1/traverse/pii_propagation/lake/sales/orders?hops=5",
+        *(f"/v1/traverse/{each.value}/lake/sales/orders?hops=5" for each in Preset),
     ]
     told = await read_stored(views.gateway.services, views.gateway.acme.log_id)
     paths += [f"/v1/log/entries/{one.entry.index}" for one in told]
