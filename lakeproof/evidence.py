@@ -180,6 +180,13 @@ class ShortSource:
             raise _LongError
         return found
 
+    async def about(self, key: str, *, first: int, end: int, limit: int) -> Sequence[bytes]:
+        """Return, in order, the first `limit` entries from `first` to `end` - 1 about a key."""
+        found = await self.whole.about(key, first=first, end=end, limit=min(limit, SHORT_ENTRIES_MAX + 1))
+        if len(found) > SHORT_ENTRIES_MAX:
+            raise _LongError
+        return found
+
     async def control_entries(self, *, end: int) -> Sequence[bytes]:
         """Return the control entries below index `end`, in order."""
         return await self.whole.control_entries(end=end)

@@ -10,6 +10,9 @@ of indices.
 
 This reads whole tables, with the rows of all logs: it is for verifying a log, not for every round of the signer. Both
 sides are read in one snapshot, so the log may grow meanwhile.
+
+Not compared is `entries_key`, which leads to pages, and to none in order. Evidence of a table reads through it, and
+never claims to have every entry about that table (`ledger/proving/evidence/scope.py`).
 """
 
 from __future__ import annotations

@@ -79,6 +79,12 @@ class DatabaseSource:
             at = end
         return found
 
+    async def about(self, key: str, *, first: int, end: int, limit: int) -> Sequence[bytes]:
+        """Return, in order, the first `limit` entries from `first` to `end` - 1 about a key."""
+        rows = await self._fetch("entries_about", key=key, first=first, end=end, limit=limit)
+        self._looked(end, end)
+        return [bytes(row[0]) for row in rows]
+
     async def control_entries(self, *, end: int) -> Sequence[bytes]:
         """Return the control entries below index `end`, in order."""
         found: list[bytes] = []

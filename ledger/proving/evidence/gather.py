@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
@@ -108,6 +109,9 @@ class EvidenceSource(Protocol):
 
     async def containing(self, texts: Collection[bytes], *, first: int, limit: int) -> Sequence[bytes]:
         """Return, in order, the first `limit` entries from `first` on that contain each of `texts`."""
+
+    async def about(self, key: str, *, first: int, end: int, limit: int) -> Sequence[bytes]:
+        """Return, in order, the first `limit` entries from `first` to `end` - 1 about a key."""
 
     async def control_entries(self, *, end: int) -> Sequence[bytes]:
         """Return the control entries below index `end`, in order."""
@@ -221,16 +225,11 @@ def _is_to_come(entry: Entry, at: datetime) -> bool:
 
 
 async def _table(source: EvidenceSource, scope: TableScope) -> Selected:
-    # An entry holds its key in canonical spelling, so this finds each. A string of its data may match; checked below.
-    key = b'"key":%b' % canonical.encode(scope.key)
     first, end = 0, source.newest.checkpoint.size
     if scope.period is not None:
         first, end = await _bounds(source, scope.period)
-    selected: Selected = []
-    for raw in await source.containing([key], first=first, limit=ENTRIES_MAX + 1):
-        entry = parse_entry(raw)
-        if entry.key == scope.key and entry.index < end:
-            selected.append((entry, raw))
+    found = await source.about(scope.key, first=first, end=end, limit=ENTRIES_MAX + 1)
+    selected = [(parse_entry(raw), raw) for raw in found]
     if not selected:
         raise EvidenceRefusedError(f"no signed entry is about {scope.key}, or none in that period")
     return selected
@@ -324,6 +323,13 @@ class DirectorySource:
             if len(found) == limit:
                 break
         return found
+
+    async def about(self, key: str, *, first: int, end: int, limit: int) -> Sequence[bytes]:
+        """Return, in order, the first `limit` entries from `first` to `end` - 1 about a key."""
+        # An entry holds its key in canonical spelling, so this finds each. A string of its data may match.
+        text = b'"key":%b' % canonical.encode(key)
+        found = (raw for index, raw in self._containing([text]) if first <= index < end and parse_entry(raw).key == key)
+        return list(islice(found, limit))
 
     async def control_entries(self, *, end: int) -> Sequence[bytes]:
         """Return the control entries below index `end`, in order."""

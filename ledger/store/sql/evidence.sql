@@ -11,6 +11,13 @@ WHERE log_id = %(log_id)s AND index >= %(first)s AND index < %(end)s
 ORDER BY index
 LIMIT %(limit)s
 
+-- name: entries_about
+-- Entries about a key, in order.
+SELECT entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND key = %(key)s AND index >= %(first)s AND index < %(end)s
+ORDER BY index
+LIMIT %(limit)s
+
 -- name: newest_anchor
 -- The newest anchor of a log in the first entries of the system log.
 SELECT entry FROM ledger.entries

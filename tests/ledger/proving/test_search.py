@@ -13,6 +13,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import AsyncConnection
+from psycopg.sql import SQL
 
 from lakeproof.commands.show import entry_line, entry_page, statistics_json, statistics_page
 from lakeproof.provision import Provisioned, create_tenant_log
@@ -22,6 +23,7 @@ from ledger.format.sequence import SequencedEntry
 from ledger.proving import search
 from ledger.proving.search import EntryFilter, find_newest, follow, read_statistics, with_parts
 from ledger.store.notifications import LOG_GROWN
+from ledger.store.queries import load_queries
 from ledger.store.read import Log, find_log, first_index_since
 from ledger.store.session import Connection
 from testkit.ledger.logs import START, TENANT, change, put, rows_of
@@ -239,3 +241,29 @@ def test_a_page_says_which_parts_are_held_and_which_were_erased() -> None:
 def test_what_is_no_entry_is_not_shown() -> None:
     with pytest.raises(FormatError):
         entry_line(b"{}")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_entries_about_a_key_are_found_through_the_pages_that_may_have_it_and_are_those_of_the_log(
+    changing: str, log: Log, rows: list[SequencedEntry]
+) -> None:
+    about = load_queries("ledger.store", "evidence.sql")["entries_about"]
+    entries = [parse_entry(row.entry) for row in rows]
+    async with await AsyncConnection.connect(changing, autocommit=True) as owner:
+        await owner.execute("SELECT brin_summarize_new_values('ledger.entries_key')")
+        async with owner.transaction(force_rollback=True):
+            # So short a log is read faster by its other index than page by page.
+            await owner.execute("ALTER TABLE ledger.entries DROP CONSTRAINT entries_pkey")
+            await owner.execute("SET LOCAL enable_seqscan = off")
+            for key in ("table:sales/orders3", "table:sales/orders", "table:sales/none"):
+                for first, end in ((0, SIZE), (100, 300), (SIZE, SIZE)):
+                    bounds = {"log_id": log.log_id, "key": key, "first": first, "end": end, "limit": SIZE}
+                    plan = await (await owner.execute(SQL("EXPLAIN ") + SQL(about), bounds)).fetchall()
+                    found = await (await owner.execute(about, bounds)).fetchall()
+                    expected = [
+                        row.entry
+                        for row, entry in zip(rows, entries, strict=True)
+                        if entry.key == key and first <= entry.index < end
+                    ]
+                    assert "Bitmap Index Scan on entries_key" in str(plan)
+                    assert [bytes(row[0]) for row in found] == expected
