@@ -28,7 +28,7 @@ SAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "policy_draft.reviewed": ("id",),
     "projection.attested": ("projection",),
 }
-"""The members of an entry's data that the list shows, by the entry's type; `follow.mjs` has them from the page."""
+"""The members of an entry's data that lists show, by the entry's type."""
 
 
 def actions_said(actions: Iterable[str]) -> str:
@@ -41,9 +41,14 @@ def actions_said(actions: Iterable[str]) -> str:
 
 def said(data: Mapping[str, Any], entry_type: str) -> str:
     """
-    Return what the list says of an entry of a type, given its data; numbers with what they count.
+    Return what lists say of an entry of a type, given its data: numbers with what they count, and of a column what was
+    found in it.
     """
     found = [(name, data.get(name)) for name in SAYS.get(entry_type, ())]
-    return ", ".join(
-        f"{value} {name}" if isinstance(value, int) else str(value) for name, value in found if value is not None
-    )
+    words: list[str] = []
+    for name, value in found:
+        if name == "column" and value is not None and words:
+            words[-1] += f" in column {value}"
+        elif value is not None:
+            words.append(f"{value} {name}" if isinstance(value, int) else str(value))
+    return ", ".join(words)

@@ -23,8 +23,18 @@ BAR_WIDTH: Final = 22
 CHART_HEIGHT: Final = 120
 BEHIND_S_MAX: Final = 60.0
 """What follows the log and misses an entry for longer needs somebody; it is usually less than a second behind."""
-KINDS: Final = ("done", "rejected", "undecidable", "failed")
-"""What becomes of a commit, as the page has it, from the bottom of a bar to its top."""
+KINDS: Final = ("done", "rejected", "undecidable", "conflicted", "failed", "unknown")
+"""
+What becomes of a commit, as the page has it, from the bottom of a bar to its top. One that was approved is done,
+conflicted (another commit came first), failed (the catalog refused it, or could not), or its outcome is unknown,
+perhaps for now.
+"""
+_KIND_OF_OUTCOME: Final[Mapping[str, str]] = {
+    CommitOutcome.ACCEPTED: "done",
+    CommitOutcome.CONFLICTED: "conflicted",
+    CommitOutcome.REFUSED: "failed",
+    CommitOutcome.FAILED: "failed",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +86,7 @@ def kind_of(count: CommitCount) -> str:
         return "rejected"
     if of.decision == CommitDecision.UNDECIDABLE:
         return "undecidable"
-    return "done" if of.outcome == CommitOutcome.ACCEPTED else "failed"
+    return _KIND_OF_OUTCOME.get(of.outcome or "", "unknown")
 
 
 def totals(counts: Iterable[CommitCount]) -> Totals:

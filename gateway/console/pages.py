@@ -26,7 +26,7 @@ from gateway.console.entry_words import SAYS
 from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Listed, format_csv
 from gateway.console.logins import RENEWAL, TIME, check_same_actor, gateway_of, refused, session_of, to_login
 from gateway.console.overview import chart, needs, totals
-from gateway.console.rendering import HEADERS, page, static_file
+from gateway.console.rendering import HEADERS, page, row_shown, static_file
 from gateway.console.renewals import NotRenewedError
 from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
 from gateway.http import decision_routes, log_entry_routes, policy_routes, tenant_routes
@@ -170,7 +170,7 @@ async def follow(visit: Visit) -> Response:
     last = visit.request.headers.get("last-event-id", "")
     headers = [*visit.headers, *([(b"last-event-id", last.encode("latin-1"))] if last else [])]
     asked = visit.asked("type", "key", "actor")
-    return await log_entry_routes.follow_log(inner_request(visit.request, asked, headers=headers))
+    return await log_entry_routes.followed(inner_request(visit.request, asked, headers=headers), row_shown)
 
 
 @router.get("/log/{index}")

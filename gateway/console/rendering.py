@@ -19,10 +19,12 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from gateway.console.entry_words import actions_said, said
-from gateway.console.shown_keys import shown_dotted, shown_key, shown_pipeline
+from gateway.console.shown_keys import shown_dotted, shown_key, shown_pieces, shown_pipeline
 from gateway.http.inner import names_in_path
 from gateway.http.looking.sight import target_of
 from gateway.policy.policy_files import format_members
+from ledger.format.canonical import format_time
+from ledger.format.entry import Entry
 
 TEMPLATES: Final = files("gateway.console") / "templates"
 STATIC: Final = files("gateway.console") / "static"
@@ -38,6 +40,8 @@ HEADERS: Final = {
     "Cache-Control": "private, no-store",
     "Vary": "Cookie",
 }
+ACTOR_SHOWN: Final = 8
+"""So many digits of an actor are shown in lists."""
 CHANGES_RARELY: Final = "private, max-age=300"
 
 
@@ -99,6 +103,22 @@ def _count(value: int) -> str:
 def _stored(text: str) -> str:
     """Return the bytes of an entry, which are JSON, given in base64."""
     return base64.b64decode(text).decode()
+
+
+def row_shown(entry: Entry) -> dict[str, Any]:
+    """
+    Return the row of an entry in the list of the log, for the script that adds it: `about` are pieces of text, each
+    with whether it is a name, and `path` is that of a table's page.
+    """
+    return {
+        "index": entry.index,
+        "recorded_at": format_time(entry.recorded_at),
+        "type": entry.type,
+        "says": said(entry.data, entry.type),
+        "about": shown_pieces(entry.key),
+        "path": f"/console/tables/{_table_path(entry.key)}" if entry.key.startswith("table:") else None,
+        "actor": entry.actor[:ACTOR_SHOWN],
+    }
 
 
 def _table_path(key: str) -> str:

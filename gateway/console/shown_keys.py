@@ -11,7 +11,7 @@ not change the order of levels. Look-alike letters are not told apart here (`gat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 from unicodedata import category
 
@@ -48,45 +48,67 @@ def shown_dotted(names: Iterable[str]) -> str:
     return ".".join(shown_name(name, beside=".") for name in names)
 
 
+def shown_pieces(key: str) -> list[tuple[str, bool]]:
+    """
+    Return a key as pieces of text, each with whether it is a name, which keeps a direction of its own: its kind, unless
+    it is a table's, and its names. A key that was shortened is shown as it is.
+    """
+    kind, pieces = _parts(key)
+    return pieces if kind in {"table", ""} else [(f"{kind}:", False), *pieces]
+
+
 def shown_key(key: str) -> Markup:
     """
-    Return a key as HTML: its kind, unless it is a table's, and its names. A key that was shortened is shown as it is.
+    Return a key as HTML: its pieces, the names of them isolated.
     """
-    kind, beside, names = _parts(key)
-    return _levels(beside, names) if kind in {"table", ""} else Markup("{}:{}").format(kind, _levels(beside, names))
+    return _html(shown_pieces(key))
 
 
 def shown_text(key: str) -> str:
     """
     Return a key as plain text, with its kind.
     """
-    kind, beside, names = _parts(key)
-    return f"{kind}:{beside.join(names)}" if kind else beside.join(names)
+    kind, pieces = _parts(key)
+    text = "".join(each for each, _ in pieces)
+    return f"{kind}:{text}" if kind else text
 
 
 def shown_pipeline(key: str) -> Markup:
     """
     Return the key of a pipeline as HTML, without its kind.
     """
-    _, beside, names = _parts(key)
-    return _levels(beside, names)
+    return _html(_parts(key)[1])
 
 
-def _levels(beside: str, names: Iterable[str]) -> Markup:
-    return escape(beside).join(Markup("<bdi>{}</bdi>").format(name) for name in names)
+def _html(pieces: Iterable[tuple[str, bool]]) -> Markup:
+    return Markup("").join(
+        Markup("<bdi>{}</bdi>").format(each) if is_name else escape(each) for each, is_name in pieces
+    )
 
 
-def _parts(key: str) -> tuple[str, str, list[str]]:
-    """Return the kind, the separator and the shown names of a key; no kind, and one name, if it has none."""
+def _parts(key: str) -> tuple[str, list[tuple[str, bool]]]:
+    """Return the kind of a key and its names with what separates them; no kind, and one name, if it has none."""
     try:
         kind, segments = parse_key(key)
     except FormatError:
-        return "", "", ["".join(each if each.isascii() and each.isprintable() else _encoded(each) for each in key)]
-    if kind == _COLUMN:  # its first name is a key itself, encoded twice
-        return "", "", [key]
+        return "", [("".join(each if each.isascii() and each.isprintable() else _encoded(each) for each in key), True)]
+    if kind == _COLUMN:
+        return _column_parts(key, segments)
     if target_of(key) is not None:
-        return kind, LEVEL, [shown_name(name) for name in segments]
-    return kind, f" {OF} ", [shown_name(name, beside=OF) for name in segments]
+        return kind, _joined(LEVEL, (shown_name(name) for name in segments))
+    return kind, _joined(f" {OF} ", (shown_name(name, beside=OF) for name in segments))
+
+
+def _column_parts(key: str, segments: Sequence[str]) -> tuple[str, list[tuple[str, bool]]]:
+    """Return the parts of the key of a column, whose first name is the key of what it is a column of."""
+    owner, names = segments[0], segments[1:]
+    if len(names) != 1 or owner.startswith(f"{_COLUMN}:") or not _parts(owner)[0]:
+        return "", [(key, True)]
+    return _COLUMN, [*shown_pieces(owner), (f" {OF} ", False), (shown_name(names[0], beside=OF), True)]
+
+
+def _joined(beside: str, names: Iterable[str]) -> list[tuple[str, bool]]:
+    return [piece for name in names for piece in ((beside, False), (name, True))][1:]
 
 
 def _encoded(character: str) -> str:

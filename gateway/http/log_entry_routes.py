@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -145,6 +146,13 @@ async def follow_log(request: Request) -> Response:
 
     It begins at the end of the log, with `from` at that index, and with the header `Last-Event-ID` behind that event.
     """
+    return await followed(request, entry_shown)
+
+
+async def followed(request: Request, show: Callable[[Entry], Mapping[str, Any]]) -> Response:
+    """
+    Answer a request with the entries that it follows; `show` returns the data of each.
+    """
     looking = await look(request)
     query = Query(request, "type", "key", "actor", "from")
     at = resumed_at(request.headers.get("last-event-id"))
@@ -156,7 +164,7 @@ async def follow_log(request: Request) -> Response:
         return await sight_of(looking.gateway, looking.caller, request)
 
     followers: Followers = request.app.state.followers
-    events = follow(looking.gateway, looking.caller, asked, at=at, look=see)
+    events = follow(looking.gateway, looking.caller, asked, at=at, look=see, show=show)
     return EventStream(events, followers.admitted(looking.caller.tenant))
 
 

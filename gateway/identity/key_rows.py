@@ -159,6 +159,14 @@ async def person_of(connection: Connection, log_id: int, actor: str) -> tuple[st
     return None if row is None else (row[0], row[1])
 
 
+async def identities_of(connection: Connection, log_id: int, actors: Collection[str]) -> dict[str, str]:
+    """
+    Return the identities behind actors, of those that have one. The connection may read identities.
+    """
+    bounds = {"log_id": log_id, "actors": list(actors)}
+    return dict(await (await connection.execute(_QUERIES["identities_of"], bounds)).fetchall())
+
+
 async def last_erasure(connection: Connection, log_id: int) -> datetime | None:
     """
     Return when the newest erasure of a person was recorded in a log, None if none was. The connection may read entries.

@@ -18,6 +18,10 @@ ON CONFLICT DO NOTHING
 -- The identity behind an actor, and who issues its keys (null: it is the identity's own actor).
 SELECT identity, issuer FROM ledger.subjects WHERE log_id = %(log_id)s AND actor = %(actor)s
 
+-- name: identities_of
+-- The identities behind some actors; run as the log's tenant.
+SELECT actor, identity FROM ledger.subjects WHERE log_id = %(log_id)s AND actor = ANY(%(actors)s::text[])
+
 -- name: mint_actor
 -- An actor for an identity and an issuer that have none; the first one stays.
 INSERT INTO ledger.subjects (log_id, actor, identity, issuer)

@@ -4,10 +4,8 @@
 import { timeElement } from "./times.mjs";
 
 const ROWS_MAX = 500;
-const TABLE = "table:";
 const COLUMNS = ["index", "recorded at", "type", "says", "about", "actor"];
 
-const says = JSON.parse(document.querySelector("#entries").dataset.says);
 const table = document.querySelector("#entries tbody");
 const button = document.querySelector("#follow");
 const state = document.querySelector("#followed");
@@ -20,26 +18,24 @@ function link(path, words) {
   return made;
 }
 
-/** Returns what the page says of an entry: members of its data, which the table names for each type. */
-function said(entry) {
-  const found = (says[entry.type] ?? []).map((name) => [name, entry.data[name]]).filter(([, value]) => value != null);
-  return found.map(([name, value]) => (typeof value === "number" ? `${value} ${name}` : value)).join(", ");
-}
-
-/** Returns what an entry is about: a table with a link to its page. */
-function about(key) {
-  const [alias, ...names] = key.slice(TABLE.length).split("/");
-  if (!key.startsWith(TABLE) || names.length < 2) return key;
-  const namespace = names.slice(0, -1).join("%1F");
-  return link(`/console/tables/${alias}/${namespace}/${names.at(-1)}`, key.slice(TABLE.length));
+/** Returns what an entry is about: names that keep a direction of their own, of a table with a link to its page. */
+function about(entry) {
+  const made = entry.path === null ? document.createElement("span") : link(entry.path, "");
+  made.className = "key";
+  for (const [words, isName] of entry.about) {
+    const piece = isName ? document.createElement("bdi") : document.createTextNode(words);
+    if (isName) piece.textContent = words;
+    made.append(piece);
+  }
+  return made;
 }
 
 function row(entry) {
   const made = document.createElement("tr");
   const index = link(`/console/log/${Number(entry.index)}`, entry.index);
   const actor = document.createElement("code");
-  actor.textContent = entry.actor.slice(0, 8);
-  const cells = [index, timeElement(entry.recorded_at), entry.type, said(entry), about(entry.key), actor];
+  actor.textContent = entry.actor;
+  const cells = [index, timeElement(entry.recorded_at), entry.type, entry.says, about(entry), actor];
   for (const [place, content] of cells.entries()) {
     const cell = document.createElement("td");
     cell.dataset.label = COLUMNS[place];

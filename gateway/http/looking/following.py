@@ -15,9 +15,9 @@ when it has taken what was sent before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -31,6 +31,7 @@ from gateway.http.looking.reading import own_log, reading_as
 from gateway.http.looking.sight import Sight
 from gateway.identity import Principal
 from ledger.errors import LedgerError
+from ledger.format.entry import Entry
 from ledger.proving.search import Order
 from ledger.store.read import Log, read_head
 
@@ -102,12 +103,13 @@ async def follow(
     *,
     at: int | None,
     look: Callable[[], Awaitable[Sight]],
+    show: Callable[[Entry], Mapping[str, Any]] = entry_shown,
 ) -> AsyncGenerator[bytes, None]:
     """
     Yield the events of a log from the index `at` on (None: from its end), and comments in between, without an end.
 
     Once it has begun, nothing that comes into the log is left out: the first bytes are there when the end was read. An
-    error ends it with an event `error`, whose data is that of an error's answer.
+    error ends it with an event `error`, whose data is that of an error's answer. `show` returns the data of an entry.
     """
     clock = asyncio.get_running_loop().time
     bell = gateway.notifier.subscribe()
@@ -129,7 +131,7 @@ async def follow(
                 first = b""
             at = max(at, page.at)
             for entry in page.entries:
-                yield b"id: %d\nevent: entry\ndata: %b\n\n" % (entry.index, orjson.dumps(entry_shown(entry)))
+                yield b"id: %d\nevent: entry\ndata: %b\n\n" % (entry.index, orjson.dumps(show(entry)))
                 told_s = clock()
             if clock() - told_s >= HEARTBEAT_S:
                 told_s = clock()

@@ -133,9 +133,11 @@ async def test_what_needs_somebody_is_shown_with_what_to_do(views: TwoViews, vis
     assert REASON in unescape(text)
     assert "<script>alert" not in text
     assert 'aria-label="Replay m-1"' in text
+    places = [text.index(f'<h2 id="{each}">') for each in ("letters", "decisions", "runners", "projections")]
+    assert places == sorted(places)
     for words in ("Runners", "Open decisions", "None: the outcome of every approved change is known.", "not yet"):
         assert words in text
-    assert f'1 message could not be handled: <a href="{OPERATE}#letters">' in (await visitor.get("/console")).text
+    assert f'2 messages could not be handled: <a href="{OPERATE}#letters">' in (await visitor.get("/console")).text
     for each in (await views.whole.get("/v1/projections")).json()["projections"]:
         assert f'href="{OPERATE}/projections/{each["projection"]}"' in text
 
@@ -194,12 +196,15 @@ async def test_a_key_is_rotated_and_each_secret_is_shown_once(views: TwoViews, v
     assert made.headers["Cache-Control"] == "private, no-store"
     rotated = await sent(visitor, f"/keys/{name}/rotate", overlap_hours="0")
     (newer,) = re.findall(r'<pre id="secret" tabindex="0">(\S+)</pre>', rotated.text)
+    (rotated_name,) = re.findall(r"<h1>Key (\S+) was made</h1>", rotated.text)
     for key, status in ((secret, 401), (newer, 200)):
         async with views.gateway.client(key) as http:
             assert (await http.get("/v1/tenant")).status_code == status
     listed = (await visitor.get(f"{OPERATE}/keys")).text
     assert secret not in listed
     assert newer not in listed
+    assert '<td data-label="whose">ada@acme.example <code>' in listed
+    assert "<dt>Whose</dt><dd>ada@acme.example</dd>" in (await visitor.get(f"{OPERATE}/keys/{rotated_name}")).text
     for hours in ("", "-1", "soon", "99999", "1.5"):
         assert (await sent(visitor, f"/keys/{name}/rotate", overlap_hours=hours)).status_code == 400
 

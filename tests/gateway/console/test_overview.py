@@ -22,6 +22,7 @@ WELL: dict[str, Any] = {
     "unsigned_s": 0.4,
     "projections": [{"name": "graph", "lag_entries": 3, "behind_s": 0.2, "trouble": ""}],
     "streams": [],
+    "witnesses": [],
     "detection_put_off": None,
     "dead_letters": 0,
     "open_decisions": 0,
@@ -46,7 +47,8 @@ def counted(
 
 def test_a_commit_is_done_only_if_the_catalog_took_it() -> None:
     assert kind_of(counted(1, outcome="accepted")) == "done"
-    assert [kind_of(counted(1, outcome=each)) for each in ("conflicted", "refused", "failed", "")] == ["failed"] * 4
+    became = {"conflicted": "conflicted", "refused": "failed", "failed": "failed", "unknown": "unknown", "": "unknown"}
+    assert {each: kind_of(counted(1, outcome=each)) for each in became} == became
     assert kind_of(counted(1, decision="rejected")) == "rejected"
     assert kind_of(counted(1, decision="undecidable")) == "undecidable"
 
@@ -60,7 +62,7 @@ def test_reasons_of_refusals_are_counted_most_frequent_first() -> None:
             counted(9, outcome="accepted", reason="never/1"),
         ]
     )
-    assert found.by_kind == {"done": 9, "rejected": 7, "undecidable": 0, "failed": 0}
+    assert found.by_kind == {"done": 9, "rejected": 7, "undecidable": 0, "conflicted": 0, "failed": 0, "unknown": 0}
     assert found.reasons == [("tenant-column/1", 4), ("no access rule permits it", 3)]
 
 
@@ -77,8 +79,8 @@ def test_the_bars_of_an_hour_stand_on_each_other_and_the_fullest_hour_fills_the_
         ("rejected", 0.25 * CHART_HEIGHT, 0.0),
     ]
     (half,) = [bar for bar in drawn.bars if bar not in full]
-    assert (half.kind, half.height, half.x) == ("failed", 0.5 * CHART_HEIGHT, (HOURS - 4) * BAR_WIDTH)
-    assert half.words == "09:00 UTC: 20 failed"
+    assert (half.kind, half.height, half.x) == ("unknown", 0.5 * CHART_HEIGHT, (HOURS - 4) * BAR_WIDTH)
+    assert half.words == "09:00 UTC: 20 unknown"
     assert drawn.most == 40
 
 
@@ -130,6 +132,9 @@ def test_what_waits_for_an_answer_leads_to_the_page_where_it_is_given() -> None:
 def test_a_list_says_in_a_word_what_an_entry_says() -> None:
     assert said({"operation": "table.commit", "decision": "rejected"}, "commit.decided") == "table.commit, rejected"
     assert said({"findings": 5}, "scan.completed") == "5 findings"
+    assert said({"kind": "iban", "column": "iban"}, "detection.found") == "iban in column iban"
+    reviewed = {"verdict": "dismissed", "kind": "email", "column": "contact.mail"}
+    assert said(reviewed, "finding.reviewed") == "dismissed, email in column contact.mail"
     assert said({"event_type": None}, "lineage.received") == ""
     assert said({"id": "x"}, "of.no.such.type") == ""
     assert actions_said(["CATALOG_UPDATE_ENTITY", "META_SET_PROPERTIES"]) == "set properties"

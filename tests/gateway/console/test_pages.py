@@ -5,6 +5,7 @@ The console: who is let in, what a page shows, and what it never does.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -287,7 +288,9 @@ async def test_the_log_is_followed_with_a_session(sales: Gateway) -> None:
             await sales.http.post(ORDERS, json=properties(note="new"))
             while not (line := await anext(lines)).startswith("data:"):
                 pass
-            assert '"type":"commit.decided"' in line
+            row = json.loads(line.removeprefix("data:"))
+            assert (row["type"], row["says"]) == ("commit.decided", "table.commit, approved")
+            assert (row["about"][0], row["path"]) == (["lake", True], "/console/tables/lake/sales/orders")
 
 
 async def test_what_users_write_is_shown_as_text(visitor: httpx.AsyncClient, sales: Gateway) -> None:

@@ -72,8 +72,19 @@ def test_a_key_that_cannot_be_taken_apart_is_shown_as_it_is() -> None:
     shortened = bounded_key(format_key("table", ["lake", "my orders" * 200]))
     assert shown_key(shortened) == f"<bdi>{shortened}</bdi>"
     assert shown_key("no key\u202e%") == "<bdi>no key%E2%80%AE%</bdi>"
-    nested = "column:table%3Alake%2Fsales%2Forders/email"
-    assert shown_key(nested) == f"<bdi>{nested}</bdi>"
+    for nested in (
+        "column:no%20key/email",
+        "column:column%3Atable%253Aa%252Fb%252Fc%2Fd/e",
+        "column:table%3Aa%2Fb%2Fc/d/e",
+    ):
+        assert shown_key(nested) == f"<bdi>{nested}</bdi>"
+
+
+def test_a_column_is_shown_with_what_it_is_a_column_of() -> None:
+    assert shown_key("column:table%3Alake%2Fsales%2Fmy%2520orders/e%C2%BBmail") == (
+        "column:<bdi>lake</bdi>/<bdi>sales</bdi>/<bdi>my orders</bdi> » <bdi>e%C2%BBmail</bdi>"
+    )
+    assert shown_text("column:dataset%3As3%253A%252F%252Fb%2Fraw/mail") == "column:dataset:s3://b » raw » mail"
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "&lt;b&gt;"])
