@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
 
+import httpx
 import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
@@ -29,7 +30,7 @@ from streams.handler import DeadLetter, Message
 from streams.state.cursors import read_message
 from streams.state.dead_letters import put
 from testkit.gateway.jobs import POLL_S, doing, ended
-from testkit.gateway.sales import another_key
+from testkit.gateway.sales import another_key, error_of
 from testkit.gateway.two_views import TwoViews, open_two_views
 from testkit.servers.gateways import Gateway, app_of
 
@@ -121,6 +122,39 @@ async def test_a_rebuild_that_is_asked_for_twice_is_one_and_ends_with_a_new_gene
     assert done["result"]["compared"] is True
     newest = (await views.whole.get("/v1/log/entries?type=projection.attested&limit=1")).json()["entries"][0]
     assert newest["data"]["digest"] == done["result"]["digest"]
+
+
+async def test_a_cursor_goes_on_behind_the_same_place_after_a_rebuild_and_an_altered_one_is_refused_in_a_sentence(
+    views: TwoViews,
+) -> None:
+    history, query = (
+        "/v1/tables/lake/sales/orders/history",
+        'query ($at: String) { table(name: "lake.sales.orders") { decisions(cursor: $at) { items { index } } } }',
+    )
+
+    async def behind(cursor: str) -> tuple[httpx.Response, dict[str, Any]]:
+        graphql = {"query": query, "variables": {"at": cursor}}
+        return await views.whole.get(history, params={"cursor": cursor}), (
+            await views.whole.post("/v1/graphql", json=graphql)
+        ).json()
+
+    cursor = (await views.whole.get(history, params={"limit": 1})).json()["cursor"]
+    before, told_before = await behind(cursor)
+    generation = (await shown(views.gateway))["generation"]
+    async with doing(views.gateway.services):
+        await views.whole.post(REBUILD, json={})
+        await ended(views.whole, f"/v1/projections/{PROJECTION}", "rebuild")
+    assert (await shown(views.gateway))["generation"] > generation
+    after, told_after = await behind(cursor)
+    assert after.json() == before.json()
+    assert told_after == told_before
+    indices = [each["index"] for each in after.json()["decisions"]]
+    assert [each["index"] for each in told_after["data"]["table"]["decisions"]["items"]] == indices != []
+    refused, told = await behind(cursor[:-2] + ("AA" if not cursor.endswith("AA") else "BB"))
+    assert refused.status_code == 400
+    sentence = error_of(refused)["message"]
+    assert sentence.endswith("found another text: without a cursor, the list begins anew")
+    assert [each["message"] for each in told["errors"]] == [sentence]
 
 
 async def test_a_read_model_that_is_wrong_fails_to_compare_and_is_replaced(views: TwoViews) -> None:
