@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.admin.limits import OVERLAP, OVERLAP_MAX, check_roles, parse_expiry
-from gateway.admin.policy_edits import ACTIVATE_AT, RETIRE_AT, PolicyText
+from gateway.admin.policy_edits import ACTIVATE_AT, RETIRE_AT, PolicyText, lasting
 from gateway.admin.rule_import import ImportedRules
 from gateway.admin.shown import (
     access_rule_shown,
@@ -39,6 +39,8 @@ from gateway.commit.judgement import principal_view
 from gateway.control.aggregates import AccessRule, Catalog, Policy, TenantSetting
 from gateway.errors import UnavailableError
 from gateway.http.checking import check_upstream
+from gateway.http.looking.as_of import AS_OF, as_of_asked, control_as_of
+from gateway.http.looking.query import Query
 from gateway.http.request import body_of, check_access, credentials, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
@@ -188,11 +190,16 @@ async def create_policy(request: Request) -> Response:
 
 @router.get("/policies")
 async def list_policies(request: Request) -> Response:
-    """List the policies that are in force, or will be."""
+    """List the policies that are in force, or will be; with `as_of` those that were when that entry was recorded."""
     gateway, caller = await may_read(request, "policy")
-    now = gateway.clock()
-    policies = await gateway.admin.list_policies(caller.log_id)
-    return JSONResponse({"policies": [policy_shown(policy, now=now) for policy in policies]})
+    as_of = as_of_asked(Query(request, AS_OF))
+    if as_of is None:
+        state, now = await gateway.control.current(caller.log_id), gateway.clock()
+    else:
+        role = gateway.roles.tenant(caller.tenant)
+        async with gateway.database.as_role(role) as connection:
+            state, now = await control_as_of(connection, caller.log_id, as_of)
+    return JSONResponse({"policies": [policy_shown(policy, now=now) for policy in lasting(state, now).values()]})
 
 
 @router.get("/policies/{policy_id}")

@@ -8,7 +8,7 @@ its own on the table (`op == "REVIEW_FINDING"`), which no rule that names anothe
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -19,6 +19,7 @@ from gateway.admin.finding_reviews import check_named, no_finding
 from gateway.commit.commit_flow import STALE_MAX
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.http.admin_routes import Body, body_as, editor_of
+from gateway.http.looking.as_of import AS_OF, as_of_asked, check_as_of
 from gateway.http.looking.query import Query, parse_index
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import plain, row_shown
@@ -28,6 +29,7 @@ from ledger.format.events import FindingVerdict
 from ledger.store.read import read_head
 from ledger.store.session import Connection
 from projections.processing.cursors import read_live
+from projections.relational.commits import INDEX_END
 from projections.relational.finding_reviews import read_review_history
 from projections.relational.findings import FINDINGS, Finding, read_finding_at
 
@@ -51,14 +53,26 @@ class FindingReviewBody(Body):
 
 @router.get(FINDING)
 async def show_finding(request: Request, finding: str) -> Response:
-    """Show a finding, given by the index of its entry, and the reviews of its column and kind, the newest first."""
+    """
+    Show a finding, given by the index of its entry, and the reviews of its column and kind, the newest first; with
+    `as_of` its state and its reviews as they were at that entry.
+    """
     looking, index = await look(request), parse_index(finding, field="finding")
-    Query(request)
+    as_of = as_of_asked(Query(request, AS_OF))
     async with looking.reading() as connection:
         found = await _find(looking, connection, index)
+        if as_of is not None:
+            await check_as_of(connection, looking.caller.log_id, as_of, read_model=FINDINGS)
+            if index > as_of:
+                raise no_finding(index)
         reviews = await read_review_history(
-            connection, table_uuid=found.table_uuid, field_id=found.field_id, kind=found.kind
+            connection,
+            table_uuid=found.table_uuid,
+            field_id=found.field_id,
+            kind=found.kind,
+            before=INDEX_END if as_of is None else as_of + 1,
         )
+        found = replace(found, review=reviews[0] if reviews else None)
     return JSONResponse({**row_shown(found), "reviews": [plain(asdict(each)) for each in reviews]})
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from fastapi import APIRouter, Request
@@ -22,6 +22,7 @@ from fastapi.responses import JSONResponse, Response
 from gateway.errors import NotFoundError, UnavailableError
 from gateway.http.events.page import GoneError
 from gateway.http.log_routes import CHANGING, VARY, VIEW
+from gateway.http.looking.as_of import AS_OF, as_of_asked, check_as_of
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
 from gateway.http.looking.entries import FILTERS, asked_of, entry_shown, read_page
 from gateway.http.looking.figures import Figures
@@ -62,10 +63,11 @@ async def list_entries(request: Request) -> Response:
     """
     List entries of the log, the newest first, or with `order=oldest` in the order of the log.
 
-    Only entries that the caller may see are there. A page may be short, or empty, with more behind its cursor.
+    Only entries that the caller may see are there. A page may be short, or empty, with more behind its cursor. With
+    `as_of`, those behind that index are left out.
     """
     looking = await look(request)
-    query = Query(request, *FILTERS, ORDER, LIMIT, CURSOR)
+    query = Query(request, *FILTERS, AS_OF, ORDER, LIMIT, CURSOR)
     order, limit = query.one_of(ORDER, Order) or Order.NEWEST, query.limit()
     asked, key = await asked_of(looking, query), await looking.key()
     at = None if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
@@ -73,6 +75,9 @@ async def list_entries(request: Request) -> Response:
         log = await own_log(connection, looking.caller)
         if at is not None and at > (await read_head(connection, log.log_id)).size:
             raise GoneError("the log was restored, and does not have the entry that the cursor names: begin without it")
+        if (as_of := as_of_asked(query)) is not None:
+            await check_as_of(connection, log.log_id, as_of)
+            asked = replace(asked, as_of=as_of)
         page = await read_page(connection, log, looking.sight, asked, order=order, limit=limit, at=at)
     cursor = None if page.is_last else format_cursor(key, page.at, context=query.context)
     return Shown({"log": log.origin, "entries": [entry_shown(each) for each in page.entries], "cursor": cursor})

@@ -96,8 +96,8 @@ from gateway.http.looking.answers import (
     TimelineShown,
     TraversalShown,
 )
-from gateway.http.looking.entries import INDEX_MAX
-from gateway.http.looking.query import CURSOR, CURSOR_LENGTH_MAX, LIMIT, LIMIT_MAX
+from gateway.http.looking.as_of import AS_OF
+from gateway.http.looking.query import CURSOR, CURSOR_LENGTH_MAX, INDEX_MAX, LIMIT, LIMIT_MAX
 from gateway.http.operating_routes import RebuildBody, ReplayBody
 from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
@@ -250,6 +250,7 @@ _PERCENT: Final = Parameter(
 _STATE: Final = Parameter(
     "What somebody has said of them, if anybody has.", {"enum": [each.value for each in FindingState]}
 )
+_AS_OF: Final = Parameter("As it was when the log ended with the entry of this index.", _INDEX)
 _HOPS: Final = Parameter("How far.", {"type": "integer", "minimum": 1, "maximum": HOPS_MAX})
 _PAGES: Final[Mapping[str, str | Parameter]] = {
     LIMIT: Parameter("How many, at most.", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}),
@@ -295,6 +296,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "order": Parameter(
             "The newest first, which is usual, or the oldest.", {"enum": [each.value for each in Order]}
         ),
+        AS_OF: _AS_OF,
         **_PAGES,
     },
     ("GET", "/v1/log/follow"): _ENTRIES,
@@ -305,6 +307,9 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "state": _STATE,
         **_PAGES,
     },
+    ("GET", "/v1/findings/{finding}"): {AS_OF: _AS_OF},
+    ("GET", "/v1/policies"): {AS_OF: _AS_OF},
+    ("GET", f"/v1/tables{TABLE}/policies"): {AS_OF: _AS_OF},
     ("GET", "/v1/tables"): {
         "catalog": "Of this catalog.",
         "name": "With this text in their name, levels joined by dots, in whatever case.",
@@ -314,7 +319,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         **_PAGES,
     },
     ("GET", f"/v1/tables{TABLE}/history"): {
-        "as_of": Parameter("As it was when the log ended with the entry of this index.", _INDEX),
+        AS_OF: _AS_OF,
         **_PAGES,
     },
     ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, "state": _STATE, LIMIT: _PAGES[LIMIT]},

@@ -21,11 +21,12 @@ from fastapi.responses import Response
 from gateway.admin.shown import policy_shown
 from gateway.catalogs.catalog import Snapshots
 from gateway.commit.judgement import policies_for
+from gateway.control.plane import ControlState
 from gateway.http import reads
 from gateway.http.admin_routes import may_read
 from gateway.http.answer_tags import entity_tag, tagged, unchanged
+from gateway.http.looking.as_of import AS_OF, as_of_asked, control_as_of
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor, parse_key_cursor
-from gateway.http.looking.entries import INDEX_MAX
 from gateway.http.looking.graphs import answers_shown, asking_graph
 from gateway.http.looking.lineage import lineage_shown
 from gateway.http.looking.query import CURSOR, LIMIT, Query
@@ -169,8 +170,8 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
     List the decisions on a table and their outcomes, the newest first; with `as_of` as they were at that entry.
     """
     looking, target = await find_table(request, alias, namespace, table)
-    query = Query(request, "as_of", LIMIT, CURSOR)
-    as_of, limit, key = query.number("as_of", least=0, most=INDEX_MAX), query.limit(), await looking.key()
+    query = Query(request, AS_OF, LIMIT, CURSOR)
+    as_of, limit, key = as_of_asked(query), query.limit(), await looking.key()
     before = INDEX_END if as_of is None else as_of + 1
     if query.cursor is not None:
         before = min(before, parse_index_cursor(key, query.cursor, context=query.context))
@@ -236,15 +237,22 @@ async def show_table_lineage(request: Request, alias: str, namespace: str, table
 
 @router.get(f"/tables{TABLE}/policies")
 async def list_table_policies(request: Request, alias: str, namespace: str, table: str) -> Response:
-    """List the policies in force whose scope covers a table; it takes the right to read policies, too."""
+    """
+    List the policies in force whose scope covers a table, with `as_of` those that were when that entry was recorded; it
+    takes the right to read policies, too.
+    """
     looking, target = await find_table(request, alias, namespace, table)
-    Query(request)
+    as_of = as_of_asked(Query(request, AS_OF))
     gateway, _ = await may_read(request, "policy")
-    policies = policies_of(looking.sight, target, now=gateway.clock())
+    state, now = looking.sight.state, gateway.clock()
+    if as_of is not None:
+        async with looking.reading() as connection:
+            state, now = await control_as_of(connection, looking.caller.log_id, as_of)
+    policies = policies_of(state, target, now=now)
     return Shown({**names_shown(target.key), "policies": policies})
 
 
-def policies_of(sight: Sight, target: Target, *, now: datetime) -> list[dict[str, Any]]:
+def policies_of(state: ControlState, target: Target, *, now: datetime) -> list[dict[str, Any]]:
     """
     Return the policies in force whose scope covers a table, as they are shown to whoever may read policies.
     """
@@ -255,7 +263,7 @@ def policies_of(sight: Sight, target: Target, *, now: datetime) -> list[dict[str
         kind=target.kind,
         operation="table.commit",
     )
-    return [policy_shown(each, now=now) for each in policies_for(sight.state.at(now), view)]
+    return [policy_shown(each, now=now) for each in policies_for(state.at(now), view)]
 
 
 @router.get(f"/tables{TABLE}/schema-history")

@@ -167,7 +167,7 @@ async def explain(gateway: Gateway, tenant: UUID, log_id: int, index: int) -> Ex
         if entry.type != CommitDecided.TYPE:
             raise _not_found(f"entry {index} is no decision, but {entry.type}")
         as_of = int(str(entry.data["as_of"]))
-        state = current if current.as_of == as_of else await _state_as_of(connection, log_id, as_of)
+        state = current if current.as_of == as_of else await state_as_of(connection, log_id, as_of)
         # A policy may come into force by time alone: the decision was made by those of the time that it records.
         state = state.at(entry.occurred_at)
         decision = await _read_decision(gateway, connection, log_id, entry)
@@ -234,7 +234,7 @@ async def _read_decision(gateway: Gateway, connection: Connection, log_id: int, 
     return next(one for one in decisions if one.index == entry.index)
 
 
-async def _state_as_of(connection: Connection, log_id: int, as_of: int) -> ControlState:
+async def state_as_of(connection: Connection, log_id: int, as_of: int) -> ControlState:
     """Return what was in force after the control entry `as_of`."""
     state = ControlState.empty()
     while True:

@@ -18,6 +18,7 @@ from ledger.format.events import FindingVerdict
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.keys import bounded_name
+from projections.relational.commits import INDEX_END
 
 QUERIES: Final = load_queries("projections", "finding_reviews.sql")
 REVIEWS_MAX: Final = 100
@@ -76,12 +77,13 @@ async def read_reviews(connection: Connection, reviewed: Iterable[Reviewable]) -
 
 
 async def read_review_history(
-    connection: Connection, *, table_uuid: str, field_id: int, kind: str
+    connection: Connection, *, table_uuid: str, field_id: int, kind: str, before: int = INDEX_END
 ) -> list[FindingReview]:
     """
-    Return the newest reviews of a column and kind of a table, newest first.
+    Return the newest reviews of a column and kind of a table, newest first: of those in entries below an index.
     """
-    about = {"table_uuid": bounded_name(table_uuid), "field_id": field_id, "kind": kind, "limit": REVIEWS_MAX}
+    about: dict[str, object] = {"table_uuid": bounded_name(table_uuid), "field_id": field_id, "kind": kind}
+    about |= {"before": before, "limit": REVIEWS_MAX}
     return [_review(row) for row in await (await connection.execute(QUERIES["reviews"], about)).fetchall()]
 
 

@@ -38,10 +38,11 @@ CROSS JOIN LATERAL (
 WHERE l.projection = 'findings'
 
 -- name: reviews
--- The reviews of one column and kind, newest first.
+-- The reviews of one column and kind in entries below an index, newest first.
 SELECT r.version, r.index, r.finding, r.recorded_at, r.actor, r.verdict, r.confidence_percent, r.reason
 FROM projections.live AS l JOIN projections.finding_reviews AS r USING (log_id, generation)
 WHERE l.projection = 'findings' AND r.table_uuid = %(table_uuid)s AND r.field_id = %(field_id)s AND r.kind = %(kind)s
+  AND r.index < %(before)s
 ORDER BY r.version DESC
 LIMIT %(limit)s
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.errors import BadRequestError
-from gateway.http.looking.query import Query
+from gateway.http.looking.query import INDEX_MAX, Query
 from gateway.http.looking.reading import Looking
 from gateway.http.looking.sight import Sight
 from ledger.format import canonical
@@ -37,7 +37,6 @@ FETCHED_MAX: Final = 100
 """So many are fetched at a time: at most 6.4 MB."""
 PAGE_BYTES_MAX: Final = 1024 * 1024
 """Once the entries of a page have so many bytes, it ends."""
-INDEX_MAX: Final = 2**53 - 2
 
 FILTERS: Final = ("type", "key", "actor", "after", "before", "from")
 """The parameters that say which entries are asked for."""
@@ -45,10 +44,11 @@ FILTERS: Final = ("type", "key", "actor", "after", "before", "from")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedEntries:
-    """Which entries are asked for: those that match, from an index on."""
+    """Which entries are asked for: those that match, from an index on, and with `as_of` up to that one."""
 
     selection: EntryFilter
     from_index: int
+    as_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +116,8 @@ async def read_page(
     head = await read_head(connection, log.log_id)
     # By rules that are not older than what is shown.
     sight, size = await sight.as_new_as(head.control_index), head.size
+    if asked.as_of is not None:
+        size = min(size, asked.as_of + 1)
     from_index = min(asked.from_index, size)
     first, end = await find_bounds(connection, log, asked.selection, from_index=from_index, size=size)
     if order is Order.NEWEST:

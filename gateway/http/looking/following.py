@@ -26,7 +26,8 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.commit.gateway import Gateway
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
-from gateway.http.looking.entries import INDEX_MAX, AskedEntries, entry_shown, read_page
+from gateway.http.looking.entries import AskedEntries, entry_shown, read_page
+from gateway.http.looking.query import INDEX_MAX
 from gateway.http.looking.reading import own_log, reading_as
 from gateway.http.looking.sight import Sight
 from gateway.identity import Principal

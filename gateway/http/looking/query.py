@@ -20,6 +20,7 @@ from gateway.errors import BadRequestError
 
 TEXT_LENGTH_MAX: Final = 2_000
 """As long as an event key may be."""
+INDEX_MAX: Final = 2**53 - 2
 CURSOR: Final = "cursor"
 CURSOR_LENGTH_MAX: Final = 8_192
 """A cursor may hold an event key."""

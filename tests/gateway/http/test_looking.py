@@ -26,7 +26,7 @@ from ledger.signing.key_directory import create_key_directory
 from projections.relational import findings
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import ORDERS, error_of, properties
-from testkit.gateway.two_views import SECRET, TwoViews, open_two_views, pages, shown
+from testkit.gateway.two_views import SECRET, TwoViews, open_two_views, pages, project, shown
 from testkit.servers.gateways import sign
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -232,6 +232,46 @@ async def test_policies_of_a_table_are_those_whose_scope_covers_it_for_who_may_r
     policies = (await shown(views.whole, f"{TABLE}/policies"))["policies"]
     assert [each["id"] for each in policies] == ["of-sales"]
     assert (await views.part.get(f"{TABLE}/policies")).status_code == 403
+
+
+async def test_what_is_asked_as_of_an_entry_is_what_was_answered_when_the_log_ended_with_it(views: TwoViews) -> None:
+    finding = (await shown(views.whole, "/v1/findings"))["findings"][0]["index"]
+    body = {"expression": "true", "message": "no", "scope": {"names": ["sales.*"]}}
+    steps = (
+        ("POST", "/v1/policies", {**body, "id": "then"}),
+        ("POST", f"/v1/findings/{finding}/review", {"verdict": "dismissed", "reason": "made up"}),
+        ("PUT", "/v1/policies/then", {**body, "message": "never", "version": 1}),
+        ("POST", f"/v1/findings/{finding}/review", {"verdict": "confirmed", "reason": "real"}),
+        ("DELETE", "/v1/policies/then?reason=over", None),
+    )
+    paths = ("/v1/policies", f"{TABLE}/policies", f"/v1/findings/{finding}", "/v1/log/entries?limit=500")
+    answered: dict[tuple[int, str], Any] = {}
+    for method, path, sent in steps:
+        answer = await views.whole.request(method, path, json=sent)
+        assert answer.status_code < 300, answer.text
+        await project(views.gateway)
+        ends_with = (await shown(views.whole, "/v1/log/entries", limit=1))["entries"][0]["index"]
+        answered |= {(ends_with, each): (await views.whole.get(each)).json() for each in paths}
+    for (as_of, path), then in answered.items():
+        asked = f"{path}{'&' if '?' in path else '?'}as_of={as_of}"
+        assert (await views.whole.get(asked)).json() == then, asked
+    for path in paths:
+        assert len({json.dumps(then) for (_, each), then in answered.items() if each == path}) > 2, path
+
+
+async def test_an_entry_that_is_not_there_and_a_list_that_only_knows_now_are_refused_as_of_it(views: TwoViews) -> None:
+    (end, *_) = (await shown(views.whole, "/v1/log/entries", limit=1))["entries"]
+    finding = (await shown(views.whole, "/v1/findings"))["findings"][0]["index"]
+    for path in ("/v1/policies", f"{TABLE}/policies", f"/v1/findings/{finding}", "/v1/log/entries"):
+        beyond = await views.whole.get(path, params={"as_of": end["index"] + 10})
+        assert beyond.status_code == 400
+        assert f"found {end['index'] + 10}: the log has " in error_of(beyond)["message"]
+        assert (await views.whole.get(path, params={"as_of": "now"})).status_code == 400
+    assert (await views.whole.get(f"/v1/findings/{finding}?as_of={finding - 1}")).status_code == 404
+    for path in ("/v1/findings", "/v1/tables", TABLE, f"{TABLE}/lineage"):
+        refused = await views.whole.get(path, params={"as_of": end["index"]})
+        assert (refused.status_code, "as_of: expected parameters of " in error_of(refused)["message"]) == (400, True)
+    assert (await views.part.get(f"/v1/policies?as_of={end['index']}")).status_code == 403
 
 
 async def test_lineage_has_the_edges_of_which_both_ends_may_be_seen(views: TwoViews) -> None:
