@@ -33,6 +33,7 @@ from testkit.gateway.two_views import project
 from testkit.gateway.unreadable_logs import append_newer, change_policy
 from testkit.servers.gateways import Gateway, app_of
 from testkit.servers.loopback import serve_gateway
+from testkit.statements import note_statements
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -275,6 +276,17 @@ async def test_what_cannot_be_shown_is_said_in_a_sentence(
     assert answer.status_code == status
     (told,) = re.findall(r'class="problem" role="alert">([^<]*)<', answer.text)
     assert words in unescape(told)
+
+
+async def test_the_first_page_takes_few_statements(
+    visitor: httpx.AsyncClient, sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await project(sales)
+    await visitor.get("/console")
+    sent = note_statements(monkeypatch)
+    assert (await visitor.get("/console")).status_code == 200
+    # In four transactions: the session, commits, what follows the log, and findings. Each begins and ends with one.
+    assert 4 * 2 < len(sent) <= 24
 
 
 async def test_the_log_is_followed_with_a_session(sales: Gateway) -> None:
