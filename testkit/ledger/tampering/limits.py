@@ -64,5 +64,10 @@ NOT_COVERED: Final[dict[tuple[str, str], str]] = {
         "of others' making: cosignatures are verified by the policy that is named or configured, and count for nothing "
         "otherwise",
     ),
+    **dict.fromkeys(
+        [("witness_answers", column) for column in ("log_id", "witness", "size", "state", "asked_at", "message")],
+        "what each witness answered last, for whoever looks after the installation: it is evidence of nothing, and the "
+        "next answer writes over it",
+    ),
 }
 """What a change to which verification does not find, and why."""
