@@ -8,7 +8,8 @@ loads no database driver and no web framework.
 
 Exit codes: 0 done, 1 refused or failed, 2 called wrongly or a package is missing, 70 broken down, 130 interrupted, 143
 terminated; `ledger verify` and `ledger check-proof` have 1 for what is broken and 2 for what they cannot tell, and
-never 1 for anything else. Whatever is raised on purpose becomes one sentence on stderr; whatever is not, too, and its
+never 1 for anything else. Commands that ask whether a policy is accepted have 1 for what is refused and 2 for whatever
+else failed. Whatever is raised on purpose becomes one sentence on stderr; whatever is not, too, and its
 stack trace goes to a file in the home's log directory.
 """
 

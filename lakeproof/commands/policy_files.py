@@ -23,7 +23,7 @@ from gateway.admin import limits
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_apply import Planned, apply_planned, check_planned, plan
 from gateway.admin.policy_lint import lint as lint_policies
-from gateway.errors import BadRequestError, GatewayError
+from gateway.errors import BadRequestError
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.examples import EMPTY, failing, format_examples, variables_given
 from gateway.policy.inspected import Branch, Inspection
@@ -36,19 +36,15 @@ from lakeproof import console
 from lakeproof.commands.exits import REFUSED, failing_with
 from lakeproof.commands.opening import ENGINE_WAITING_S, OpenServices, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
-from lakeproof.errors import LakeproofError
+from lakeproof.commands.refusals import FAILED, is_refusal, log_to_change
 from lakeproof.services import Services
-from lakeproof.tenants import find_tenant_log
 
 CLEAN: Final = 0
-FAILED: Final = 2
 
 COMPILE_TIMEOUT_S: Final = 10.0
 EXAMPLES_TIMEOUT_S: Final = 10.0
 MUTATION_TIMEOUT_S: Final = 60.0
 """Each for one policy."""
-INTERNAL: Final = 500
-"""Errors with a status from here on are no refusals."""
 
 OpenEngine: TypeAlias = "Callable[[], AbstractAsyncContextManager[WorkerEngine]]"
 PolicyPath = Annotated[
@@ -161,10 +157,7 @@ def _add_apply(app: typer.Typer, open_services: OpenServices) -> None:
         """Bring into force what policy files say; safe to repeat. End with 1 if anything is refused."""
 
         async def work(services: Services) -> None:
-            try:
-                log_id = await find_tenant_log(services, tenant)
-            except GatewayError as error:  # a wrong name refuses no policy
-                raise LakeproofError(str(error)) from error
+            log_id = await log_to_change(services, tenant)
             admin = services.gateway.admin
             planned = plan(read(path), await admin.list_policies(log_id), retire=retire)
             await check_planned(admin, services.engine, log_id, planned)
@@ -396,9 +389,4 @@ def _run_with_engine(open_engine: OpenEngine, work: Callable[[WorkerEngine], Awa
 
 def _answering(*, as_json: bool) -> AbstractContextManager[None]:
     """End a command that answers: with 1 only if something is refused, with 2 if anything else went wrong."""
-    return failing_with(FAILED, as_json=as_json, is_refusal=_is_refusal)
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Tell a verdict on a policy from an outage, or a fault of ours."""
-    return isinstance(error, GatewayError) and error.status < INTERNAL
+    return failing_with(FAILED, as_json=as_json, is_refusal=is_refusal)

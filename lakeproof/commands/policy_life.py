@@ -30,6 +30,7 @@ from gateway.policy.scopes import parse_scope
 from lakeproof import console
 from lakeproof.commands.opening import OpenServices, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant, one_of, read_bounded
+from lakeproof.commands.refusals import log_to_change, run_refusable
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services, now
 from lakeproof.tenants import find_tenant_log
@@ -228,7 +229,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         check_named(written, policy_id)
 
         async def work(services: Services) -> PolicyDraft:
-            log_id = await find_tenant_log(services, tenant)
+            log_id = await log_to_change(services, tenant)
             return await services.gateway.admin.draft_policy(
                 log_id,
                 OPERATOR,
@@ -238,7 +239,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
             )
 
         with placed(None if written is None else written.file):
-            saved = run_with_services(open_services, work)
+            saved = run_refusable(open_services, work)
         sentence = (
             f"version {saved.version} of the draft of policy {policy_id} waits for a review: `lakeproof policies "
             f"review {policy_id} --version {saved.version}`"
@@ -264,7 +265,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         said = ReviewVerdict(verdict)
 
         async def work(services: Services) -> Policy | None:
-            log_id = await find_tenant_log(services, tenant)
+            log_id = await log_to_change(services, tenant)
             return await services.gateway.admin.review_policy(
                 log_id,
                 OPERATOR,
@@ -275,7 +276,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
                 activate_at=read_time(activate_at),
             )
 
-        policy = run_with_services(open_services, work)
+        policy = run_refusable(open_services, work)
         shown = None if policy is None else policy_shown(policy, now=now())
         sentence = _review_words(policy_id, policy, tenant)
         document = {"id": policy_id, "draft": version, "verdict": verdict, "policy": shown}

@@ -20,7 +20,6 @@ from gateway.admin.policy_edits import ExamplesFailedError
 from gateway.admin.restriction_edits import NOT_ENFORCED, check_contents
 from gateway.admin.shown import restriction_shown
 from gateway.control.aggregates import Restriction
-from gateway.errors import GatewayError
 from gateway.policy.policy_files import PolicyFileError
 from gateway.policy.pool import AUTHOR
 from gateway.policy.restriction_files import RestrictionFile, read_restrictions
@@ -31,7 +30,8 @@ from lakeproof import console
 from lakeproof.commands.exits import REFUSED, failing_with
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
-from lakeproof.commands.policy_files import CLEAN, FAILED, INTERNAL, OpenEngine, open_patient_engine
+from lakeproof.commands.policy_files import CLEAN, OpenEngine, open_patient_engine
+from lakeproof.commands.refusals import FAILED, is_refusal
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant_log
 
@@ -131,7 +131,7 @@ def _add_test(app: typer.Typer, open_engine: OpenEngine) -> None:
     @app.command()
     def test(path: Files, *, as_json: AsJson = False) -> None:
         """Run the examples of files of restrictions; end with 1 if one does not hold."""
-        with failing_with(FAILED, as_json=as_json, is_refusal=_is_refusal):
+        with failing_with(FAILED, as_json=as_json, is_refusal=is_refusal):
             tested = asyncio.run(_test_all(open_engine, path))
             if as_json:
                 console.show_json(tested)
@@ -227,8 +227,3 @@ def _show_tested(tested: Mapping[str, Any]) -> None:
     console.say(f"{tested['id']}: {said}, of which these rows do not hold:")
     for failure in tested["failing"]:
         console.say(f"  {console.one_line(failure)}")
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Tell a verdict on a restriction from an outage, or a fault of ours."""
-    return isinstance(error, GatewayError) and error.status < INTERNAL

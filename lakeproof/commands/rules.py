@@ -46,6 +46,7 @@ from lakeproof.commands.policy_life import (
     read_written,
 )
 from lakeproof.commands.policy_replays import add_replay
+from lakeproof.commands.refusals import log_to_change, run_refusable
 from lakeproof.commands.rule_import import import_command
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services, now
@@ -178,12 +179,12 @@ def policies_app(open_services: OpenServices = open_home_services) -> typer.Type
         end = read_time(retire_at, field=RETIRE_AT)
 
         async def work(services: Services) -> Policy:
-            log_id = await find_tenant_log(services, tenant)
+            log_id = await log_to_change(services, tenant)
             return await services.gateway.admin.retire_policy(
                 log_id, OPERATOR, policy_id=policy_id, reason=reason, retire_at=end
             )
 
-        policy = run_with_services(open_services, work)
+        policy = run_refusable(open_services, work)
         sentence = end_words(policy, tenant)
         console.show_done(sentence, policy_shown(policy, now=now()), as_json=as_json)
 
@@ -325,7 +326,7 @@ def _put_in_force(
     text = written.text
 
     async def work(services: Services) -> tuple[Policy, Sequence[str]]:
-        log_id = await find_tenant_log(services, tenant)
+        log_id = await log_to_change(services, tenant)
         policy = await save(
             services.gateway.admin,
             log_id,
@@ -345,7 +346,7 @@ def _put_in_force(
 def _saved(open_services: OpenServices, work: Callable[[Services], Awaitable[R]], *, expression: str) -> R:
     """Save an expression; the place where it does not compile is shown."""
     try:
-        return run_with_services(open_services, work)
+        return run_refusable(open_services, work)
     except PolicyNotCompiledError as error:
         console.explain(console.mark_place(expression, line=error.line, column=error.column))
         raise

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +26,7 @@ from typer.testing import CliRunner, Result
 from gateway.admin.limits import KEYS_OF_HOLDER_MAX
 from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError, UnprocessableError
 from gateway.policy.engine import PolicyNotCompiledError
+from gateway.policy.pool import WorkerEngine
 from gateway.policy.rule_files import PREFIX
 from lakeproof.commands import opening
 from lakeproof.commands.api_keys import keys_app, parse_end
@@ -39,12 +40,14 @@ from lakeproof.console import mark_place
 from lakeproof.errors import LakeproofError
 from lakeproof.installation import Installation
 from lakeproof.provision import provision
+from lakeproof.services import Services, open_services
 from lakeproof.settings import Settings, load_settings
 from ledger.format.entry import parse_entry
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
 from testkit.databases import LOGIN_PASSWORD
 from testkit.lakeproof.commands import services_of
+from testkit.servers.gateways import QUICK_HASHES
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -71,13 +74,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("gateway-cli") / "home"
 
 
+def installation_of(home: Path, database: str) -> Installation:
+    provisioned = provision(database, login_password=LOGIN_PASSWORD)
+    settings = load_settings({"LAKEPROOF_HOME": str(home)}, directory=home.parent)
+    return Installation.on(provisioned, settings=settings, admin_dsn=database)
+
+
 @pytest.fixture(scope="module")
 def command(module_database: str, home: Path) -> Command:
     """Runs a command as `lakeproof` would, on the database that the tests share."""
-    provisioned = provision(module_database, login_password=LOGIN_PASSWORD)
-    settings = load_settings({"LAKEPROOF_HOME": str(home)}, directory=home.parent)
-    installation = Installation.on(provisioned, settings=settings, admin_dsn=module_database)
-    app = apps(services_of(installation))
+    app = apps(services_of(installation_of(home, module_database)))
     return lambda *arguments, **typed: CliRunner().invoke(app, arguments, **typed)
 
 
@@ -232,6 +238,46 @@ def test_a_policy_that_does_not_compile_is_shown_with_a_caret_under_the_place(co
     assert refused.stderr == "      (tabel.exists)\n       ^\n"
     assert refused.stdout == ""
     assert of_id("wrong", listed(command("policies", "list", "--tenant", "acme", "--json"))) == []
+
+
+@asynccontextmanager
+async def unreachable() -> AsyncIterator[Services]:
+    raise LakeproofError("the database cannot be reached")
+    yield
+
+
+SAVING = {
+    "create": ("create", "--id", "p", "--message", "no", "--expression", "true"),
+    "change": ("change", "p", "--message", "no", "--expression", "true"),
+    "draft": ("draft", "p", "--message", "no", "--expression", "true"),
+    "review": ("review", "p", "--version", "1", "--verdict", "refuse"),
+    "delete": ("delete", "p"),
+}
+
+
+@pytest.mark.parametrize("name", SAVING)
+def test_an_outage_refuses_no_policy(command: Command, name: str) -> None:
+    done = CliRunner().invoke(policies_app(unreachable), [*SAVING[name], "--tenant", "acme"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "the database cannot be reached" in done.stderr
+    assert command("policies", *SAVING[name], "--tenant", "nobody").exit_code == 2, "a wrong name refuses none, either"
+
+
+@pytest.mark.usefixtures("acme")
+@pytest.mark.parametrize("name", ["create", "draft"])
+def test_an_engine_that_does_not_answer_refuses_no_policy(home: Path, module_database: str, name: str) -> None:
+    installed = installation_of(home, module_database)
+
+    @asynccontextmanager
+    async def closed() -> AsyncIterator[Services]:
+        engine = WorkerEngine()
+        async with open_services(installed, engine=engine, hasher=QUICK_HASHES) as services:
+            await engine.close()
+            yield services
+
+    done = CliRunner().invoke(policies_app(closed), [*SAVING[name], "--tenant", "acme"])
+    assert done.exit_code == 2, done.output
+    assert "the policy engine has been shut down" in done.stderr
 
 
 @pytest.mark.usefixtures("acme")
