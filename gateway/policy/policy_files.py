@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
@@ -133,9 +133,18 @@ def read_policies(path: Path) -> tuple[PolicyFile, ...]:
     Raises:
         PolicyFileError: if one cannot be read or is no policy, if two have one id, or if there is none.
     """
+    return distinct(map(read_policy, files_in(path)))
+
+
+def distinct(policies: Iterable[PolicyFile]) -> tuple[PolicyFile, ...]:
+    """
+    Return policies in their order.
+
+    Raises:
+        PolicyFileError: if two have one id; says where.
+    """
     found: dict[str, PolicyFile] = {}
-    for file in files_in(path):
-        policy = read_policy(file)
+    for policy in policies:
         other = found.setdefault(policy.id, policy)
         if other is not policy:
             reason = f"expected an id that no other file has, found {policy.id!r}, which is the id of {other.name}, too"

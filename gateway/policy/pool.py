@@ -76,7 +76,7 @@ STOP_GRACE_S: Final = 0.25
 """How long a process may take to obey a stop. Judging stops within a millisecond, a parser does not."""
 
 AUTHOR: Final = -1
-"""In place of a log: inspections are for an author's own engine, which serves no tenant."""
+"""In place of a log: an author's own engine serves no tenant."""
 
 QUICK_EVALUATIONS: Final = 500
 """Evaluations of rows in the first call: usually less than the time that any call may take (`lines.QUICK_S`)."""
@@ -249,20 +249,32 @@ class WorkerEngine:
         return written
 
     async def inspect(
-        self, expression: str, *, zero: Mapping[str, Json], timeout_s: float, kind: str = POLICY
+        self,
+        expression: str,
+        *,
+        zero: Mapping[str, Json],
+        timeout_s: float,
+        kind: str = POLICY,
+        log_id: int = AUTHOR,
     ) -> Inspection:
         """See `Inspector.inspect`."""
         check_new_text(expression)
         request = {"inspect": {"expression": expression, "kind": kind, "zero": zero}}
-        return parse_inspection(await self._ask_about(request, "inspection", log_id=AUTHOR, timeout_s=timeout_s))
+        return parse_inspection(await self._ask_about(request, "inspection", log_id=log_id, timeout_s=timeout_s))
 
     async def cover(
-        self, expression: str, activations: Sequence[Mapping[str, Json]], *, timeout_s: float, kind: str = POLICY
+        self,
+        expression: str,
+        activations: Sequence[Mapping[str, Json]],
+        *,
+        timeout_s: float,
+        kind: str = POLICY,
+        log_id: int = AUTHOR,
     ) -> tuple[Branch, ...]:
         """See `Inspector.cover`."""
         check_new_text(expression)
         request = {"cover": {"expression": expression, "kind": kind, "activations": activations}}
-        branches = await self._ask_about(request, "branches", log_id=AUTHOR, timeout_s=timeout_s)
+        branches = await self._ask_about(request, "branches", log_id=log_id, timeout_s=timeout_s)
         return tuple(Branch(**branch) for branch in branches)
 
     async def _ask_about(self, request: dict[str, Any], answer: str, *, log_id: int, timeout_s: float) -> Any:

@@ -102,3 +102,13 @@ def _refuse(expression: str, offset: int, reason: str) -> NoReturn:
 def place_of(text: str, offset: int) -> tuple[int, int]:
     """Return line and column, both from 1, of the character at `offset`."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def mark_place(text: str, *, line: int, column: int) -> str:
+    """
+    Return line `line` of `text` with a caret under column `column` (both from 1), indented by four spaces.
+    """
+    lines = text.split("\n")
+    shown = lines[line - 1] if line <= len(lines) else ""
+    before = re.sub(r"[^\t]", " ", shown[: column - 1].ljust(column - 1))  # a tab stays as wide as it is above
+    return f"    {shown}\n    {before}^"

@@ -127,9 +127,9 @@ def _results(request: dict[str, Any], programs: Programs, checkers: Checkers) ->
             pairs = [(kind, expression) for kind, expression in requested]
             for result in checkers.judge(pairs, activation, log_id=log_id):
                 yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
-        case {"cases": {"programs": requested, "values": values, "cases": cases, "log_id": log_id}}:
+        case {"cases": {"programs": requested, "values": values, "cases": cases, "log_id": log_id, "covers": covers}}:
             pairs = [(kind, expression) for kind, expression in requested]
-            yield from _batches(programs.judge_cases(pairs, values, cases, log_id=log_id))
+            yield from _batches(programs.judge_cases(pairs, values, cases, log_id=log_id, covers=covers))
         case {"rows": {"programs": requested, "shared": shared, "rows": rows, "log_id": log_id}}:
             pairs = [(kind, expression) for kind, expression in requested]
             outcomes: list[str] = []
@@ -167,11 +167,13 @@ def _compiled(request: dict[str, Any], programs: Programs, checkers: Checkers) -
 
 def _batches(results: Iterator[Result]) -> Iterator[dict[str, Any]]:
     """Yield results many at a time: a frame for each would cost more than its evaluation. A stop loses none."""
-    batch: list[tuple[str, str]] = []
+    batch: list[tuple[str, ...]] = []
     exhausted = False
     try:
         for result in results:
-            batch.append((result.outcome, result.detail))
+            # A number in JSON has 64 bits, and an expression may have more branches.
+            taken = (f"{result.taken:x}",) if result.taken else ()
+            batch.append((result.outcome, result.detail, *taken))
             exhausted = exhausted or result.exhausted
             if len(batch) >= BATCH:
                 yield {"outcomes": batch, "exhausted": exhausted}

@@ -58,11 +58,13 @@ async def replay_since(
     *,
     since: datetime,
     until_index: int | None = None,
+    covers: bool = False,
     progress: ProgressCallback = lambda _done, _of: None,
     spawn: Spawn = spawn_worker,
 ) -> Replayed:
     """
     Return what `proposal` changes in the decisions recorded at `since` or later, up to now or to entry `until_index`.
+    With `covers` it has how many decisions have reached each branch: then every program is watched while it runs.
 
     Raises:
         NothingToReplayError: if there are none.
@@ -70,7 +72,7 @@ async def replay_since(
         UnavailableError: if the log, a metadata file or the engine cannot be reached.
     """
     programs = [(POLICY, policy.expression) for policy in proposal]
-    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, spawn=spawn) as workers:
+    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, covers=covers, spawn=spawn) as workers:
         with _few_collections():
             return await _replayed(
                 gateway,
@@ -94,6 +96,7 @@ async def replay_slowly(
     *,
     since: datetime,
     progress: ProgressCallback,
+    covers: bool = False,
     spawn: Spawn = spawn_worker,
 ) -> Replayed:
     """
@@ -110,7 +113,9 @@ async def replay_slowly(
             yield connection
 
     programs = [(POLICY, policy.expression) for policy in proposal]
-    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, workers=1, spawn=spawn) as workers:
+    async with CaseWorkers(
+        programs, timeout_s=gateway.judge.timeout_s, workers=1, covers=covers, spawn=spawn
+    ) as workers:
         return await _replayed(
             gateway,
             tenant,

@@ -60,11 +60,15 @@ AMBIGUOUS: Final = "an access rule has the same id and version as the policy"
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The outcome of a proposed policy; None if it is not known, and `why`. `detail` describes an error."""
+    """
+    The outcome of a proposed policy; None if it is not known, and `why`. `detail` describes an error, and `taken` are
+    the branches that it took, if they were asked for (`coverage.py`).
+    """
 
     outcome: Outcome | None
     detail: str = ""
     why: str = ""
+    taken: int = 0
 
 
 def compare(

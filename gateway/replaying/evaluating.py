@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 from gateway.policy.engine import EngineUnavailableError, Outcome
 from gateway.policy.frames import FRAME_BYTES_MAX, End, FrameError, format_frame
+from gateway.policy.inspected import Branch
 from gateway.policy.pool import JUDGING_BYTES_MAX, START_TIMEOUT_S, STOP_GRACE_S
 from gateway.policy.process import Ended, Spawn, WorkerProcess, spawn_worker
 from gateway.replaying.comparing import Evaluated
@@ -47,7 +48,7 @@ class CaseWorkers:
     Worker processes that know some programs, each a kind and an expression. Use as an async context manager.
 
     Judging may take `judging_bytes_max` of memory in each of them, and one case `timeout_s`. A process is started when
-    it is needed.
+    it is needed. With `covers` each outcome has the branches that were taken, and `branches` says which there are.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class CaseWorkers:
         timeout_s: float,
         workers: int = WORKERS,
         judging_bytes_max: int = JUDGING_BYTES_MAX,
+        covers: bool = False,
         spawn: Spawn = spawn_worker,
     ) -> None:
+        self.covers = covers
         self._programs = list(programs)
         self._timeout_s = timeout_s
         self._judging_bytes_max = judging_bytes_max
@@ -91,6 +94,24 @@ class CaseWorkers:
             tasks = [group.create_task(self._frame(frame, self._timeout_s + FRAME_S)) for frame in frames]
         return [outcome for task in tasks for outcome in task.result()]
 
+    async def branches(self) -> list[tuple[Branch, ...]]:
+        """
+        Return the branches of each program; none of one that does not compile.
+
+        Raises:
+            EngineUnavailableError: if a process cannot be started, or does not answer.
+        """
+        found = []
+        for kind, expression in self._programs:
+            number = next(self._numbers)
+            asked = {"cover": {"expression": expression, "kind": kind, "activations": []}}
+            frame = format_frame({**asked, "call": number, "timeout_s": FRAME_S})
+            results, ended = await self._converse(number, frame, FRAME_S)
+            if ended is None or len(results) != 1:
+                raise EngineUnavailableError("the policy worker did not say which branches a policy has")
+            found.append(tuple(Branch(**one) for one in results[0].get("branches", ())))
+        return found
+
     async def _frame(self, cases: Sequence[Case], timeout_s: float) -> list[Evaluated]:
         number = next(self._numbers)
         try:
@@ -100,8 +121,8 @@ class CaseWorkers:
                 return [Evaluated(None, why=TOO_LARGE)]
             middle = len(cases) // 2
             return [*await self._frame(cases[:middle], timeout_s), *await self._frame(cases[middle:], timeout_s)]
-        found, ended = await self._converse(number, frame, timeout_s)
-        found = found[: len(cases)]
+        results, ended = await self._converse(number, frame, timeout_s)
+        found = [_evaluated(one) for result in results for one in result.get("outcomes", ())][: len(cases)]
         # The case after those that are done was at work: it is tried alone, with the time of one commit.
         position = len(found)
         if position < len(cases):
@@ -135,10 +156,10 @@ class CaseWorkers:
             )
             for case in cases
         ]
-        return {"programs": self._programs, "values": values, "cases": listed, "log_id": 0}
+        return {"programs": self._programs, "values": values, "cases": listed, "log_id": 0, "covers": self.covers}
 
-    async def _converse(self, number: int, frame: bytes, timeout_s: float) -> tuple[list[Evaluated], Ended | None]:
-        """Return the outcomes that came, and how it ended; None if the process is gone."""
+    async def _converse(self, number: int, frame: bytes, timeout_s: float) -> tuple[list[dict[str, Any]], Ended | None]:
+        """Return the results that came, and how it ended; None if the process is gone."""
         process = await self._idle.get()
         results: list[dict[str, Any]] = []
         try:
@@ -158,7 +179,7 @@ class CaseWorkers:
             if ended is None or ended.end is End.LEAVING:
                 await self._end(process)
                 process = None
-            return [_evaluated(pair) for result in results for pair in result.get("outcomes", ())], ended
+            return results, ended
         finally:
             self._idle.put_nowait(process)
 
@@ -176,6 +197,7 @@ class CaseWorkers:
         self._running.discard(process)
 
 
-def _evaluated(pair: Sequence[str]) -> Evaluated:
-    outcome, detail = pair
-    return Evaluated(_OUTCOMES.get(outcome, Outcome.ERROR), str(detail))
+def _evaluated(sent: Sequence[str]) -> Evaluated:
+    outcome, detail, *taken = sent
+    found = _OUTCOMES.get(outcome, Outcome.ERROR)
+    return Evaluated(found, str(detail), taken=int(taken[0], 16)) if taken else Evaluated(found, str(detail))

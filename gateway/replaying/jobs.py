@@ -28,6 +28,7 @@ from gateway.policy.process import Spawn, spawn_worker
 from gateway.policy.scopes import parse_scope
 from gateway.replaying.application import NothingToReplayError, replay_slowly
 from gateway.replaying.comparing import Change
+from gateway.replaying.coverage import coverage_shown
 from gateway.replaying.replay import Group, Proposed, Replayed
 from ledger.format import canonical
 from ledger.format.verification import ProgressCallback
@@ -124,16 +125,19 @@ class LastReplay:
         return self.job.result
 
 
-async def begin_replay(jobs: Jobs, caller: Principal, proposal: Sequence[Proposed], *, since: datetime) -> UUID:
+async def begin_replay(
+    jobs: Jobs, caller: Principal, proposal: Sequence[Proposed], *, since: datetime, covers: bool = True
+) -> UUID:
     """
-    Have a proposal replayed over the log of the caller's tenant, and return the id of the replay.
+    Have a proposal replayed over the log of the caller's tenant, and return the id of the replay. With `covers` it
+    counts how many decisions have reached each branch.
 
     Raises:
         ConflictError: if a replay of the tenant is under way.
         TooManyRequestsError: if the tenant has as many jobs as it may have.
         UnavailableError: if the database cannot be reached.
     """
-    asked = {"proposal": [each.shown() for each in proposal], "since": canonical.format_time(since)}
+    asked = {"proposal": [each.shown() for each in proposal], "since": canonical.format_time(since), "covers": covers}
     job = await jobs.ask_anew(caller.log_id, JobKind.POLICY_REPLAY, SUBJECT, asked, actor=caller.actor)
     if job is None:
         raise ConflictError(
@@ -210,7 +214,14 @@ async def replay_asked(
     try:
         async with limit:
             found = await replay_slowly(
-                gateway, log.tenant, log.log_id, proposal, since=since, progress=reached, spawn=spawn
+                gateway,
+                log.tenant,
+                log.log_id,
+                proposal,
+                since=since,
+                progress=reached,
+                covers=bool(asked.get("covers")),
+                spawn=spawn,
             )
     except TimeoutError as error:
         if not limit.expired():
@@ -250,6 +261,7 @@ def result_of(found: Replayed) -> dict[str, Any]:
         "by_principal": _sums(groups, lambda group: group.actor),
         "by_table": _sums(groups, lambda group: group.key),
         "by_rule": _sums(groups, lambda group: group.rule),
+        "coverage": coverage_shown(found.coverage),
     }
 
 

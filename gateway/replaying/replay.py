@@ -32,6 +32,7 @@ from gateway.policy.verdicts import parse_verdicts
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.comparing import Change, Compared, Evaluated, compare, needs_proposed
+from gateway.replaying.coverage import BranchCounts, Coverage, Taken
 from gateway.replaying.evaluating import Case, CaseWorkers
 from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.past_metadata import PastMetadata
@@ -94,7 +95,8 @@ class Replayed:
     What a replay of entries `first` … `end` - 1 has found. The digests are hex SHA-256 (see the module).
 
     `groups` are told apart by change, rule, target and actor, in the order of the log; `ungrouped` counts the others.
-    `evaluated` is how many programs were evaluated: equal inputs once.
+    `evaluated` is how many programs were evaluated: equal inputs once. `coverage` has the policies of the proposal in
+    its order, if it was asked for.
     """
 
     first: int
@@ -107,6 +109,7 @@ class Replayed:
     groups: list[Group] = field(default_factory=list)
     ungrouped: int = 0
     evaluated: int = 0
+    coverage: tuple[Coverage, ...] = ()
 
     @property
     def unknown(self) -> Counter[str]:
@@ -165,7 +168,8 @@ async def replay(
     """
     Return what `proposal`, whose programs `workers` know in the same order, changes in entries `first` … `end` - 1.
 
-    `page_entries` are read at a time: fewer keep the event loop for a shorter time.
+    `page_entries` are read at a time: fewer keep the event loop for a shorter time. Branches are counted if `workers`
+    tell which were taken.
 
     Raises:
         BrokenError: if an entry or a payload part is corrupt.
@@ -178,7 +182,11 @@ async def replay(
         lend, log_id, opener=opener, parts=parts, with_files=with_files, first=first, page_entries=page_entries
     )
     found = Replayed(first=first, end=end, proposal=hashlib.sha256(proposal_bytes(proposal)).hexdigest())
-    tally = _Tally(found, frozenset(policy.id for policy in proposal), with_files=with_files)
+    counts = None
+    if workers.covers:
+        branches = zip(proposal, await workers.branches(), strict=True)
+        counts = BranchCounts({policy.id: each for policy, each in branches})
+    tally = _Tally(found, frozenset(policy.id for policy in proposal), with_files=with_files, branches=counts)
     waiting: asyncio.Task[None] | None = None
     asked: list[_Asked] = []
     try:
@@ -385,14 +393,17 @@ def verdicts_in(payload: bytes | None) -> tuple[Verdict, ...] | None:
 class _Tally:
     """Counts changes and hashes what they are made of, in the order of the log."""
 
-    def __init__(self, found: Replayed, ids: frozenset[str], *, with_files: bool) -> None:
+    def __init__(
+        self, found: Replayed, ids: frozenset[str], *, with_files: bool, branches: BranchCounts | None = None
+    ) -> None:
         self._found = found
         self._ids = ids
         self._with_files = with_files
+        self._branches = branches
         self._inputs = hashlib.sha256()
         self._verdicts = hashlib.sha256()
         self._groups: dict[tuple[Any, ...], Group] = {}
-        self._compared: dict[tuple[object, ...], tuple[Compared, bytes, _Row]] = {}
+        self._compared: dict[tuple[object, ...], tuple[Compared, bytes, Taken, _Row]] = {}
 
     def add(self, decision: Decision, row: _Row, replaying: _Replay) -> None:
         """Count one decision."""
@@ -406,8 +417,11 @@ class _Tally:
             line = orjson.dumps([compared.change, compared.rule, given], option=orjson.OPT_APPEND_NEWLINE)[1:]
             if len(self._compared) > ROWS_MAX:
                 self._compared.clear()
-            known = self._compared[place] = (compared, line, row)  # the row, so that no other gets its id
-        compared, line, _ = known
+            taken = tuple((policy, one.taken) for policy, one in outcomes.items() if one.taken)
+            known = self._compared[place] = (compared, line, taken, row)  # the row, so that no other gets its id
+        compared, line, taken, _ = known
+        if taken and self._branches is not None:
+            self._branches.add(taken)
         found.decisions += 1
         found.counts[compared.change] += 1
         self._inputs.update(decision.leaf)
@@ -440,3 +454,5 @@ class _Tally:
 
     def finish(self) -> None:
         self._found.inputs, self._found.verdicts = self._inputs.hexdigest(), self._verdicts.hexdigest()
+        if self._branches is not None:
+            self._found.coverage = self._branches.coverage()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,6 +24,7 @@ from gateway.policy.policy_files import PolicyFile, read_policies
 from gateway.replaying.application import attest, replay_since
 from gateway.replaying.callers import names_of
 from gateway.replaying.comparing import Change
+from gateway.replaying.coverage import coverage_lines
 from gateway.replaying.replay import Group, Proposed, Replayed
 from lakeproof import console
 from lakeproof.commands.exits import failing_with, progress
@@ -68,6 +69,9 @@ def add_replay(app: typer.Typer, open_services: OpenServices) -> None:
         *,
         tenant: OneTenant,
         since: Annotated[str, typer.Option(help="How far back: 90m, 12h, 30d, 8w.")] = "30d",
+        coverage: Annotated[
+            bool, typer.Option("--coverage", help="Say how many decisions reached each branch, and which none did.")
+        ] = False,
         attest: Annotated[bool, typer.Option("--attest", help="Record in the log what was found.")] = False,
         as_json: AsJson = False,
     ) -> None:
@@ -76,7 +80,9 @@ def add_replay(app: typer.Typer, open_services: OpenServices) -> None:
             back = parse_since(since)
             files = read_policies(path)
             with progress("entries") as show_progress:
-                replaying = partial(_replay, tenant=tenant, files=files, back=back, attests=attest, show=show_progress)
+                replaying = partial(
+                    _replay, tenant=tenant, files=files, back=back, covers=coverage, attests=attest, show=show_progress
+                )
                 report = run_with_services(open_services, replaying)
         if as_json:
             console.show_json(report.shown())
@@ -108,6 +114,7 @@ async def _replay(
     tenant: str,
     files: Sequence[PolicyFile],
     back: timedelta,
+    covers: bool,
     attests: bool,
     show: ProgressCallback,
 ) -> ReplayReport:
@@ -117,10 +124,10 @@ async def _replay(
         await check_compiles(services.engine, file, log_id=log_id, timeout_s=gateway.judge.timeout_s)
     proposal = [Proposed(id=file.id, expression=file.expression, scope=file.scope) for file in files]
     since = gateway.clock() - back
-    found = await replay_since(gateway, tenant_id, log_id, proposal, since=since, progress=show)
+    found = await replay_since(gateway, tenant_id, log_id, proposal, since=since, covers=covers, progress=show)
     names = await names_of(gateway, tenant_id, log_id, {group.actor: group.first for group in found.groups})
     attested = await attest(gateway, log_id, proposal, found, actor=OPERATOR.actor) if attests else None
-    return ReplayReport(found=found, names=names, policies=len(files), since=since, attested=attested)
+    return ReplayReport(found=found, names=names, files=files, since=since, attested=attested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +136,7 @@ class ReplayReport:
 
     found: Replayed
     names: Mapping[str, str]
-    policies: int
+    files: Sequence[PolicyFile]
     since: datetime
     attested: tuple[ProposalReplayed, int] | None
 
@@ -137,7 +144,7 @@ class ReplayReport:
         """Return it for programs."""
         found = self.found
         return {
-            "policies": self.policies,
+            "policies": len(self.files),
             "since": format_time(self.since),
             "first": found.first,
             "end": found.end,
@@ -147,6 +154,7 @@ class ReplayReport:
             "changes_not_listed": found.ungrouped,
             "unknown": [{"why": why, "decisions": count} for why, count in found.unknown.most_common()],
             "digests": {"proposal": found.proposal, "inputs": found.inputs, "verdicts": found.verdicts},
+            **({"coverage": self._coverage()} if found.coverage else {}),
             "attested": None if self.attested is None else self.attested[1],
         }
 
@@ -155,7 +163,7 @@ class ReplayReport:
         found = self.found
         yield (
             f"{found.decisions:,} decisions in entries {found.first:,} to {found.end - 1:,}, since "
-            f"{self.since.isoformat(timespec='seconds')}; {self.policies} proposed"
+            f"{self.since.isoformat(timespec='seconds')}; {len(self.files)} proposed"
         )
         yield ", ".join(f"{change.value.replace('_', ' ')} {found.counts[change]:,}" for change in Change)
         changes = [group for group in self._groups() if group.change is not Change.UNKNOWN]
@@ -167,6 +175,8 @@ class ReplayReport:
             yield f"and {more:,} more kinds of changes: --json lists them; {found.ungrouped:,} decisions are not listed"
         for why, count in found.unknown.most_common():
             yield f"unknown   {count:>9,}  {why}"
+        for covered in self._coverage():
+            yield from map(console.one_line, coverage_lines(covered))
         yield f"proposal {found.proposal}"
         yield f"inputs   {found.inputs}"
         yield f"verdicts {found.verdicts}"
@@ -175,6 +185,11 @@ class ReplayReport:
 
     def _groups(self) -> list[Group]:
         return sorted(self.found.groups, key=lambda group: (_ORDER.index(group.change), -group.count))
+
+    def _coverage(self) -> list[dict[str, Any]]:
+        """Return the coverage of each policy, with places in its file."""
+        files = {file.id: file for file in self.files}
+        return [one.shown(files[one.policy].place_in_expression) for one in self.found.coverage]
 
     def _name(self, group: Group) -> str:
         return self.names.get(group.actor, group.actor)

@@ -41,6 +41,7 @@ async def replay(
     since: datetime = LONG_AGO,
     until: int | None = None,
     limit_s: float | None = None,
+    covers: bool = False,
 ) -> Replayed:
     """Replay a proposal over the tenant's log; one policy may take `limit_s` for one decision."""
     parts = gateway.services.gateway
@@ -53,6 +54,7 @@ async def replay(
         proposal,
         since=since,
         until_index=until,
+        covers=covers,
         spawn=fork_worker,
     )
 

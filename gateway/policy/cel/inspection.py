@@ -49,40 +49,51 @@ def _loops(node: Node) -> int:
 
 
 class Taken:
-    """Remembers which of the two values each decision of a tree took; `watch` is for `compile_tree`."""
+    """
+    Remembers which of the two values each decision of a tree took; `watch` is for `compile_tree`.
+
+    They are the bits of an integer: two for each decision in the order of the text, the lower one for true.
+    """
 
     def __init__(self, tree: Node) -> None:
         self._decisions = list(decisions_of(tree))
-        self._values: dict[int, set[bool]] = {id(decision.node): set() for decision in self._decisions}
+        self._places = {id(decision.node): place for place, decision in enumerate(self._decisions)}
+        self._bits = 0
 
     def watch(self, node: Node, evaluate: Evaluate) -> Evaluate:
         """Return `evaluate`, or for a decision a function that also remembers its value."""
-        values = self._values.get(id(node))
-        if values is None:
+        place = self._places.get(id(node))
+        if place is None:
             return evaluate
+        when_true, when_false = 1 << 2 * place, 2 << 2 * place
 
         def remembering(frame: Frame) -> Value:
             value = evaluate(frame)
             if isinstance(value, bool):
-                values.add(value)
+                self._bits |= when_true if value else when_false
             return value
 
         return remembering
 
+    def take(self) -> int:
+        """Return the values since the last call, and forget them."""
+        bits, self._bits = self._bits, 0
+        return bits
+
     def branches(self) -> tuple[Branch, ...]:
         """Return every decision with its values, in the order of the text."""
         found = []
-        for decision in self._decisions:
+        for place, decision in enumerate(self._decisions):
             line, column = place_in(decision.node)
-            values = self._values[id(decision.node)]
+            values = self._bits >> 2 * place
             found.append(
                 Branch(
                     role=decision.role,
                     text=text_of(decision.node)[:SHOWN_MAX],
                     line=line,
                     column=column,
-                    was_true=True in values,
-                    was_false=False in values,
+                    was_true=bool(values & 1),
+                    was_false=bool(values & 2),
                 )
             )
         return tuple(found)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import lark
@@ -81,12 +81,14 @@ _WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
 class Result:
     """
     The result of one program; `exhausted` if it ran out of memory, after which the process should end. `letter` is that
-    of its outcome, so that nothing is looked up for each of many.
+    of its outcome, so that nothing is looked up for each of many. `taken` are the values of its branches
+    (`inspection.Taken`), if they were asked for.
     """
 
     outcome: Outcome
     detail: str = ""
     exhausted: bool = False
+    taken: int = 0
     letter: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -102,13 +104,14 @@ class _Compiled:
     program: Compiled
     needs: Needs
     by_columns: ByColumns | None = None
+    taken: Taken | None = None
 
 
 @dataclass(slots=True)
 class _Kept:
     """The cached programs of one tenant, least recently used first, and the length of their texts."""
 
-    compiled: OrderedDict[tuple[str, str], _Compiled] = field(default_factory=OrderedDict)
+    compiled: OrderedDict[tuple[str, str, bool], _Compiled] = field(default_factory=OrderedDict)
     characters: int = 0
 
 
@@ -152,12 +155,10 @@ class Programs:
             JudgingStopped: once `interruption` is set.
         """
         with _bounded_depth():
-            tree, needs = _checked_new(expression, self.interruption, kind=kind)
-            taken = Taken(tree)
-            program = compile_tree(tree, list(needs), self.interruption, watch=taken.watch)
+            compiled = _compile_covered(expression, self.interruption, kind=kind, checked=_checked_new)
         for activation in activations:
-            _judge(_Compiled(program, needs), _Variables(activation, [needs], self.interruption))
-        return taken.branches()
+            _judge(compiled, _Variables(activation, [compiled.needs], self.interruption))
+        return compiled.taken.branches() if compiled.taken is not None else ()
 
     def read_condition(self, expression: str, *, kind: str) -> Written:
         """
@@ -193,14 +194,16 @@ class Programs:
         cases: Sequence[tuple[int, Mapping[str, Any]]],
         *,
         log_id: int,
+        covers: bool = False,
     ) -> Iterator[Result]:
         """
         Yield a result for each of `cases`: the number of a program, and its variables, each the number of one of
-        `values`, or of the values of its fields, by name. So what many cases share is sent and read once.
+        `values`, or of the values of its fields, by name. So what many cases share is sent and read once. With `covers`
+        each result has the branches that were taken.
 
         Raises as `judge`.
         """
-        compiled = [self._compiled(log_id, kind, expression) for kind, expression in programs]
+        compiled = [self._compiled(log_id, kind, expression, covers=covers) for kind, expression in programs]
         for number, places in cases:
             one = compiled[number]
             if isinstance(one, Result):
@@ -210,7 +213,8 @@ class Programs:
                 name: values[place] if isinstance(place, int) else {field: values[at] for field, at in place.items()}
                 for name, place in places.items()
             }
-            yield _judge(one, _Variables(activation, [one.needs], self.interruption))
+            variables = _Variables(activation, [one.needs], self.interruption)
+            yield _judge(one, variables) if one.taken is None else _judge_covered(one, one.taken, variables)
 
     def judge_rows(
         self,
@@ -253,21 +257,22 @@ class Programs:
         result = _judge(traced.compiled, _Variables(activation, [traced.compiled.needs], self.interruption))
         return result, traced.trace.steps(expression)
 
-    def _compiled(self, log_id: int, kind: str, expression: str) -> _Compiled | Result:
+    def _compiled(self, log_id: int, kind: str, expression: str, *, covers: bool = False) -> _Compiled | Result:
         """Stored expressions compiled when they were saved; one that no longer does is an error."""
         self.interruption.check()
         kept = self._kept.setdefault(log_id, _Kept())
-        found = kept.compiled.get((kind, expression))
+        found = kept.compiled.get((kind, expression, covers))
         if found is not None:
-            kept.compiled.move_to_end((kind, expression))
+            kept.compiled.move_to_end((kind, expression, covers))
             return found
         try:
-            compiled = _compile(expression, self.interruption, kind=kind, checked=_checked_kept)
+            compile_ = _compile_covered if covers else _compile
+            compiled = compile_(expression, self.interruption, kind=kind, checked=_checked_kept)
         except PolicyNotCompiledError as error:
             return Result(Outcome.ERROR, f"does not compile: {error}")
         except MemoryError:
             return Result(Outcome.ERROR, _WORDS[0][1], exhausted=True)
-        kept.compiled[kind, expression] = compiled
+        kept.compiled[kind, expression, covers] = compiled
         kept.characters += len(expression)
         self._make_room()
         return compiled
@@ -283,7 +288,7 @@ class Programs:
             or sum(kept.characters for kept in self._kept.values()) > self._compiled_characters_max
         ):
             most = max(self._kept, key=taken)
-            (_, oldest), _ = self._kept[most].compiled.popitem(last=False)
+            (_, oldest, _), _ = self._kept[most].compiled.popitem(last=False)
             self._kept[most].characters -= len(oldest)
             if not self._kept[most].compiled:
                 del self._kept[most]
@@ -297,6 +302,16 @@ def _compile(
         tree, needs = checked(expression, interruption, kind=kind)
         columns = by_columns(tree, list(needs), interruption) if kind == ACCESS_RULE else None
         return _Compiled(compile_tree(tree, list(needs), interruption), needs, columns)
+
+
+def _compile_covered(
+    expression: str, interruption: Interruption, *, kind: str, checked: Callable[..., tuple[Node, Needs]]
+) -> _Compiled:
+    """Return what `_compile` does, with the branches that it takes watched."""
+    with _bounded_depth():
+        tree, needs = checked(expression, interruption, kind=kind)
+        taken = Taken(tree)
+        return _Compiled(compile_tree(tree, list(needs), interruption, watch=taken.watch), needs, taken=taken)
 
 
 def _checked_kept(expression: str, interruption: Interruption, *, kind: str) -> tuple[Node, Needs]:
@@ -443,6 +458,12 @@ def _judge(compiled: _Compiled, variables: _Variables) -> Result:
     if value is False:
         return HOLDS_NOT
     return Result(Outcome.ERROR, "gives something other than true or false")
+
+
+def _judge_covered(compiled: _Compiled, taken: Taken, variables: _Variables) -> Result:
+    taken.take()  # what a case that was stopped has left
+    result = _judge(compiled, variables)
+    return replace(result, taken=taken.take())
 
 
 def _in_words(cause: Any, error: BaseException) -> str:

@@ -60,6 +60,7 @@ SUMMARIES = {
     "By table": "likewise",
     "By rule": "likewise",
     "Each decision that changes": "likewise",
+    "Branches": "likewise",
 }
 """Tables that are no lists, by their labels: why they have no twins."""
 NOT_PERMITTED = "The access rules do not permit you to see this."

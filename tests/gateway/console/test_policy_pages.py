@@ -390,6 +390,9 @@ async def test_a_replay_says_what_changes_by_principal_table_and_rule_and_is_att
     assert "ada@acme.example" in page
     assert "By principal" in page
     assert "was refused, would pass" in page
+    branches = page.partition("Branches that decisions reached")[2].partition("For the record")[0]
+    assert "'owner' in result.properties" in branches
+    assert "decisions took 2 of 2 directions" in branches
     assert '<a class="key" href="/console/tables/lake/sales/orders">' in page
     replay = hidden_in(page, "replay")
     before = await size_of(busy)
@@ -400,6 +403,14 @@ async def test_a_replay_says_what_changes_by_principal_table_and_rule_and_is_att
     assert entry.actor == busy.acme.key.actor
     await send(visitor, f"{REPLAY}/attest", replay=replay)
     assert await size_of(busy) == before + 1
+
+
+async def heard_again(gateway: Gateway) -> None:
+    """Wait until the process that replays has said once more that it does, and so has heard what was asked of it."""
+    jobs = jobs_of(gateway.services)
+    (before,) = await jobs.of_kind(JobKind.POLICY_REPLAY)
+    while (await jobs.of_kind(JobKind.POLICY_REPLAY))[0].seen_at == before.seen_at:
+        await asyncio.sleep(0.02)
 
 
 async def test_one_replay_of_a_tenant_is_under_way_at_a_time_and_is_cancelled(
@@ -426,6 +437,7 @@ async def test_one_replay_of_a_tenant_is_under_way_at_a_time_and_is_cancelled(
             await send(visitor, f"{REPLAY}/cancel", replay=hidden_in(page, "replay")),
             await visitor.get(REPLAY),
         ]
+        await heard_again(busy)
         goes_on.set()
         await replayed()
     state, again, *others, stopping = answers

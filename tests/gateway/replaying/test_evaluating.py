@@ -7,6 +7,7 @@ import pytest
 
 from gateway.policy.engine import POLICY, Outcome
 from gateway.policy.frames import FRAME_BYTES_MAX
+from gateway.policy.pool import JUDGING_BYTES_MAX
 from gateway.replaying import evaluating
 from gateway.replaying.evaluating import ENDED, TOO_LARGE, Case, CaseWorkers
 from gateway.replaying.variables import Known
@@ -20,9 +21,11 @@ def case(program: int, **fields: object) -> Case:
     return Case(program, (("commit", Known(fields), None),))  # type: ignore[arg-type]
 
 
-async def outcomes(expressions: list[str], cases: list[Case], **limits: int) -> list[Outcome | None]:
+async def outcomes(
+    expressions: list[str], cases: list[Case], judging_bytes_max: int = JUDGING_BYTES_MAX
+) -> list[Outcome | None]:
     programs = [(POLICY, expression) for expression in expressions]
-    async with CaseWorkers(programs, timeout_s=30, spawn=fork_worker, **limits) as workers:
+    async with CaseWorkers(programs, timeout_s=30, judging_bytes_max=judging_bytes_max, spawn=fork_worker) as workers:
         return [one.outcome for one in await workers.evaluate(cases)]
 
 

@@ -16,6 +16,7 @@ from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
 from gateway.policy.scopes import Scope
 from gateway.replaying import application, evaluating, recorded, variables
+from gateway.replaying import coverage as coverages
 from gateway.replaying import replay as replaying
 from gateway.replaying.application import NothingToReplayError, attest
 from gateway.replaying.comparing import Change
@@ -282,3 +283,50 @@ async def test_as_a_job_a_replay_finds_the_same_page_by_page(
     assert replace(found, evaluated=0) == replace(await replay(busy, *proposal), evaluated=0)
     assert seen[-1] == (last + 1, last + 1)
     assert found.counts[Change.WIDENED] == 1
+
+
+# Coverage by history
+
+
+async def test_a_replay_counts_the_decisions_that_reached_each_branch(busy: Gateway) -> None:
+    expression = "commit.operation != 'table.commit' ||\n  'owner' in result.properties"
+    found = await replay(busy, Proposed(id="owner", expression=expression), covers=True)
+    (coverage,) = found.coverage
+    assert [(one.branch.text, one.true, one.false) for one in coverage.branches] == [
+        ("((commit.operation != 'table.commit') || ('owner' in result.properties))", 4, 2),
+        ("(commit.operation != 'table.commit')", 3, 3),
+        ("('owner' in result.properties)", 1, 2),
+    ]
+    assert coverage.shown()["missing"] == []
+    plain = await replay(busy, Proposed(id="owner", expression=expression))
+    assert (plain.coverage, plain.verdicts, plain.inputs) == ((), found.verdicts, found.inputs)
+
+
+async def test_a_branch_that_no_decision_reached_is_listed_with_its_place(busy: Gateway) -> None:
+    found = await replay(busy, Proposed(id="owner", expression="true ||\n  commit.purge"), covers=True)
+    (coverage,) = found.coverage
+    shown = coverage.shown()
+    places = [(one["line"], one["column"], one["part"], one["never"]) for one in shown["missing"]]
+    assert places == [
+        (1, 1, "the expression", "false"),
+        (1, 1, "operand of ||", "false"),
+        (2, 3, "operand of ||", "true"),
+        (2, 3, "operand of ||", "false"),
+    ]
+    assert (shown["taken"], shown["directions"]) == (2, 6)
+
+
+async def test_what_a_policy_does_not_govern_reaches_none_of_its_branches(busy: Gateway) -> None:
+    elsewhere = Proposed(id="owner", expression="commit.purge", scope=Scope(names=("nowhere.**",)))
+    (coverage,) = (await replay(busy, elsewhere, covers=True)).coverage
+    assert [(one.true, one.false) for one in coverage.branches] == [(0, 0)]
+
+
+async def test_bits_beyond_those_of_a_number_are_counted(busy: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverages, "TAKEN_MAX", 1)
+    expression = " || ".join(f"commit.name == '{number}'" for number in range(40)) + " || commit.name != ''"
+    (coverage,) = (await replay(busy, Proposed(id="long", expression=expression), covers=True)).coverage
+    counts = {(one.true, one.false) for one in coverage.branches[1:-1]}
+    assert len(coverage.branches) == 42
+    assert len(counts) == 1
+    assert next(iter(counts))[1] > 1

@@ -166,3 +166,28 @@ def test_a_span_is_a_number_with_its_unit(text: str, span: timedelta) -> None:
 def test_anything_else_is_no_span(text: str) -> None:
     with pytest.raises(LedgerError):
         parse_since(text)
+
+
+async def test_the_branches_that_decisions_reached_are_shown_with_their_places_in_the_file(
+    command: Command, tmp_path: Path
+) -> None:
+    path = proposal(tmp_path, "true || commit.purge", "other")
+    result = await called(command, "replay", path, "--tenant", "acme", "--coverage", "--json")
+    assert result.exit_code == 0, result.output
+    (covered,) = json.loads(result.stdout)["coverage"]
+    assert (covered["policy"], covered["taken"], covered["directions"]) == ("other", 2, 6)
+    counts = [(one["line"], one["column"], one["true"], one["false"]) for one in covered["branches"]]
+    assert counts == [(3, 3, 4, 0), (3, 3, 4, 0), (3, 11, 0, 0)]
+    text = await called(command, "replay", path, "--tenant", "acme", "--coverage")
+    assert "other: 2 of 6 directions of branches taken by decisions\n" in text.stdout
+    assert "3:11: never true: operand of || commit.purge\n" in text.stdout
+    assert "coverage" not in json.loads((await called(command, "replay", path, "--tenant", "acme", "--json")).stdout)
+
+
+async def test_a_proposal_that_lets_some_pass_and_refuses_others_ends_with_1_and_counts_both(
+    command: Command, tmp_path: Path
+) -> None:
+    path = proposal(tmp_path, "!('a' in result.properties) || result.properties['a'] == '2'")
+    result = await called(command, "replay", path, "--tenant", "acme", "--json")
+    counts = json.loads(result.stdout)["counts"]
+    assert (result.exit_code, counts["widened"], counts["narrowed"]) == (1, 1, 1)
