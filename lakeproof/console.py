@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,16 +106,6 @@ def status_line() -> Iterator[Callable[[str], None]]:
 def one_line(text: str) -> str:
     """Return `text` with every run of white space as one space, and escapes for what could move the cursor."""
     return printable(" ".join(text.split()))
-
-
-def mark_place(text: str, *, line: int, column: int) -> str:
-    """
-    Return line `line` of `text` with a caret under column `column` (both from 1), indented by four spaces.
-    """
-    lines = text.split("\n")
-    shown = lines[line - 1] if line <= len(lines) else ""
-    before = re.sub(r"[^\t]", " ", shown[: column - 1].ljust(column - 1))  # a tab stays as wide as it is above
-    return f"    {shown}\n    {before}^"
 
 
 def printable(text: str) -> str:

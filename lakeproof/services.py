@@ -272,6 +272,7 @@ async def open_services(
             webhook_secrets=secrets if settings.polaris_webhook == 1 else None,
             metrics_reports=MetricsReports(append, clock=now, random=random),
             tracer=judges,
+            authors=judges,
             notifier=notifier,
         )
         yield Services(

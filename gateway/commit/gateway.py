@@ -31,6 +31,7 @@ from gateway.errors import ForbiddenError, UndecidableError
 from gateway.identifiers import Target
 from gateway.identity import Arrived, Authenticator, Principal
 from gateway.policy.engine import Tracer
+from gateway.policy.started_engine import AuthorsEngine
 from ledger.format.event import random_group_id
 from ledger.format.events import CommitDecision
 from ledger.format.sealing import Opener
@@ -81,8 +82,9 @@ class Gateway:
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
     What only commits need: `intake`, `ownership`, `queues`, `races` and `early_loads`. What only routes need: `admin`,
     `receipts` and `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None: callbacks are not
-    taken), `metrics_reports`, `tracer`, which explains verdicts, `notifier`, which tells that a log has grown, and
-    `looks`, which bounds how many connections of `database` are used to look at the log and the read models.
+    taken), `metrics_reports`, `tracer`, which explains verdicts, `authors`, which inspects what is not saved yet,
+    `notifier`, which tells that a log has grown, and `looks`, which bounds how many connections of `database` are used
+    to look at the log and the read models.
     """
 
     system_log_id: int
@@ -104,6 +106,7 @@ class Gateway:
     webhook_secrets: Secrets | None
     metrics_reports: MetricsReports
     tracer: Tracer
+    authors: AuthorsEngine
     notifier: LogNotifier
     queues: TargetQueues = field(default_factory=TargetQueues)
     races: Races = field(default_factory=Races)

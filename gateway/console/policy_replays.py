@@ -19,9 +19,10 @@ from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, visited
 from gateway.console.policy_seen import SHORT, check_inputs, words_of_changes
 from gateway.console.rendering import HEADERS
-from gateway.errors import BadRequestError, ConflictError, ForbiddenError
+from gateway.errors import BadRequestError, ConflictError
 from gateway.http import admin_routes
 from gateway.http.inner import inner_request
+from gateway.http.policy_replay_routes import check_sees_everything
 from gateway.jobs import Jobs
 from gateway.replaying import jobs as replays
 from gateway.replaying.application import attest
@@ -111,11 +112,7 @@ async def _check_replays(visit: Visit) -> None:
     """
     await check_inputs(visit)
     await visit.read(admin_routes.list_policies)
-    if not await (await visit.looking()).sight.sees_everything():
-        raise ForbiddenError(
-            "a replay tells of all decisions together: it takes the right to load every table, view and namespace. Try "
-            "the policy on the decisions of a table instead"
-        )
+    await check_sees_everything((await visit.looking()).sight)
 
 
 async def begin_replay(visit: Visit, proposed: Proposed, period: str) -> Response:

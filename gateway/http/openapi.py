@@ -99,6 +99,17 @@ from gateway.http.looking.answers import (
 from gateway.http.looking.as_of import AS_OF
 from gateway.http.looking.query import CURSOR, CURSOR_LENGTH_MAX, INDEX_MAX, LIMIT, LIMIT_MAX
 from gateway.http.operating_routes import RebuildBody, ReplayBody
+from gateway.http.policy_answers import (
+    PoliciesCompiled,
+    PoliciesLinted,
+    PoliciesTested,
+    PolicyReplayAttested,
+    PolicyReplayDone,
+    PolicyReplayShown,
+    PolicyReplaysShown,
+)
+from gateway.http.policy_file_routes import PolicyCompileBody, PolicyFilesBody, PolicyTestBody
+from gateway.http.policy_replay_routes import PolicyReplayBody
 from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
 from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
 from gateway.http.table_routes import TABLE
@@ -123,6 +134,10 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("PUT", "/v1/policies/{policy_id}"): PolicyChangeBody,
     ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftBody,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewBody,
+    ("POST", "/v1/policies/test"): PolicyTestBody,
+    ("POST", "/v1/policies/lint"): PolicyFilesBody,
+    ("POST", "/v1/policies/compile"): PolicyCompileBody,
+    ("POST", "/v1/policy-replays"): PolicyReplayBody,
     ("POST", "/v1/findings/{finding}/review"): FindingReviewBody,
     ("POST", "/v1/restrictions"): RestrictionBody,
     ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionChangeBody,
@@ -150,6 +165,13 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/policy-drafts/{policy_id}"): PolicyDraftShown,
     ("PUT", "/v1/policy-drafts/{policy_id}"): PolicyDraftShown,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): PolicyReviewed,
+    ("POST", "/v1/policies/test"): PoliciesTested,
+    ("POST", "/v1/policies/lint"): PoliciesLinted,
+    ("POST", "/v1/policies/compile"): PoliciesCompiled,
+    ("POST", "/v1/policy-replays"): PolicyReplayShown,
+    ("GET", "/v1/policy-replays"): PolicyReplaysShown,
+    ("GET", "/v1/policy-replays/{job}"): PolicyReplayDone,
+    ("POST", "/v1/policy-replays/{job}/attest"): PolicyReplayAttested,
     ("GET", "/v1/restrictions"): RestrictionsShown,
     ("GET", "/v1/restrictions/{restriction_id}"): RestrictionShown,
     ("POST", "/v1/restrictions"): RestrictionShown,
@@ -218,6 +240,11 @@ STATUSES: Final = {
     ("POST", "/v1/access-rules/import"): 200,
     ("POST", "/v1/catalogs/{alias}/check"): 200,
     ("POST", "/v1/policy-drafts/{policy_id}/review"): 200,
+    ("POST", "/v1/policies/test"): 200,
+    ("POST", "/v1/policies/lint"): 200,
+    ("POST", "/v1/policies/compile"): 200,
+    ("POST", "/v1/policy-replays"): 202,
+    ("POST", "/v1/policy-replays/{job}/attest"): 200,
     ("POST", "/v1/graphql"): 200,
     ("POST", "/v1/evidence"): 202,
     ("POST", "/v1/projections/{projection}/rebuild"): 202,

@@ -10,24 +10,19 @@ else, so that a pipeline never takes an outage for a verdict). Results go to std
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
-from gateway.admin import limits
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_apply import Planned, apply_planned, check_planned, plan
 from gateway.admin.policy_lint import lint as lint_policies
-from gateway.errors import BadRequestError
-from gateway.policy.engine import PolicyNotCompiledError
-from gateway.policy.examples import EMPTY, failing, format_examples, variables_given
-from gateway.policy.inspected import Branch, Inspection
-from gateway.policy.mutation_score import MutationScore, mutation_score
+from gateway.admin.policy_reports import Author, compile_policy, holds, run_examples, savable
+from gateway.policy.examples import format_examples
 from gateway.policy.policy_files import PolicyFile, parse_policy, read_policies
 from gateway.policy.policy_library import library, library_text
 from gateway.policy.pool import AUTHOR, WorkerEngine
@@ -40,11 +35,6 @@ from lakeproof.commands.refusals import FAILED, is_refusal, log_to_change
 from lakeproof.services import Services
 
 CLEAN: Final = 0
-
-COMPILE_TIMEOUT_S: Final = 10.0
-EXAMPLES_TIMEOUT_S: Final = 10.0
-MUTATION_TIMEOUT_S: Final = 60.0
-"""Each for one policy."""
 
 OpenEngine: TypeAlias = "Callable[[], AbstractAsyncContextManager[WorkerEngine]]"
 PolicyPath = Annotated[
@@ -60,6 +50,11 @@ _LIBRARY: Final = ("id", "examples", "message")
 def open_patient_engine() -> WorkerEngine:
     """Return an engine for one author, who waits for as long as its processes take to start on a busy machine."""
     return WorkerEngine(waiting_s=ENGINE_WAITING_S)
+
+
+def author_of(engine: WorkerEngine) -> Author:
+    """Return whom an engine of a command's own works for."""
+    return Author(engine=engine, log_id=AUTHOR)
 
 
 def add_file_commands(
@@ -87,7 +82,10 @@ def _add_test(app: typer.Typer, open_engine: OpenEngine) -> None:
         """Run the examples of policy files; end with 1 if one does not hold."""
 
         async def work(engine: WorkerEngine) -> list[dict[str, Any]]:
-            return [await _tested(engine, policy, coverage=coverage, mutation=mutation) for policy in read(path)]
+            return [
+                await run_examples(author_of(engine), policy, coverage=coverage, mutation=mutation)
+                for policy in read(path)
+            ]
 
         with _answering(as_json=as_json):
             tested = _run_with_engine(open_engine, work)
@@ -96,7 +94,7 @@ def _add_test(app: typer.Typer, open_engine: OpenEngine) -> None:
             else:
                 for one in tested:
                     _show_tested(one)
-            raise typer.Exit(CLEAN if all(_holds(one) for one in tested) else REFUSED)
+            raise typer.Exit(CLEAN if all(holds(one) for one in tested) else REFUSED)
 
 
 def _add_lint(app: typer.Typer, open_engine: OpenEngine) -> None:
@@ -106,7 +104,8 @@ def _add_lint(app: typer.Typer, open_engine: OpenEngine) -> None:
 
         async def work(engine: WorkerEngine) -> tuple[int, list[dict[str, Any]]]:
             policies = read(path)
-            found = await lint_policies(engine, partial(engine.judge, log_id=AUTHOR), policies)
+            author = author_of(engine)
+            found = await lint_policies(author, author.evaluate, policies)
             return len(policies), [asdict(finding) for finding in found]
 
         with _answering(as_json=as_json):
@@ -132,7 +131,7 @@ def _add_compile(app: typer.Typer, open_engine: OpenEngine) -> None:
         """Show what expressions read and call, and how their cost grows; end with 1 if one does not compile."""
 
         async def work(engine: WorkerEngine) -> list[dict[str, Any]]:
-            return [await _compiled(engine, policy) for policy in _expressions(what)]
+            return [await compile_policy(author_of(engine), policy) for policy in _expressions(what)]
 
         with _answering(as_json=as_json):
             compiled = _run_with_engine(open_engine, work)
@@ -187,15 +186,7 @@ def read(path: Path) -> tuple[PolicyFile, ...]:
     Raises:
         PolicyFileError: if one is refused; says where.
     """
-    policies = read_policies(path)
-    for policy in policies:
-        try:
-            limits.check_id(policy.id)
-            limits.check_policy_texts(expression=policy.expression, message=policy.message)
-            limits.check_reason(policy.reason)
-        except BadRequestError as error:
-            raise policy.refused(error) from error
-    return policies
+    return savable(read_policies(path))
 
 
 def _library_app() -> typer.Typer:
@@ -250,59 +241,6 @@ def _show_steps(rows: Iterable[Mapping[str, Any]]) -> None:
 # Test
 
 
-async def _tested(engine: WorkerEngine, policy: PolicyFile, *, coverage: bool, mutation: bool) -> dict[str, Any]:
-    """Return how a policy does on its examples; mutants are judged only if all of them hold."""
-    evaluate = partial(engine.judge, log_id=AUTHOR)
-    tested: dict[str, Any] = {"file": policy.name, "id": policy.id, "examples": len(policy.examples)}
-    try:
-        found = await engine.inspect(policy.expression, zero=EMPTY, timeout_s=COMPILE_TIMEOUT_S)
-    except PolicyNotCompiledError as error:
-        return {**tested, "refused": _refusal(policy, error), "failing": []}
-    failures = await failing(evaluate, policy.expression, policy.examples, timeout_s=EXAMPLES_TIMEOUT_S)
-    tested |= {"refused": None, "failing": list(failures)}
-    if coverage:
-        given = [variables_given(example.given) for example in policy.examples]
-        branches = await engine.cover(policy.expression, given, timeout_s=EXAMPLES_TIMEOUT_S)
-        tested["coverage"] = _coverage(policy, branches)
-    if mutation and not failures:
-        score = await mutation_score(evaluate, found.mutants, policy.examples, timeout_s=MUTATION_TIMEOUT_S)
-        tested["mutation"] = _mutation(policy, score)
-    return tested
-
-
-def _holds(tested: Mapping[str, Any]) -> bool:
-    return tested["refused"] is None and not tested["failing"]
-
-
-def _coverage(policy: PolicyFile, branches: Sequence[Branch]) -> dict[str, Any]:
-    """Return how many directions of branches were taken, and which were not."""
-    missing = [
-        {**_at(policy, branch.line, branch.column), "part": branch.role, "text": branch.text, "never": value}
-        for branch in branches
-        for value in branch.missing
-    ]
-    return {"directions": 2 * len(branches), "taken": 2 * len(branches) - len(missing), "missing": missing}
-
-
-def _mutation(policy: PolicyFile, score: MutationScore) -> dict[str, Any]:
-    survivors = [
-        {**_at(policy, one.line, one.column), "change": one.words, "expression": one.expression}
-        for one in score.survivors
-    ]
-    return {
-        "mutants": score.of,
-        "killed": score.killed,
-        "unknown": score.unknown,
-        "percent": score.percent,
-        "survivors": survivors,
-    }
-
-
-def _at(policy: PolicyFile, line: int, column: int) -> dict[str, int]:
-    in_file = policy.place_in_expression(line, column)
-    return {"line": in_file[0], "column": in_file[1]}
-
-
 def _show_tested(tested: Mapping[str, Any]) -> None:
     if tested["refused"] is not None:
         _show_refusal(tested)
@@ -334,30 +272,6 @@ def _expressions(what: str) -> tuple[PolicyFile, ...]:
     except (OSError, ValueError):  # too long for a name, or with a null in it: no file is called that
         is_path = False
     return read_policies(path) if is_path else (PolicyFile(name="", id="", expression=what, message=""),)
-
-
-async def _compiled(engine: WorkerEngine, policy: PolicyFile) -> dict[str, Any]:
-    named = {"file": policy.name or None, "id": policy.id or None}
-    try:
-        found = await engine.inspect(policy.expression, zero=EMPTY, timeout_s=COMPILE_TIMEOUT_S)
-    except PolicyNotCompiledError as error:
-        return {**named, "refused": _refusal(policy, error)}
-    return {**named, "refused": None, "expression": found.text, **_read_and_called(found)}
-
-
-def _read_and_called(found: Inspection) -> dict[str, Any]:
-    read_fields = [
-        name if fields is None else f"{name}.{field}"
-        for name, fields in found.reads.items()
-        for field in (fields or ("",))
-    ]
-    return {"reads": read_fields, "functions": list(found.functions), "cost": found.cost}
-
-
-def _refusal(policy: PolicyFile, error: PolicyNotCompiledError) -> dict[str, Any]:
-    """Return where and why an expression does not compile; `shown` is its line with a caret."""
-    shown = console.mark_place(policy.expression, line=error.line, column=error.column)
-    return {**_at(policy, error.line, error.column), "reason": error.reason, "shown": shown}
 
 
 def _show_compiled(compiled: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ could not be decided, or the replay itself failed. If both directions occur it i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +25,7 @@ from gateway.replaying.callers import names_of
 from gateway.replaying.comparing import Change
 from gateway.replaying.coverage import coverage_lines
 from gateway.replaying.replay import Group, Proposed, Replayed
+from gateway.replaying.spans import EXPECTED, span_of
 from lakeproof import console
 from lakeproof.commands.exits import failing_with, progress
 from lakeproof.commands.opening import OpenServices, run_with_services
@@ -44,15 +44,7 @@ WIDENED: Final = 1
 NARROWED: Final = 2
 SHOWN_MAX: Final = 40
 """Kinds of changes shown to people; programs get all of them."""
-SINCE_DAYS_MAX: Final = 36_500
 
-_SINCE: Final = re.compile(r"([0-9]{1,6})([mhdw])")
-_UNITS: Final[Mapping[str, timedelta]] = {
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
 _ORDER: Final = (Change.WIDENED, Change.NARROWED, Change.FAILED, Change.UNKNOWN)
 
 
@@ -101,10 +93,9 @@ def parse_since(text: str) -> timedelta:
     Raises:
         LedgerError: if it is none, or longer than a hundred years.
     """
-    found = _SINCE.fullmatch(text)
-    span = None if found is None else int(found[1]) * _UNITS[found[2]]
-    if span is None or not timedelta() < span <= timedelta(days=SINCE_DAYS_MAX):
-        raise LedgerError(f"--since: expected a number with m, h, d or w behind it, as in 30d, found {text!r:.40}")
+    span = span_of(text)
+    if span is None:
+        raise LedgerError(f"--since: {EXPECTED}, found {text!r:.40}")
     return span
 
 

@@ -20,6 +20,7 @@ from gateway.admin.shown import access_rule_shown, draft_shown, policy_shown, po
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
+from gateway.policy.text import mark_place
 from lakeproof import console
 from lakeproof.commands.access_questions import add_questions
 from lakeproof.commands.explanations import add_explain
@@ -348,7 +349,7 @@ def _saved(open_services: OpenServices, work: Callable[[Services], Awaitable[R]]
     try:
         return run_refusable(open_services, work)
     except PolicyNotCompiledError as error:
-        console.explain(console.mark_place(expression, line=error.line, column=error.column))
+        console.explain(mark_place(expression, line=error.line, column=error.column))
         raise
 
 

@@ -22,7 +22,6 @@ class Why(StrEnum):
     OWNER = "it takes the owner of the database"
     ROLE = "it works as a role of the database that no request may take"
     OPERATOR = "it concerns several tenants, and is for the operator to decide"
-    LONG = "it may work for minutes, on a processor that commits need"
     AT_MACHINE = "what it makes is for who is at the machine, and has no credentials yet"
     APART = "who verifies the server must not get it from the server"
 
@@ -114,15 +113,21 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "policies draft": (("PUT", "/v1/policy-drafts/{policy_id}"),),
     "policies review": (("POST", "/v1/policy-drafts/{policy_id}/review"),),
     "policies diff": (("GET", "/v1/policies/{policy_id}/diff"),),
-    "policies test": Why.OFFLINE,
-    "policies lint": Why.OFFLINE,
-    "policies compile": Why.OFFLINE,
+    "policies test": (("POST", "/v1/policies/test"),),
+    "policies lint": (("POST", "/v1/policies/lint"),),
+    "policies compile": (("POST", "/v1/policies/compile"),),
     "policies apply": (
         ("POST", "/v1/policies"),
         ("PUT", "/v1/policies/{policy_id}"),
         ("DELETE", "/v1/policies/{policy_id}"),
     ),
-    "policies replay": Why.LONG,
+    "policies replay": (
+        ("POST", "/v1/policy-replays"),
+        ("GET", "/v1/policy-replays"),
+        ("GET", "/v1/policy-replays/{job}"),
+        ("DELETE", "/v1/policy-replays/{job}"),
+        ("POST", "/v1/policy-replays/{job}/attest"),
+    ),
     "policies explain": (("GET", "/v1/decisions/{decision}/explanation"),),
     "policies library list": Why.OFFLINE,
     "policies library show": Why.OFFLINE,

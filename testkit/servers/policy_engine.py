@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
 from gateway.policy.engine import POLICY, Program, Traced, Verdict
+from gateway.policy.inspected import Branch, Inspection
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.restrictions.written import Written
 from gateway.policy.started_engine import StartedEngine
@@ -108,6 +109,30 @@ class SharedEngine(AbstractAsyncContextManager[StartedEngine]):
         """See `Tracer.trace`."""
         log_id += self.first_log
         return await self.shared.run(self.shared.engine.trace(program, activation, log_id=log_id, timeout_s=timeout_s))
+
+    async def inspect(
+        self, expression: str, *, zero: Mapping[str, Json], timeout_s: float, kind: str = POLICY, log_id: int
+    ) -> Inspection:
+        """See `Inspector.inspect`."""
+        log_id += self.first_log
+        return await self.shared.run(
+            self.shared.engine.inspect(expression, zero=zero, timeout_s=timeout_s, kind=kind, log_id=log_id)
+        )
+
+    async def cover(
+        self,
+        expression: str,
+        activations: Sequence[Mapping[str, Json]],
+        *,
+        timeout_s: float,
+        kind: str = POLICY,
+        log_id: int,
+    ) -> tuple[Branch, ...]:
+        """See `Inspector.cover`."""
+        log_id += self.first_log
+        return await self.shared.run(
+            self.shared.engine.cover(expression, activations, timeout_s=timeout_s, kind=kind, log_id=log_id)
+        )
 
 
 @cache

@@ -144,6 +144,11 @@ def callback(named: Named) -> dict[str, Any]:
     }
 
 
+def policy_files() -> dict[str, Any]:
+    """A policy that is in no log."""
+    return {"policies": [{"text": "id: p\nexpression: '!commit.purge'\nmessage: no\n"}]}
+
+
 BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("POST", "/v1/iceberg/{alias}/namespaces"): lambda named: [{"namespace": [f"{named.name}-sales"]}],
     ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/properties"): lambda _: [{"updates": {"a": "b"}}],
@@ -198,6 +203,12 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("POST", "/v1/policy-drafts/{policy_id}/review"): lambda _: [
         {"version": 1, "verdict": verdict} for verdict in ("approve", "refuse")
     ],
+    ("POST", "/v1/policies/test"): lambda _: [policy_files(), {**policy_files(), "mutation": True, "coverage": True}],
+    ("POST", "/v1/policies/lint"): lambda _: [policy_files()],
+    ("POST", "/v1/policies/compile"): lambda _: [policy_files(), {"expression": "commit.purge"}],
+    # Without a file: a replay would be a job, with an id of its own.
+    ("POST", "/v1/policy-replays"): lambda _: [{"policies": []}],
+    ("POST", "/v1/policy-replays/{job}/attest"): lambda _: [None],
     ("POST", "/v1/findings/{finding}/review"): lambda _: [{"verdict": "dismissed", "reason": "not ours"}],
     ("POST", "/v1/restrictions"): lambda named: [
         {"id": f"{named.name}-restriction", "filter": "row.region == null", "schemas": {"orders": ORDERS}},

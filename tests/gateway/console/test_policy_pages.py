@@ -407,9 +407,9 @@ async def test_a_replay_says_what_changes_by_principal_table_and_rule_and_is_att
 
 async def heard_again(gateway: Gateway) -> None:
     """Wait until the process that replays has said once more that it does, and so has heard what was asked of it."""
-    jobs = jobs_of(gateway.services)
-    (before,) = await jobs.of_kind(JobKind.POLICY_REPLAY)
-    while (await jobs.of_kind(JobKind.POLICY_REPLAY))[0].seen_at == before.seen_at:
+    jobs, log_id = jobs_of(gateway.services), gateway.acme.log_id
+    (before,) = (await jobs.newest(log_id, JobKind.POLICY_REPLAY)).values()
+    while [job.seen_at for job in (await jobs.newest(log_id, JobKind.POLICY_REPLAY)).values()] == [before.seen_at]:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 

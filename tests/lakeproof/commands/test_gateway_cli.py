@@ -28,6 +28,7 @@ from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceT
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.rule_files import PREFIX
+from gateway.policy.text import mark_place
 from lakeproof.commands import opening
 from lakeproof.commands.api_keys import keys_app, parse_end
 from lakeproof.commands.catalog_secrets import secrets_app
@@ -36,7 +37,6 @@ from lakeproof.commands.drops import drops_app, purges_app
 from lakeproof.commands.opening import OpenServices
 from lakeproof.commands.rules import access_rules_app, policies_app
 from lakeproof.commands.tenants import tenants_app
-from lakeproof.console import mark_place
 from lakeproof.errors import LakeproofError
 from lakeproof.installation import Installation
 from lakeproof.provision import provision
