@@ -77,7 +77,10 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     ),
     "projections replace": (("POST", "/v1/projections/{projection}/rebuild"),),
     "projections prune": Why.ROLE,
-    "graph show": (("GET", "/v1/tables/{alias}/{namespace}/{table}"),),
+    "graph show": (
+        ("GET", "/v1/tables/{alias}/{namespace}/{table}"),
+        ("GET", "/v1/tables/{alias}/{namespace}/{table}/graph"),
+    ),
     "graph traverse": (
         ("GET", "/v1/traverse/{preset}/{alias}/{namespace}/{table}"),
         ("GET", "/v1/impact/{alias}/{namespace}/{table}"),
