@@ -24,10 +24,11 @@ from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Ed
 from gateway.admin.finding_reviews import FindingReviews
 from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
-from gateway.admin.policy_diff import policy_diff, sides
+from gateway.admin.policy_diff import DRAFT, OF_POLICY, OF_RESTRICTION, Side, diff_shown, sides
 from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, lasting, one_draft
-from gateway.admin.restriction_edits import RestrictionEdits
+from gateway.admin.restriction_edits import RestrictionEdits, RestrictionStep
 from gateway.admin.rule_import import ImportedRules, check_rules, created_event
+from gateway.admin.shown import contents_shown
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
@@ -42,6 +43,7 @@ from gateway.identity.key_rows import revoke_guard
 from gateway.policy.access import EACH_CHECK, IN_CEDAR
 from gateway.policy.engine import PolicyEngine, Program
 from gateway.policy.judging import Evaluate
+from gateway.policy.restrictions.contents import format_contents
 from gateway.policy.restrictions.written import ReadsConditions
 from gateway.policy.rule_files import RuleFile
 from gateway.policy.variables import PrincipalView
@@ -305,7 +307,11 @@ class Admin:
             if pending is None:
                 raise
             steps = ()  # it is drafted, and was never in force
-        return policy_diff(*sides(steps, pending, older=older, newer=newer))
+        versions = {
+            step.version: None if step.policy is None else contents_shown(step.policy.contents()) for step in steps
+        }
+        waiting = None if pending is None else Side(label=DRAFT, contents=contents_shown(pending.contents))
+        return diff_shown(*sides(versions, waiting, older=older, newer=newer), members=OF_POLICY)
 
     # Restrictions
 
@@ -357,6 +363,31 @@ class Admin:
             NotFoundError: if there is none of that id.
         """
         return _one((await self._control.current(log_id)).restrictions, restriction_id, what="restriction")
+
+    async def restriction_versions(self, log_id: int, *, restriction_id: str) -> tuple[RestrictionStep, ...]:
+        """
+        Return every version that a restriction has had, also of one that is retired, oldest first.
+
+        Raises:
+            NotFoundError: if the log has none of that id.
+            UnavailableError: if the log cannot be read.
+        """
+        return await self._restrictions.steps(log_id, restriction_id=restriction_id)
+
+    async def diff_restriction(
+        self, log_id: int, *, restriction_id: str, older: str | None = None, newer: str | None = None
+    ) -> dict[str, Any]:
+        """
+        Return what differs between two versions of a restriction (`policy_diff.py`).
+
+        Raises as `restriction_versions` and `policy_diff.sides`.
+        """
+        steps = await self.restriction_versions(log_id, restriction_id=restriction_id)
+        versions = {
+            step.version: None if step.restriction is None else format_contents(step.restriction.contents)
+            for step in steps
+        }
+        return diff_shown(*sides(versions, None, older=older, newer=newer), members=OF_RESTRICTION)
 
     # Access rules
 

@@ -1,47 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What differs between two versions of a policy, or between the newest one and its draft.
+What differs between two versions of a policy or restriction, or between the newest one and its draft.
 
-The expression is compared line by line, as a unified diff; the other members side by side, in their canonical form.
+The expression of a policy and the filter of a restriction are compared line by line, as a unified diff; the other
+members side by side, in their canonical form.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.admin.policy_edits import PolicyStep
-from gateway.admin.shown import contents_shown
-from gateway.control.aggregates import PolicyDraft
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
-from ledger.format.events import PolicyContents
 
 DRAFT: Final = "draft"
 """In place of a version: the draft that waits for a review."""
 NOTHING: Final = "nothing"
-_MEMBERS: Final = ("message", "scope", "examples")
+OF_POLICY: Final = ("expression", "message", "scope", "examples")
+"""The members that are compared, that which is compared line by line first."""
+OF_RESTRICTION: Final = ("filter", "scope", "masks", "schemas", "examples")
 _CONTEXT_LINES: Final = 3
 _DIGITS_MAX: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side: its `label`, and the contents; None where there is no policy (before the first version, or retired)."""
+    """One side: its `label`, and the contents as they are shown; None before the first version, and once retired."""
 
     label: str
-    contents: PolicyContents | None
+    contents: Mapping[str, Any] | None
 
 
-def policy_diff(before: Side, after: Side) -> dict[str, Any]:
+def diff_shown(before: Side, after: Side, *, members: tuple[str, ...]) -> dict[str, Any]:
     """
-    Return what differs, as JSON: `expression` is a unified diff, empty if it is the same; `changed` has the others.
+    Return what differs in `members`, as JSON: the first of them is a unified diff, empty if it is the same; `changed`
+    has the others.
     """
-    old, new = contents_shown(before.contents), contents_shown(after.contents)
+    lined, *others = members
+    nothing = dict.fromkeys(members)
+    old, new = before.contents or nothing, after.contents or nothing
     lines = difflib.unified_diff(
-        (old["expression"] or "").splitlines(),
-        (new["expression"] or "").splitlines(),
+        (old[lined] or "").splitlines(),
+        (new[lined] or "").splitlines(),
         before.label,
         after.label,
         n=_CONTEXT_LINES,
@@ -50,16 +52,18 @@ def policy_diff(before: Side, after: Side) -> dict[str, Any]:
     return {
         "from": before.label,
         "to": after.label,
-        "expression": "\n".join(lines),
-        "changed": {name: {"from": old[name], "to": new[name]} for name in _MEMBERS if old[name] != new[name]},
+        lined: "\n".join(lines),
+        "changed": {name: {"from": old[name], "to": new[name]} for name in others if old[name] != new[name]},
     }
 
 
 def sides(
-    steps: Sequence[PolicyStep], draft: PolicyDraft | None, *, older: str | None, newer: str | None
+    versions: Mapping[int, Mapping[str, Any] | None], draft: Side | None, *, older: str | None, newer: str | None
 ) -> tuple[Side, Side]:
     """
     Return the two sides that are asked for: versions by their number, or `DRAFT`.
+
+    `versions` has the contents of each, by its number; None where it retires. `draft` is the one that waits, if any.
 
     `newer` is the newest version if it is not named, and `older` the one before the newer one: the newest version for a
     draft, nothing for the first version.
@@ -69,17 +73,17 @@ def sides(
         NotFoundError: if there is no such version, or no draft.
         ConflictError: if there is no version at all to compare.
     """
-    if newer is None and not steps:
+    if newer is None and not versions:
         raise ConflictError("expected a version to compare, found none: compare the draft", kind="NoVersionException")
-    newer = str(steps[-1].version) if newer is None else newer
+    newest = max(versions, default=0)
+    newer = str(newest) if newer is None else newer
     if older is None:
-        newest = steps[-1].version if steps else 0
         before = newest if newer == DRAFT else _number(newer, name="to") - 1
         older = str(before) if before > 0 else NOTHING
-    return _side(steps, draft, older, name="from"), _side(steps, draft, newer, name="to")
+    return _side(versions, draft, older, name="from"), _side(versions, draft, newer, name="to")
 
 
-def _side(steps: Sequence[PolicyStep], draft: PolicyDraft | None, named: str, *, name: str) -> Side:
+def _side(versions: Mapping[int, Mapping[str, Any] | None], draft: Side | None, named: str, *, name: str) -> Side:
     if named == NOTHING:
         return Side(label=NOTHING, contents=None)
     if named == DRAFT:
@@ -87,13 +91,12 @@ def _side(steps: Sequence[PolicyStep], draft: PolicyDraft | None, named: str, *,
             raise NotFoundError(
                 f"{name}: expected a draft that waits for a review, found none", kind="NotFoundException"
             )
-        return Side(label=DRAFT, contents=draft.contents)
+        return draft
     number = _number(named, name=name)
-    for step in steps:
-        if step.version == number:
-            return Side(label=f"version {number}", contents=None if step.policy is None else step.policy.contents())
-    found = f"1 to {steps[-1].version}" if steps else "none"
-    raise NotFoundError(f"{name}: expected a version of the policy ({found}), found {number}", kind="NotFoundException")
+    if number in versions:
+        return Side(label=f"version {number}", contents=versions[number])
+    found = f"1 to {max(versions)}" if versions else "none"
+    raise NotFoundError(f"{name}: expected a version in the log ({found}), found {number}", kind="NotFoundException")
 
 
 def _number(text: str, *, name: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from gateway.admin import limits
 from gateway.admin.edits import NOT_FOUND, Editor, Edits, check_newest, check_version
@@ -98,6 +98,18 @@ def text_of(file: PolicyFile) -> PolicyText:
     Return what the author of a policy file has written.
     """
     return PolicyText(expression=file.expression, message=file.message, scope=file.scope, examples=file.examples)
+
+
+class Step(Protocol):
+    """One version of what people edit."""
+
+    @property
+    def version(self) -> int:
+        """Its number."""
+        ...
+
+
+S = TypeVar("S", bound=Step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,9 +386,9 @@ def one_draft(state: ControlState, policy_id: str) -> PolicyDraft:
     return draft
 
 
-def one_step(steps: Sequence[PolicyStep], version: str) -> PolicyStep:
+def one_step(steps: Sequence[S], version: str) -> S:
     """
-    Return the version of a policy with that number.
+    Return the version with that number, of a policy or a restriction.
 
     Raises:
         NotFoundError: if there is none.

@@ -9,17 +9,20 @@ restricted by what is saved here yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.admin import limits
-from gateway.admin.edits import Editor, Edits, check_version
+from gateway.admin.edits import NOT_FOUND, Editor, Edits, check_version
 from gateway.admin.policy_edits import ExamplesFailedError
 from gateway.control.aggregates import Restriction, evolve, expect
-from gateway.control.plane import ControlPlane
+from gateway.control.plane import ControlPlane, parse_control_event
+from gateway.errors import NotFoundError
 from gateway.policy.restrictions.compiled import ReadRestriction, check_against, read_restriction
 from gateway.policy.restrictions.contents import examples_of, parse_contents, schemas_of
 from gateway.policy.restrictions.examples import failing
 from gateway.policy.restrictions.written import ReadsConditions
+from ledger.format.entry import Entry
 from ledger.format.events import RestrictionChanged, RestrictionContents, RestrictionCreated
 
 if TYPE_CHECKING:
@@ -31,6 +34,17 @@ NOT_ENFORCED: Final = (
     "stored, versioned and tested; reads do not enforce it yet: who may load the table still sees everything"
 )
 """What is said wherever a restriction is saved or shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionStep:
+    """
+    One version of a restriction as the log has it: `restriction` is None where it was retired. `entry` put it there.
+    """
+
+    version: int
+    restriction: Restriction | None
+    entry: Entry
 
 
 class RestrictionEdits:
@@ -78,6 +92,22 @@ class RestrictionEdits:
         """See `Admin.retire_restriction`."""
         limits.check_id(restriction_id)
         return await self._edits.change(Restriction, log_id, by, restriction_id, Restriction.retire)
+
+    async def steps(self, log_id: int, *, restriction_id: str) -> tuple[RestrictionStep, ...]:
+        """See `Admin.restriction_versions`."""
+        limits.check_id(restriction_id)
+        entries = await self._edits.entries(Restriction, log_id, restriction_id)
+        if not entries:
+            raise NotFoundError(
+                f"restriction {restriction_id!r:.80}: expected one in the log, found none", kind=NOT_FOUND
+            )
+        steps: list[RestrictionStep] = []
+        restriction: Restriction | None = None
+        for entry in entries:
+            restriction = expect(Restriction, evolve(restriction, parse_control_event(entry)))
+            kept = None if restriction.retired else restriction
+            steps.append(RestrictionStep(version=restriction.version, restriction=kept, entry=entry))
+        return tuple(steps)
 
     async def _checked(self, log_id: int, members: Mapping[str, Json]) -> RestrictionContents:
         contents = parse_contents(members)

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.admin.key_issue import IssuedKey, RotatedKey
 from gateway.admin.limits import format_expiry
 from gateway.admin.policy_edits import PolicyStep, examples_of
-from gateway.admin.restriction_edits import NOT_ENFORCED
+from gateway.admin.restriction_edits import NOT_ENFORCED, RestrictionStep
 from gateway.control.aggregates import (
     AccessRule,
     ApiKey,
@@ -23,7 +23,7 @@ from gateway.control.aggregates import (
     scope_of,
 )
 from gateway.policy.examples import format_examples
-from gateway.policy.restrictions.contents import format_contents
+from gateway.policy.restrictions.contents import MEMBERS, format_contents
 from gateway.policy.scopes import format_scope
 from ledger.format import canonical
 from ledger.format.events import PolicyContents
@@ -105,6 +105,21 @@ def restriction_shown(restriction: Restriction) -> dict[str, Any]:
         "reason": restriction.reason,
         "enforced": False,
         "note": NOT_ENFORCED,
+    }
+
+
+def restriction_step_shown(step: RestrictionStep) -> dict[str, Any]:
+    """Return one version of a restriction as the log has it; one that retired it has no contents."""
+    restriction = step.restriction
+    contents = dict.fromkeys(MEMBERS) if restriction is None else format_contents(restriction.contents)
+    return {
+        "version": step.version,
+        "retired": restriction is None,
+        **contents,
+        "reason": "" if restriction is None else restriction.reason,
+        "author": step.entry.actor,
+        "recorded_at": canonical.format_time(step.entry.recorded_at),
+        "index": step.entry.index,
     }
 
 

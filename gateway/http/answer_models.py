@@ -99,7 +99,7 @@ class PolicyVersionsShown(Answered):
 
 
 class PolicyMemberChanged(Answered):
-    """A member of a policy on both sides."""
+    """A member of a policy or restriction on both sides."""
 
     before: Any = Field(alias="from")
     after: Any = Field(alias="to")
@@ -171,6 +171,38 @@ class RestrictionsShown(Answered):
     """The restrictions that are not retired, oldest first."""
 
     restrictions: list[RestrictionShown]
+
+
+class RestrictionVersionShown(Answered):
+    """One version of a restriction as the log has it, put there by `author`; one that retired it has no contents."""
+
+    version: int
+    retired: bool
+    scope: dict[str, list[str]] | None
+    filter: str | None
+    masks: list[RestrictionMaskShown] | None
+    schemas: dict[str, dict[str, Any]] | None
+    examples: list[dict[str, Any]] | None
+    reason: str
+    author: str
+    recorded_at: str
+    index: int
+
+
+class RestrictionVersionsShown(Answered):
+    """The versions that a restriction has had, oldest first."""
+
+    versions: list[RestrictionVersionShown]
+
+
+class RestrictionDiffShown(Answered):
+    """What differs between two versions: a unified diff of the filter, and the other members that changed."""
+
+    id: str
+    before: str = Field(alias="from")
+    after: str = Field(alias="to")
+    filter: str
+    changed: dict[str, PolicyMemberChanged]
 
 
 class AccessRuleShown(Answered):

@@ -14,7 +14,8 @@ from fastapi.responses import JSONResponse, Response
 
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor
-from gateway.admin.shown import restriction_shown
+from gateway.admin.policy_edits import one_step
+from gateway.admin.shown import restriction_shown, restriction_step_shown
 from gateway.control.aggregates import Restriction
 from gateway.http.admin_routes import Body, body_as, created, edit, may_read
 from gateway.identity import Principal
@@ -88,6 +89,31 @@ async def show_restriction(request: Request, restriction_id: str) -> Response:
     gateway, caller = await may_read(request, "restriction", restriction_id)
     restriction = await gateway.admin.get_restriction(caller.log_id, restriction_id=restriction_id)
     return JSONResponse(restriction_shown(restriction))
+
+
+@router.get("/restrictions/{restriction_id}/versions")
+async def list_restriction_versions(request: Request, restriction_id: str) -> Response:
+    """List the versions that a restriction has had, oldest first, each with its author; also of a retired one."""
+    gateway, caller = await may_read(request, "restriction", restriction_id)
+    steps = await gateway.admin.restriction_versions(caller.log_id, restriction_id=restriction_id)
+    return JSONResponse({"versions": [restriction_step_shown(step) for step in steps]})
+
+
+@router.get("/restrictions/{restriction_id}/versions/{version}")
+async def show_restriction_version(request: Request, restriction_id: str, version: str) -> Response:
+    """Show one version of a restriction, the newest or not."""
+    gateway, caller = await may_read(request, "restriction", restriction_id)
+    steps = await gateway.admin.restriction_versions(caller.log_id, restriction_id=restriction_id)
+    return JSONResponse(restriction_step_shown(one_step(steps, version)))
+
+
+@router.get("/restrictions/{restriction_id}/diff")
+async def diff_restriction(request: Request, restriction_id: str) -> Response:
+    """Show what differs between two versions of a restriction (`from`, `to`)."""
+    older, newer = request.query_params.get("from"), request.query_params.get("to")
+    gateway, caller = await may_read(request, "restriction", restriction_id)
+    shown = await gateway.admin.diff_restriction(caller.log_id, restriction_id=restriction_id, older=older, newer=newer)
+    return JSONResponse({"id": restriction_id, **shown})
 
 
 @router.put("/restrictions/{restriction_id}")

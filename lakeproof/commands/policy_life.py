@@ -77,6 +77,10 @@ ActivateAt = Annotated[
     str | None,
     typer.Option("--activate-at", metavar="TIME", help="In force from then on (RFC 3339).", show_default=False),
 ]
+OlderVersion = Annotated[
+    str | None,
+    typer.Option("--from", metavar="VERSION", help="The one before, if not named.", show_default=False),
+]
 _SCOPE_SIZE_BYTES_MAX: Final = 64 * 1024
 
 
@@ -287,10 +291,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         policy_id: PolicyId,
         *,
         tenant: OneTenant,
-        older: Annotated[
-            str | None,
-            typer.Option("--from", metavar="VERSION", help="The one before, if not named.", show_default=False),
-        ] = None,
+        older: OlderVersion = None,
         newer: Annotated[
             str | None,
             typer.Option("--to", metavar="VERSION", help="Or `draft`; the newest, if not named.", show_default=False),
@@ -304,10 +305,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
             return await services.gateway.admin.diff_policy(log_id, policy_id=policy_id, older=older, newer=newer)
 
         found = {"id": policy_id, **run_with_services(open_services, work)}
-        if as_json:
-            console.show_json(found)
-        else:
-            _say_diff(found)
+        show_diff(found, of="policy", lined="expression", as_json=as_json)
 
 
 def _review_words(policy_id: str, policy: Policy | None, tenant: str) -> str:
@@ -318,15 +316,21 @@ def _review_words(policy_id: str, policy: Policy | None, tenant: str) -> str:
     return force_words(policy_shown(policy, now=now()), tenant)
 
 
-def _say_diff(found: Mapping[str, Any]) -> None:
-    for line in found["expression"].splitlines():
+def show_diff(found: Mapping[str, Any], *, of: str, lined: str, as_json: bool) -> None:
+    """
+    Show what differs between two versions of a thing (`of`, as in `policy`), whose member `lined` is compared by lines.
+    """
+    if as_json:
+        console.show_json(found)
+        return
+    for line in found[lined].splitlines():
         console.say(console.printable(line))
     for name, both in found["changed"].items():
         console.say(f"{name}:")
         console.say(f"- {console.one_line(_value(both['from']))}")
         console.say(f"+ {console.one_line(_value(both['to']))}")
-    if not found["expression"] and not found["changed"]:
-        console.say(f"{found['from']} and {found['to']} of policy {found['id']} are the same")
+    if not found[lined] and not found["changed"]:
+        console.say(f"{found['from']} and {found['to']} of {of} {found['id']} are the same")
 
 
 def _read_json(path: Path, *, where: str) -> Any:

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from gateway.admin.application import OPERATOR
-from gateway.admin.policy_edits import ExamplesFailedError
+from gateway.admin.policy_edits import ExamplesFailedError, one_step
 from gateway.admin.restriction_edits import NOT_ENFORCED, check_contents
-from gateway.admin.shown import restriction_shown
+from gateway.admin.shown import restriction_shown, restriction_step_shown
 from gateway.control.aggregates import Restriction
 from gateway.policy.policy_files import PolicyFileError
 from gateway.policy.pool import AUTHOR
@@ -31,6 +31,7 @@ from lakeproof.commands.exits import REFUSED, failing_with
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
 from lakeproof.commands.policy_files import CLEAN, OpenEngine, open_patient_engine
+from lakeproof.commands.policy_life import OlderVersion, show_diff
 from lakeproof.commands.refusals import FAILED, is_refusal
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant_log
@@ -42,6 +43,7 @@ Files = Annotated[
 ]
 
 _COLUMNS: Final = ("id", "version", "filter", "masks", "enforced")
+_VERSION: Final = ("version", "retired", "author", "recorded_at", "reason", "filter", "masks")
 
 
 def restrictions_app(
@@ -91,27 +93,71 @@ def _add_edits(app: typer.Typer, open_services: OpenServices) -> None:
 
 def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
     @app.command("list")
-    def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Show the restrictions that are not retired, oldest first; reads do not enforce them yet."""
+    def list_(
+        *,
+        tenant: OneTenant,
+        versions_of: Annotated[
+            str | None,
+            typer.Option("--versions-of", metavar="ID", help="The versions of this restriction.", show_default=False),
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show the restrictions that are not retired, oldest first, or the versions of one; reads do not enforce them
+        yet."""
 
-        async def work(services: Services) -> Sequence[Restriction]:
-            return await services.gateway.admin.list_restrictions(await find_tenant_log(services, tenant))
+        async def work(services: Services) -> tuple[Sequence[str], list[dict[str, Any]]]:
+            admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)
+            if versions_of is None:
+                return _COLUMNS, [restriction_shown(one) for one in await admin.list_restrictions(log_id)]
+            steps = await admin.restriction_versions(log_id, restriction_id=versions_of)
+            return _VERSION, [restriction_step_shown(step) for step in steps]
 
-        shown = [restriction_shown(one) for one in run_with_services(open_services, work)]
-        console.show_rows(_COLUMNS, shown if as_json else [_row(one) for one in shown], as_json=as_json)
+        columns, shown = run_with_services(open_services, work)
+        console.show_rows(columns, shown if as_json else [_row(one) for one in shown], as_json=as_json)
         if shown:
             _explain()
 
     @app.command()
-    def show(restriction_id: RestrictionId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Show one restriction that is not retired; reads do not enforce it yet."""
+    def show(
+        restriction_id: RestrictionId,
+        *,
+        tenant: OneTenant,
+        version: Annotated[str | None, typer.Option(help="This version of it.", show_default=False)] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show one restriction that is not retired, or one version of a restriction; reads do not enforce it yet."""
 
-        async def work(services: Services) -> Restriction:
-            return await services.gateway.admin.get_restriction(
-                await find_tenant_log(services, tenant), restriction_id=restriction_id
+        async def work(services: Services) -> dict[str, Any]:
+            admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)
+            if version is None:
+                return restriction_shown(await admin.get_restriction(log_id, restriction_id=restriction_id))
+            steps = await admin.restriction_versions(log_id, restriction_id=restriction_id)
+            return restriction_step_shown(one_step(steps, version))
+
+        console.show_object(run_with_services(open_services, work), as_json=as_json)
+
+    @app.command()
+    def diff(
+        restriction_id: RestrictionId,
+        *,
+        tenant: OneTenant,
+        older: OlderVersion = None,
+        newer: Annotated[
+            str | None,
+            typer.Option("--to", metavar="VERSION", help="The newest, if not named.", show_default=False),
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show what differs between two versions of a restriction."""
+
+        async def work(services: Services) -> dict[str, Any]:
+            log_id = await find_tenant_log(services, tenant)
+            return await services.gateway.admin.diff_restriction(
+                log_id, restriction_id=restriction_id, older=older, newer=newer
             )
 
-        console.show_object(restriction_shown(run_with_services(open_services, work)), as_json=as_json)
+        found = {"id": restriction_id, **run_with_services(open_services, work)}
+        show_diff(found, of="restriction", lined="filter", as_json=as_json)
 
     @app.command()
     def delete(restriction_id: RestrictionId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
@@ -169,7 +215,7 @@ def _explain() -> None:
 
 
 def _row(shown: Mapping[str, Any]) -> dict[str, Any]:
-    masks = ", ".join(f"{one['column']}: {one['action']}" for one in shown["masks"])
+    masks = ", ".join(f"{one['column']}: {one['action']}" for one in shown["masks"] or ())
     return {**shown, "masks": masks, "enforced": "no"}
 
 

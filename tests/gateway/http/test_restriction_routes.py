@@ -84,6 +84,47 @@ async def test_a_restriction_ends_for_ever(shared_gateway: Gateway) -> None:
         assert answer.status_code == status, answer.text
 
 
+async def test_the_log_has_every_version_of_a_restriction(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    await http.post(ROUTE, json={"id": "eu", "reason": "contracts", **EU_ORDERS})
+    await http.put(f"{ROUTE}/eu", json=changed(filter="row.id > 1", masks=[], examples=[], reason="wider"))
+    assert (await http.delete(f"{ROUTE}/eu")).status_code == 204
+    first, second, last = (await http.get(f"{ROUTE}/eu/versions")).json()["versions"]
+    assert (first["version"], first["reason"], first["filter"]) == (1, "contracts", EU_ORDERS["filter"])
+    assert (second["version"], second["reason"], second["filter"], second["masks"]) == (2, "wider", "row.id > 1", [])
+    assert (last["version"], last["retired"], last["filter"], last["scope"]) == (3, True, None, None)
+    entries = await read_stored(shared_gateway.services, shared_gateway.acme.log_id, key="restriction:eu")
+    assert [one["index"] for one in (first, second, last)] == [stored.entry.index for stored in entries]
+    assert {one["author"] for one in (first, second, last)} == {stored.entry.actor for stored in entries}
+    assert (await http.get(f"{ROUTE}/eu/versions/2")).json() == second
+    for path in ("eu/versions/4", "eu/versions/x", "other/versions", "other/versions/1", "other/diff", "eu/diff?to=9"):
+        assert (await http.get(f"{ROUTE}/{path}")).status_code == 404, path
+    assert (await http.get(f"{ROUTE}/eu/diff?to=x")).status_code == 400
+
+
+async def test_two_versions_of_a_restriction_are_compared(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    await http.post(ROUTE, json={"id": "eu", **EU_ORDERS})
+    await http.put(f"{ROUTE}/eu", json=changed(filter="row.id > 1", masks=[], examples=[]))
+    await http.put(f"{ROUTE}/eu", json=changed(filter="row.id > 1", masks=[], examples=[], reason="again"))
+    found = (await http.get(f"{ROUTE}/eu/diff?from=1&to=2")).json()
+    assert (found["id"], found["from"], found["to"]) == ("eu", "version 1", "version 2")
+    assert found["filter"].splitlines()[-1] == "+row.id > 1"
+    assert sorted(found["changed"]) == ["examples", "masks"]
+    assert found["changed"]["masks"]["to"] == []
+    same = (await http.get(f"{ROUTE}/eu/diff")).json()
+    assert (same["from"], same["to"], same["filter"], same["changed"]) == ("version 2", "version 3", "", {})
+    born = (await http.get(f"{ROUTE}/eu/diff?to=1")).json()
+    assert (born["from"], born["changed"]["scope"]) == ("nothing", {"from": None, "to": EU_ORDERS["scope"]})
+
+
+async def test_who_may_not_read_a_restriction_reads_none_of_its_versions(shared_gateway: Gateway) -> None:
+    await shared_gateway.http.post(ROUTE, json={"id": "eu", **EU_ORDERS})
+    eve = shared_gateway.client(await another_key(shared_gateway))
+    for path in ("versions", "versions/1", "diff"):
+        assert (await eve.get(f"{ROUTE}/eu/{path}")).status_code == 403, path
+
+
 @pytest.mark.parametrize(
     ("change", "status", "found"),
     [

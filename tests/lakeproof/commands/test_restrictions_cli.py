@@ -145,6 +145,14 @@ async def test_a_restriction_is_saved_shown_changed_and_deleted(gateway: Gateway
     listed = await run("list")
     assert "email: show-last-4" in listed.stdout
     assert NOT_ENFORCED in listed.stderr
+    versions = json.loads((await run("list", "--versions-of", "eu-orders", "--json")).stdout)
+    assert [one["filter"] for one in versions] == ["row.region == 'EU'", "row.region in ['EU', 'UK']"]
+    assert json.loads((await run("show", "eu-orders", "--version", "1", "--json")).stdout) == versions[0]
+    assert "email: show-last-4" in (await run("list", "--versions-of", "eu-orders")).stdout
+    assert "+row.region in ['EU', 'UK']\n" in (await run("diff", "eu-orders")).stdout
+    same = await run("diff", "eu-orders", "--from", "2", "--to", "2")
+    assert same.stdout == "version 2 and version 2 of restriction eu-orders are the same\n"
+    assert json.loads((await run("diff", "eu-orders", "--json")).stdout)["from"] == "version 1"
     refused = await run("change", "other", "--file", file)
     assert isinstance(refused.exception, PolicyFileError)
     await asyncio.to_thread(file.write_text, EU.replace("row.region ==", "row.regoin =="))
