@@ -102,8 +102,7 @@ def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
         ] = None,
         as_json: AsJson = False,
     ) -> None:
-        """Show the restrictions that are not retired, oldest first, or the versions of one; reads do not enforce them
-        yet."""
+        """Show the restrictions that are not retired, oldest first, or the versions of one; reads enforce none yet."""
 
         async def work(services: Services) -> tuple[Sequence[str], list[dict[str, Any]]]:
             admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)

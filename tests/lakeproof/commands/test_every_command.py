@@ -29,6 +29,7 @@ OTHER_VERBS: Final = {
     "policies replay": "judges recorded decisions again, with other policies",
     "policies explain": "shows how one decision came about",
     "policies compile": "shows what an expression reads, and saves nothing",
+    "restrictions diff": "compares two versions",
     "restrictions test": "runs the examples of files",
     "catalogs check": "asks what is behind an alias, and changes nothing",
     "catalogs transfer": "moves a place between two tenants",
