@@ -38,6 +38,7 @@ from ledger.format.events import (
     PolicyDraftReviewed,
     PolicyDraftWritten,
     PolicyDraftWrittenV1,
+    PolicyDraftWrittenV2,
     PolicyExample,
     PolicyExpectation,
     PolicyRetired,
@@ -453,6 +454,10 @@ def _steps(entries: tuple[Entry, ...], of_drafts: tuple[Entry, ...]) -> Iterator
                 raise AssertionError("a review is of its type")
             draft = written[said.draft]
             wrote = parse_control_event(draft)
-            reason = wrote.reason if isinstance(wrote, PolicyDraftWrittenV1 | PolicyDraftWritten) else ""
+            reason = (
+                wrote.reason
+                if isinstance(wrote, PolicyDraftWrittenV1 | PolicyDraftWrittenV2 | PolicyDraftWritten)
+                else ""
+            )
             step = replace(step, author=draft.actor, reason=reason, reviewer=entry.actor, review_reason=said.reason)
         yield step

@@ -121,15 +121,18 @@ def _on_scope(policy: PolicyFile) -> Iterator[Finding]:
         if wider is not None:
             place = policy.place_of(f"scope.names[{position}]")
             yield _finding(policy, SCOPE, place, f"{name} is in {wider} already")
-    yield from _on_properties(policy)
+    yield from _on_metadata(policy)
 
 
-def _on_properties(policy: PolicyFile) -> Iterator[Finding]:
+def _on_metadata(policy: PolicyFile) -> Iterator[Finding]:
     scope = policy.scope
     kinds = scope.kinds or tuple(operation.partition(".")[0] for operation in scope.operations)
     if scope.properties and kinds and set(kinds) == {"namespace"}:
         words = "properties are those of tables and views, so it applies to nothing: namespaces have none that count"
         yield _finding(policy, SCOPE, policy.place_of("scope.properties"), words)
+    if scope.uuids and kinds and set(kinds) == {"namespace"}:
+        words = "uuids are those of tables and views, so it applies to nothing: namespaces have none"
+        yield _finding(policy, SCOPE, policy.place_of("scope.uuids"), words)
     tags = dict(zip(scope.properties, scope.tags, strict=True))
     for position, (text, tag) in enumerate(tags.items()):
         wider = next((other for other in tags if other != text and tags[other].includes(tag)), None)
@@ -174,8 +177,8 @@ async def _on_trial(evaluate: Evaluate, policy: PolicyFile, *, timeout_s: float)
 
 
 def _without_names(scope: Scope) -> Scope:
-    """Return a scope of kinds and operations alone: names, catalogs and properties of a trial or an example are any."""
-    return replace(scope, names=(), catalogs=(), properties=())
+    """Return a scope of kinds and operations alone: of a trial or an example, all the rest is any."""
+    return replace(scope, names=(), catalogs=(), properties=(), uuids=())
 
 
 def _view(variables: Mapping[str, Json]) -> CommitView:

@@ -24,7 +24,7 @@ from gateway.policy.policy_files import PolicyFileError, format_members, parse_e
 from gateway.policy.scopes import EVERYTHING, KINDS, Scope, format_scope, parse_scope
 
 TEXTS: Final = ("id", "message", "expression", "examples", "reason")
-LISTS: Final = ("catalogs", "names", "operations", "properties")
+LISTS: Final = ("catalogs", "names", "operations", "properties", "uuids")
 """Members of a scope that are written one item a line."""
 EXAMPLES_LENGTH_MAX: Final = 2 * EXAMPLES_SIZE_BYTES_MAX
 """Of their text, which has more blanks than what is stored; it is parsed before that is known."""

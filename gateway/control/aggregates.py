@@ -41,22 +41,30 @@ from ledger.format.events import (
     PolicyChanged,
     PolicyChangedV1,
     PolicyChangedV2,
+    PolicyChangedV3,
     PolicyContents,
     PolicyContentsV1,
+    PolicyContentsV2,
     PolicyCreated,
     PolicyCreatedV1,
     PolicyCreatedV2,
+    PolicyCreatedV3,
     PolicyDraftReviewed,
     PolicyDraftWritten,
     PolicyDraftWrittenV1,
+    PolicyDraftWrittenV2,
     PolicyExample,
     PolicyRetired,
     PolicyRetiredV1,
     PolicyRetiredV3,
     PolicyScope,
+    PolicyScopeV1,
     RestrictionChanged,
+    RestrictionChangedV1,
     RestrictionContents,
+    RestrictionContentsV1,
     RestrictionCreated,
+    RestrictionCreatedV1,
     RestrictionRetired,
     ReviewVerdict,
     SettingChanged,
@@ -66,7 +74,9 @@ from ledger.format.events import (
 Created: TypeAlias = (
     PolicyCreatedV1
     | PolicyCreatedV2
+    | PolicyCreatedV3
     | PolicyCreated
+    | RestrictionCreatedV1
     | RestrictionCreated
     | AccessRuleCreated
     | AccessRuleCreatedV1
@@ -78,9 +88,17 @@ Created: TypeAlias = (
     | TenantCreated
 )
 PolicyVersion: TypeAlias = (
-    PolicyCreatedV1 | PolicyCreatedV2 | PolicyCreated | PolicyChangedV1 | PolicyChangedV2 | PolicyChanged
+    PolicyCreatedV1
+    | PolicyCreatedV2
+    | PolicyCreatedV3
+    | PolicyCreated
+    | PolicyChangedV1
+    | PolicyChangedV2
+    | PolicyChangedV3
+    | PolicyChanged
 )
-PolicyChange: TypeAlias = PolicyChangedV1 | PolicyChangedV2 | PolicyChanged
+PolicyChange: TypeAlias = PolicyChangedV1 | PolicyChangedV2 | PolicyChangedV3 | PolicyChanged
+RestrictionChange: TypeAlias = RestrictionChangedV1 | RestrictionChanged
 Retired: TypeAlias = (
     PolicyRetiredV1
     | PolicyRetired
@@ -90,8 +108,9 @@ Retired: TypeAlias = (
     | CatalogRetired
     | KeyRevoked
 )
-OfDraft: TypeAlias = PolicyDraftWrittenV1 | PolicyDraftWritten | PolicyDraftReviewed
-ControlEvent: TypeAlias = Created | PolicyChange | RestrictionChanged | OfDraft | SettingChanged | KeyReplaced | Retired
+OfDraft: TypeAlias = PolicyDraftWrittenV1 | PolicyDraftWrittenV2 | PolicyDraftWritten | PolicyDraftReviewed
+AnyContents: TypeAlias = PolicyContents | PolicyContentsV1 | PolicyContentsV2
+ControlEvent: TypeAlias = Created | PolicyChange | RestrictionChange | OfDraft | SettingChanged | KeyReplaced | Retired
 
 
 class RetiredError(ConflictError):
@@ -242,12 +261,13 @@ def policy_contents(
             kinds=scope.kinds,
             operations=scope.operations,
             properties=scope.properties,
+            uuids=scope.uuids,
         ),
         examples=examples,
     )
 
 
-def scope_of(contents: PolicyContents | PolicyContentsV1) -> Scope:
+def scope_of(contents: AnyContents) -> Scope:
     """
     Return the scope that an event holds.
     """
@@ -257,12 +277,13 @@ def scope_of(contents: PolicyContents | PolicyContentsV1) -> Scope:
         names=held.names,
         kinds=held.kinds,
         operations=held.operations,
-        properties=held.properties if isinstance(held, PolicyScope) else (),
+        properties=() if isinstance(held, PolicyScopeV1) else held.properties,
+        uuids=held.uuids if isinstance(held, PolicyScope) else (),
     )
     return EVERYTHING if scope == EVERYTHING else scope  # the one that judging recognises without looking into it
 
 
-def _newest_form(contents: PolicyContents | PolicyContentsV1) -> PolicyContents:
+def _newest_form(contents: AnyContents) -> PolicyContents:
     """Return contents as they are written today."""
     if isinstance(contents, PolicyContents):
         return contents
@@ -270,6 +291,27 @@ def _newest_form(contents: PolicyContents | PolicyContentsV1) -> PolicyContents:
         expression=contents.expression,
         message=contents.message,
         scope=scope_of(contents),
+        examples=contents.examples,
+    )
+
+
+def _restriction_contents(contents: RestrictionContents | RestrictionContentsV1) -> RestrictionContents:
+    """Return contents of a restriction as they are written today."""
+    if isinstance(contents, RestrictionContents):
+        return contents
+    held = contents.scope
+    return RestrictionContents(
+        scope=PolicyScope(
+            catalogs=held.catalogs,
+            names=held.names,
+            kinds=held.kinds,
+            operations=held.operations,
+            properties=held.properties,
+            uuids=(),
+        ),
+        filter=contents.filter,
+        masks=contents.masks,
+        schemas=contents.schemas,
         examples=contents.examples,
     )
 
@@ -455,18 +497,23 @@ A = TypeVar("A", Policy, PolicyDraft, Restriction, AccessRule, Catalog, ApiKey, 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyCreatedV1,
     PolicyCreatedV2,
+    PolicyCreatedV3,
     PolicyCreated,
     PolicyChangedV1,
     PolicyChangedV2,
+    PolicyChangedV3,
     PolicyChanged,
     PolicyRetiredV1,
     PolicyRetired,
     PolicyRetiredV3,
     PolicyDraftWrittenV1,
+    PolicyDraftWrittenV2,
     PolicyDraftWritten,
     PolicyDraftReviewed,
     RestrictionCreated,
+    RestrictionCreatedV1,
     RestrictionChanged,
+    RestrictionChangedV1,
     RestrictionRetired,
     AccessRuleCreated,
     AccessRuleCreatedV1,
@@ -495,8 +542,10 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
         case (
             PolicyCreatedV1()
             | PolicyCreatedV2()
+            | PolicyCreatedV3()
             | PolicyCreated()
             | RestrictionCreated()
+            | RestrictionCreatedV1()
             | AccessRuleCreated()
             | AccessRuleCreatedV1()
             | AccessRuleCreatedV3()
@@ -509,9 +558,16 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if aggregate is not None or event.version != 1:
                 raise _out_of_order(event, aggregate)
             return _create(event)
-        case PolicyChangedV1() | PolicyChangedV2() | PolicyChanged() | RestrictionChanged():
+        case (
+            PolicyChangedV1()
+            | PolicyChangedV2()
+            | PolicyChangedV3()
+            | PolicyChanged()
+            | RestrictionChanged()
+            | RestrictionChangedV1()
+        ):
             return _changed(_before(event, aggregate), event)
-        case PolicyDraftWrittenV1() | PolicyDraftWritten() | PolicyDraftReviewed():
+        case PolicyDraftWrittenV1() | PolicyDraftWrittenV2() | PolicyDraftWritten() | PolicyDraftReviewed():
             return _draft(aggregate, event)
         case SettingChanged(id=id_, version=version, value=value):
             if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
@@ -575,10 +631,11 @@ def aggregate_key(cls: type[Aggregate], aggregate_id: str) -> str:
 
 def _create(event: Created) -> Aggregate:
     match event:
-        case PolicyCreatedV1() | PolicyCreatedV2() | PolicyCreated():
+        case PolicyCreatedV1() | PolicyCreatedV2() | PolicyCreatedV3() | PolicyCreated():
             return _policy(event)
-        case RestrictionCreated(id=id_, contents=contents, reason=reason):
-            return Restriction(id=id_, version=1, contents=contents, reason=reason)
+        case RestrictionCreatedV1() | RestrictionCreated():
+            contents = _restriction_contents(event.contents)
+            return Restriction(id=event.id, version=1, contents=contents, reason=event.reason)
         case AccessRuleCreated(id=id_, effect=effect, expression=expression):
             return AccessRule(id=id_, version=1, effect=effect, expression=expression)
         case AccessRuleCreatedV1(id=id_, effect=effect, expression=expression):
@@ -611,7 +668,14 @@ def _policy(event: PolicyVersion) -> Policy:
                 message=event.message,
                 is_template=False,
             )
-        case PolicyCreatedV2() | PolicyCreated() | PolicyChangedV2() | PolicyChanged():
+        case (
+            PolicyCreatedV2()
+            | PolicyCreatedV3()
+            | PolicyCreated()
+            | PolicyChangedV2()
+            | PolicyChangedV3()
+            | PolicyChanged()
+        ):
             contents = event.contents
             return Policy(
                 id=event.id,
@@ -628,12 +692,13 @@ def _policy(event: PolicyVersion) -> Policy:
             assert_never(event)
 
 
-def _changed(aggregate: Aggregate, event: PolicyChange | RestrictionChanged) -> Aggregate:
+def _changed(aggregate: Aggregate, event: PolicyChange | RestrictionChange) -> Aggregate:
     """Return the policy or restriction with the contents that an event gives it."""
     match event, aggregate:
-        case RestrictionChanged(version=version, contents=contents, reason=reason), Restriction():
-            return replace(aggregate, version=version, contents=contents, reason=reason)
-        case PolicyChangedV1() | PolicyChangedV2() | PolicyChanged(), Policy():
+        case RestrictionChangedV1() | RestrictionChanged(), Restriction():
+            contents = _restriction_contents(event.contents)
+            return replace(aggregate, version=event.version, contents=contents, reason=event.reason)
+        case PolicyChangedV1() | PolicyChangedV2() | PolicyChangedV3() | PolicyChanged(), Policy():
             return _changed_policy(aggregate, event)
         case _:
             raise _out_of_order(event, aggregate)
@@ -679,7 +744,7 @@ def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft:
     """Return a draft after an event of it."""
     draft = None if aggregate is None else _before(event, aggregate)
     match event, draft:
-        case PolicyDraftWrittenV1() | PolicyDraftWritten(), PolicyDraft() | None:
+        case PolicyDraftWrittenV1() | PolicyDraftWrittenV2() | PolicyDraftWritten(), PolicyDraft() | None:
             if draft is not None or event.version == 1:
                 contents = None if event.contents is None else _newest_form(event.contents)
                 return PolicyDraft(id=event.id, version=event.version, contents=contents, reason=event.reason)

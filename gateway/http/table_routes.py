@@ -245,16 +245,19 @@ async def list_table_policies(request: Request, alias: str, namespace: str, tabl
     as_of = as_of_asked(Query(request, AS_OF))
     gateway, _ = await may_read(request, "policy")
     state, now = looking.sight.state, gateway.clock()
-    if as_of is not None:
-        async with looking.reading() as connection:
+    async with looking.reading() as connection:
+        names = await read_live_names(connection, looking.caller.log_id, keys=[target.key])
+        if as_of is not None:
             state, now = await control_as_of(connection, looking.caller.log_id, as_of)
-    policies = policies_of(state, target, now=now)
+    uuid = names[0].table_uuid if names else None
+    policies = policies_of(state, target, uuid=uuid, now=now)
     return Shown({**names_shown(target.key), "policies": policies})
 
 
-def policies_of(state: ControlState, target: Target, *, now: datetime) -> list[dict[str, Any]]:
+def policies_of(state: ControlState, target: Target, *, uuid: str | None, now: datetime) -> list[dict[str, Any]]:
     """
-    Return the policies in force whose scope covers a table, as they are shown to whoever may read policies.
+    Return the policies in force whose scope covers a table, as they are shown to whoever may read policies; without a
+    `uuid`, which is not known then, those by uuids, too.
     """
     view = CommitView(
         catalog=target.alias,
@@ -263,7 +266,8 @@ def policies_of(state: ControlState, target: Target, *, now: datetime) -> list[d
         kind=target.kind,
         operation="table.commit",
     )
-    return [policy_shown(each, now=now) for each in policies_for(state.at(now), view)]
+    table = {} if uuid is None else {"table-uuid": uuid}
+    return [policy_shown(each, now=now) for each in policies_for(state.at(now), view, table=table)]
 
 
 @router.get(f"/tables{TABLE}/schema-history")

@@ -4,8 +4,8 @@ The scope of a policy: which commits it is evaluated for.
 
 Guarantee: `parse_scope` accepts what `format_scope` writes and nothing that could be read in two ways: unknown members,
 kinds and operations are refused, and so is an empty list, which could mean everything or nothing. `covers` is pure and
-depends on catalog, name, kind and operation of a commit, and on the properties of its table or view before and after
-it, alone.
+depends on catalog, name, kind and operation of a commit, and on the uuid and the properties of its table or view before
+and after it, alone.
 
 A scope goes by names, not by catalogs: without `catalogs` a policy governs its names under every alias of the tenant,
 so that a catalog reached under two aliases is governed once.
@@ -13,6 +13,10 @@ so that a catalog reached under two aliases is governed once.
 A scope by properties goes by a tag or a classification that a table carries, whatever it is called. It counts before
 the commit and after it: neither is a policy lifted by the commit that removes the tag, nor is the commit that sets it
 free. Metadata whose properties cannot be read is covered.
+
+A scope by uuids goes by what a table is, whatever it is called and in whichever catalog: a table that is renamed, or
+registered again elsewhere, keeps its uuid, and another table under its old name has another one. What has metadata
+whose uuid is not known is covered: such a table may be any.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import orjson
 
@@ -62,6 +67,7 @@ OPERATIONS: Final = (
 )
 """What policies judge (`gateway.mutations.Operation`)."""
 
+_UUIDS: Final = ("table-uuid", "view-uuid")
 _ANY_BELOW: Final = ".*"
 _PROPERTIES: Final = "properties"
 
@@ -108,6 +114,8 @@ class Scope:
     `properties` are those of a table or view, of which it has one: `classification=pii` is one with that value,
     `classification` one with any value; `classification.*=email` is any property whose name begins with
     `classification.`, with that value. A namespace has none that count.
+
+    `uuids` are those of tables and views, in lower case with hyphens; a namespace has none.
     """
 
     catalogs: tuple[str, ...] = ()
@@ -115,6 +123,7 @@ class Scope:
     kinds: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
     properties: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
     exact: frozenset[str] = field(init=False, compare=False, repr=False)
     """Those of `names` that are not a pattern."""
     tags: tuple[Tag, ...] = field(init=False, compare=False, repr=False)
@@ -142,14 +151,35 @@ def covers(
         and (not scope.catalogs or view.catalog in scope.catalogs)
         and (not scope.names or _names_cover(scope, view))
         and (not scope.properties or has_tag(scope, table) or has_tag(scope, result))
+        and (not scope.uuids or has_uuid(scope, table) or has_uuid(scope, result))
     )
 
 
-def without_properties(scope: Scope) -> Scope:
+def without_metadata(scope: Scope) -> Scope:
     """
-    Return a scope that covers whatever this one does with some properties.
+    Return a scope that covers whatever this one does with some properties and some uuid.
     """
-    return replace(scope, properties=()) if scope.properties else scope
+    return replace(scope, properties=(), uuids=()) if scope.properties or scope.uuids else scope
+
+
+def has_uuid(scope: Scope, metadata: Mapping[str, Any] | None) -> bool:
+    """
+    Return whether a table or view is, or may be, one that the scope names; None, which is no table, is not.
+    """
+    if metadata is None:
+        return False
+    found = next((found for name in _UUIDS if (found := metadata.get(name))), None)
+    return may_be_among(scope, found)
+
+
+def may_be_among(scope: Scope, uuid: object) -> bool:
+    """
+    Return whether a uuid is one that the scope names, in any form of writing, or is none that can be read.
+    """
+    try:
+        return str(UUID(str(uuid))) in scope.uuids
+    except ValueError:
+        return True
 
 
 def has_tag(scope: Scope, metadata: Mapping[str, Any] | None) -> bool:
@@ -191,6 +221,7 @@ def parse_scope(value: Json, *, where: str = "scope") -> Scope:
         kinds=_checked(value, "kinds", where, _check_kind),
         operations=_checked(value, "operations", where, _check_operation),
         properties=_properties(value, where),
+        uuids=_checked(value, "uuids", where, _check_uuid),
     )
 
 
@@ -251,6 +282,20 @@ def _check_kind(kind: str, place: str) -> None:
 
 def _check_operation(operation: str, place: str) -> None:
     _check_known(operation, OPERATIONS, where=place)
+
+
+def _check_uuid(text: str, place: str) -> None:
+    """Refuse every form of a uuid but one, so that two texts are two tables."""
+    try:
+        uuid = str(UUID(text))
+    except ValueError:
+        uuid = ""
+    if uuid != text:
+        raise BadRequestError(
+            f"expected the uuid of a table or view in lower case with hyphens, found {text!r:.80}"
+            + (f"; write {uuid}" if uuid else ""),
+            field=place,
+        )
 
 
 def _check_property(text: str, place: str) -> None:

@@ -31,7 +31,7 @@ from gateway.errors import NotFoundError, UnavailableError
 from gateway.metadata import known_uuid
 from gateway.policy.access import AccessRequest, UnknownOperationError, access_activation, refs_of
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyEngineError, Program, Traced, Verdict
-from gateway.policy.scopes import covers
+from gateway.policy.scopes import covers, without_metadata
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.findings import RecordedFindings
@@ -45,7 +45,7 @@ from gateway.replaying.recorded import (
     index_of_group,
 )
 from gateway.replaying.recorded import QUERIES as RECORDED
-from gateway.replaying.replay import verdicts_in
+from gateway.replaying.replay import covers_table, verdicts_in
 from gateway.replaying.variables import (
     NOT_LOOKED_UP,
     NOTED,
@@ -293,16 +293,13 @@ def _applying(
     variables: Mapping[str, Known | Unknown],
     verdicts: Mapping[tuple[str, str, int], Verdict],
 ) -> Iterator[Policy]:
-    """Yield the policies that judged a decision: without metadata, a scope by properties is known by the verdict."""
+    """Yield the policies that judged a decision: without metadata, a scope that goes by it is known by the verdict."""
     view = view_of(decision)
-    table, result = (_members(variables[name]) for name in ("table", "result"))
     for policy in state.policies.values():
-        if (POLICY, policy.id, policy.version) in verdicts or covers(policy.scope, view, table=table, result=result):
+        if (POLICY, policy.id, policy.version) in verdicts or (
+            covers(without_metadata(policy.scope), view) and covers_table(policy.scope, variables)
+        ):
             yield policy
-
-
-def _members(variable: Known | Unknown) -> Mapping[str, Any] | None:
-    return variable.members if isinstance(variable, Known) else None
 
 
 def activation_of(program: Program, variables: Mapping[str, Known | Unknown]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from gateway.policy.engine import POLICY, Outcome, Verdict
-from gateway.policy.scopes import EVERYTHING, Scope, covers, format_scope, has_tag, without_properties
+from gateway.policy.scopes import EVERYTHING, Scope, covers, format_scope, has_tag, may_be_among, without_metadata
 from gateway.policy.verdicts import parse_verdicts
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
@@ -54,8 +54,8 @@ ROWS_MAX: Final = 5_000
 PREPARED_AT_ONCE: Final = 250
 """Decisions whose metadata is read together."""
 NO_FILE: Final = bytes(32)
-OF_SCOPE: Final[Needs] = {name: frozenset({"properties"}) for name in ("table", "result")}
-"""What a scope by properties needs to be known."""
+SIDES: Final = ("table", "result")
+"""The variables that say what a table was before the commit, and what it is after it."""
 REPORTED: Final = frozenset({Change.WIDENED, Change.NARROWED, Change.FAILED, Change.UNKNOWN})
 
 _Key: TypeAlias = tuple[object, ...]
@@ -221,7 +221,7 @@ class _Replay:
             _Program(policy, tuple(sorted(reads(policy.expression, variables).items()))) for policy in proposal
         ]
         needed: list[Needs] = [dict(program.reads) for program in self._programs]
-        needed += [OF_SCOPE for policy in proposal if policy.scope.properties]
+        needed += [needs_of(policy.scope) for policy in proposal]
         self._workers = workers
         self.rebuilder = Rebuilder(past, known, merged(needed))
         self._known: dict[_Key, Evaluated] = {}
@@ -280,21 +280,16 @@ class _Replay:
         return tuple(
             number
             for number, program in enumerate(self._programs)
-            if covers(without_properties(program.policy.scope), view)
+            if covers(without_metadata(program.policy.scope), view)
         )
 
     def _row(self, programs: tuple[int, ...], variables: Mapping[str, Known | Unknown]) -> _Row:
-        """Return what the programs that apply need; where the properties of the table decide that, as far as known."""
+        """Return what the programs that apply need; where the metadata of the table decides that, as far as known."""
         keys: list[tuple[int, _Key, str, str]] = []
         for number in programs:
-            scope, unsure = self._programs[number].policy.scope, ""
-            if scope.properties:
-                has = [has_scope_tag(scope, variables[name]) for name in OF_SCOPE]
-                if True not in has:
-                    if None not in has:
-                        continue
-                    unsure = SCOPE_UNKNOWN
-            keys.append((number, *self._key(number, variables), unsure))
+            applies = covers_table(self._programs[number].policy.scope, variables)
+            if applies is not False:
+                keys.append((number, *self._key(number, variables), "" if applies else SCOPE_UNKNOWN))
         return _Row(tuple(keys), tuple(variables.values()))
 
     def _key(self, number: int, variables: Mapping[str, Known | Unknown]) -> tuple[_Key, str]:
@@ -355,7 +350,7 @@ class _Replay:
 
 
 FIELD_UNKNOWN: Final = "a field of a variable was not recorded"
-SCOPE_UNKNOWN: Final = "whether the policy applies, for the properties of the table are not known"
+SCOPE_UNKNOWN: Final = "whether the policy applies, for uuid or properties of the table are not known"
 
 
 def known_outcome(outcome: Evaluated, why: str, unsure: str) -> Evaluated:
@@ -368,11 +363,43 @@ def known_outcome(outcome: Evaluated, why: str, unsure: str) -> Evaluated:
     return Evaluated(None, why=why) if why and outcome.outcome is Outcome.ERROR else outcome
 
 
-def has_scope_tag(scope: Scope, variable: Known | Unknown) -> bool | None:
-    """Return whether a table has one of the properties of a scope; None if that is not known."""
-    if isinstance(variable, Unknown) or "properties" in variable.missing:
+def needs_of(scope: Scope) -> Needs:
+    """
+    Return what has to be known of a table, so that `covers_table` can tell.
+    """
+    fields = {*(("properties",) if scope.properties else ()), *(("exists", "uuid") if scope.uuids else ())}
+    return {name: frozenset(fields) for name in SIDES} if fields else {}
+
+
+def covers_table(scope: Scope, variables: Mapping[str, Known | Unknown]) -> bool | None:
+    """
+    Return whether a scope covers a table by its properties and its uuid, before the commit or after it; None if that is
+    not known. It is `scopes.covers` of what `without_metadata` leaves out, given the variables of policies.
+    """
+    sides = [variables[name] for name in SIDES] if scope.properties or scope.uuids else []
+    parts = []
+    if scope.properties:
+        parts.append(_some(_has_tag(scope, side) for side in sides))
+    if scope.uuids:
+        parts.append(_some(_has_uuid(scope, side) for side in sides))
+    return False if False in parts else None if None in parts else True
+
+
+def _some(found: Iterable[bool | None]) -> bool | None:
+    results = list(found)
+    return True if True in results else None if None in results else False
+
+
+def _has_tag(scope: Scope, side: Known | Unknown) -> bool | None:
+    if isinstance(side, Unknown) or "properties" in side.missing:
         return None
-    return has_tag(scope, variable.members)
+    return has_tag(scope, side.members)
+
+
+def _has_uuid(scope: Scope, side: Known | Unknown) -> bool | None:
+    if isinstance(side, Unknown) or not side.missing.isdisjoint({"exists", "uuid"}):
+        return None
+    return bool(side.members["exists"]) and may_be_among(scope, side.members["uuid"])
 
 
 @lru_cache(maxsize=VERDICTS_KEPT)

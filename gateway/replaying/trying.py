@@ -21,7 +21,7 @@ from gateway.control.aggregates import Policy
 from gateway.errors import UnavailableError
 from gateway.policy.engine import POLICY, Outcome, PolicyEngineError, Program, Traced, Verdict
 from gateway.policy.examples import Example, variables_given
-from gateway.policy.scopes import Scope, covers, without_properties
+from gateway.policy.scopes import Scope, covers, without_metadata
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.comparing import PROPOSED, Compared, Evaluated, compare
@@ -29,7 +29,7 @@ from gateway.replaying.explaining import activation_of
 from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.past_metadata import past_metadata
 from gateway.replaying.recorded import PRINCIPAL, VERDICTS, Decision, DecisionReader, Lend
-from gateway.replaying.replay import OF_SCOPE, SCOPE_UNKNOWN, Proposed, has_scope_tag, known_outcome, verdicts_in
+from gateway.replaying.replay import SCOPE_UNKNOWN, Proposed, covers_table, known_outcome, needs_of, verdicts_in
 from gateway.replaying.variables import Known, Needs, Rebuilder, Unknown, merged, parts_of, view_of
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entry
@@ -142,7 +142,7 @@ async def try_on_decisions(
     texts = [proposed.expression, *(policy.expression for policy in versions.values())]
     scopes = [proposed.scope, *(policy.scope for policy in versions.values())]
     needed: list[Needs] = [reads(text, variables_of(POLICY)) for text in texts]
-    needed += [OF_SCOPE for scope in scopes if scope.properties]
+    needed += [needs_of(scope) for scope in scopes]
     lend: Lend = partial(gateway.database.as_role, gateway.roles.tenant(tenant))
     past = await past_metadata(gateway, tenant, log_id)
     rebuilder = Rebuilder(past, RecordedFindings(lend, log_id), merged(needed))
@@ -199,16 +199,11 @@ class _Trial:
         self, expression: str, scope: Scope, decision: Decision, variables: Mapping[str, Known | Unknown]
     ) -> Judged | None:
         """Return what a policy says of a decision; None if it does not apply to it."""
-        if not covers(without_properties(scope), view_of(decision)):
+        applies = covers(without_metadata(scope), view_of(decision)) and covers_table(scope, variables)
+        if applies is False:
             return None
-        unsure = ""
-        if scope.properties:
-            has = [has_scope_tag(scope, variables[name]) for name in OF_SCOPE]
-            if True not in has:
-                if None not in has:
-                    return None
-                unsure = SCOPE_UNKNOWN
         activation, unknown = activation_of(_program(expression), variables)
+        unsure = SCOPE_UNKNOWN if applies is None else ""
         return await self.judge(expression, activation, unknown=unknown, unsure=unsure)
 
     async def judge(

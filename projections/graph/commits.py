@@ -56,7 +56,8 @@ def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None
         # A commit that lost a race may not have come to the policies at all.
         named = event.identifier
         path = joined_path((*named.namespace, named.name or ""))
-        written = TableWrite(catalog=named.alias, path=path, operation=event.operation)
+        uuid = None if event.table_uuid is None else event.table_uuid.lower()
+        written = TableWrite(catalog=named.alias, path=path, operation=event.operation, uuid=uuid)
         changes.governed_as_of(intended, written, as_of=event.as_of)
     if event.reason is not None:
         # The event does not say which of the two it was; an id may name one of each.

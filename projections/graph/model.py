@@ -43,14 +43,17 @@ from ledger.format.events import (
     PolicyChanged,
     PolicyChangedV1,
     PolicyChangedV2,
+    PolicyChangedV3,
     PolicyCreated,
     PolicyCreatedV1,
     PolicyCreatedV2,
+    PolicyCreatedV3,
     PolicyRetired,
     PolicyRetiredV1,
     PolicyRetiredV3,
     PolicyScope,
     PolicyScopeV1,
+    PolicyScopeV2,
     ScanCompleted,
     ScanCompletedV1,
     ScanFailed,
@@ -126,7 +129,14 @@ def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
     match event:
         case PolicyCreatedV1() | PolicyChangedV1() as policy:
             _policy(changes, entry, policy.id, policy.version, policy.expression, scope=None, author=entry.actor)
-        case PolicyCreatedV2() | PolicyCreated() | PolicyChangedV2() | PolicyChanged() as policy:
+        case (
+            PolicyCreatedV2()
+            | PolicyCreatedV3()
+            | PolicyCreated()
+            | PolicyChangedV2()
+            | PolicyChangedV3()
+            | PolicyChanged() as policy
+        ):
             contents, author = policy.contents, policy.author or entry.actor
             _policy(changes, entry, policy.id, policy.version, contents.expression, scope=contents.scope, author=author)
         case AccessRuleCreated() | AccessRuleCreatedV1() | AccessRuleCreatedV3() | AccessRuleCreatedV4() as rule:
@@ -184,7 +194,7 @@ def _policy(
     version: int,
     expression: str,
     *,
-    scope: PolicyScope | PolicyScopeV1 | None,
+    scope: PolicyScope | PolicyScopeV1 | PolicyScopeV2 | None,
     author: str,
 ) -> None:
     what: list[Json] = [kind.value for kind in governs(expression)]

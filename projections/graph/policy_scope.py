@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Final
 
 from ledger.format.canonical import Json
-from ledger.format.events import PolicyScope, PolicyScopeV1
+from ledger.format.events import PolicyScope, PolicyScopeV1, PolicyScopeV2
 from projections.name_patterns import pattern_covers
 
 _SCHEMA: Final = frozenset({"table", "result"})
@@ -39,11 +39,15 @@ class Governs(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWrite:
-    """A write of a table as scopes see it: the alias, the path (`sales.orders`), and the operation."""
+    """
+    A write of a table as scopes see it: the alias, the path (`sales.orders`), the operation, and the uuid of the table
+    (None: it is not known, so that every scope by uuids covers it).
+    """
 
     catalog: str
     path: str
     operation: str
+    uuid: str | None = None
 
 
 def governs(expression: str) -> tuple[Governs, ...]:
@@ -70,7 +74,7 @@ def is_of_retention(expression: str) -> bool:
     return fields is not None and _REMOVED in fields
 
 
-def scope_of(scope: PolicyScope | PolicyScopeV1 | None) -> dict[str, Json]:
+def scope_of(scope: PolicyScope | PolicyScopeV1 | PolicyScopeV2 | None) -> dict[str, Json]:
     """
     Return a scope as a vertex has it: the members that restrict; None, and none of them, is every commit.
     """
@@ -81,6 +85,7 @@ def scope_of(scope: PolicyScope | PolicyScopeV1 | None) -> dict[str, Json]:
         "names": scope.names,
         "kinds": scope.kinds,
         "operations": scope.operations,
+        "uuids": scope.uuids if isinstance(scope, PolicyScope) else (),
     }
     return {name: list(items) for name, items in members.items() if items}
 
@@ -97,6 +102,8 @@ def covers(scope: Json, write: TableWrite) -> bool:
 
     exact = (("catalogs", write.catalog), ("kinds", _TABLE), ("operations", write.operation))
     if any(items(member) and value not in items(member) for member, value in exact):
+        return False
+    if items("uuids") and write.uuid is not None and write.uuid not in items("uuids"):
         return False
     names = items("names")
     return not names or any(pattern_covers(str(name), write.path) for name in names)

@@ -206,7 +206,7 @@ class Table:
         if target is None or not await asking.reads_policies():
             return None
         looking = asking.looking
-        shown = policies_of(looking.sight.state, target, now=looking.gateway.clock())
+        shown = policies_of(looking.sight.state, target, uuid=self.table_uuid, now=looking.gateway.clock())
         return [policy_of(each) for each in shown[:limit]]
 
     @field(description="Its vertex in the graph.")

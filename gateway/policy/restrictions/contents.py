@@ -86,7 +86,7 @@ def format_contents(contents: RestrictionContents) -> dict[str, Json]:
     """
     Return the contents of a restriction as an author writes them.
     """
-    scope = Scope(catalogs=contents.scope.catalogs, names=contents.scope.names)
+    scope = Scope(catalogs=contents.scope.catalogs, names=contents.scope.names, uuids=contents.scope.uuids)
     masks: list[Json] = [
         {"column": one.column, "action": one.action.value, "unless": one.unless} for one in contents.masks
     ]
@@ -122,10 +122,12 @@ def _scope(value: Json) -> PolicyScope:
     for member in ("kinds", "operations", "properties"):
         if getattr(scope, member):
             raise BadRequestError(
-                "expected none: a restriction is about reading tables; name catalogs and names alone",
+                "expected none: a restriction is about reading tables; name catalogs, names and uuids alone",
                 field=f"scope.{member}",
             )
-    return PolicyScope(catalogs=scope.catalogs, names=scope.names, kinds=(), operations=(), properties=())
+    return PolicyScope(
+        catalogs=scope.catalogs, names=scope.names, kinds=(), operations=(), properties=(), uuids=scope.uuids
+    )
 
 
 def _masks(value: Json) -> tuple[RestrictionMask, ...]:
@@ -238,5 +240,5 @@ def _as_stored(contents: RestrictionContents) -> Json:
         contents.filter,
         [[one.column, one.action.value, one.unless] for one in contents.masks],
         [[one.name, one.given] for one in (*contents.schemas, *contents.examples)],
-        [contents.scope.catalogs, contents.scope.names],
+        [contents.scope.catalogs, contents.scope.names, contents.scope.uuids],
     ]

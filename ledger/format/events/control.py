@@ -58,6 +58,17 @@ class PolicyScopeV1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyScopeV2:
+    """A scope before uuids."""
+
+    catalogs: tuple[str, ...]
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    operations: tuple[str, ...]
+    properties: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyScope:
     """The commits that a policy is evaluated for; a list that is empty does not restrict (`gateway.policy.scopes`)."""
 
@@ -66,6 +77,7 @@ class PolicyScope:
     kinds: tuple[str, ...]
     operations: tuple[str, ...]
     properties: tuple[str, ...]
+    uuids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +100,16 @@ class PolicyContentsV1:
     expression: str
     message: str
     scope: PolicyScopeV1
+    examples: tuple[PolicyExample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyContentsV2:
+    """What an author writes, with a scope before uuids; otherwise as `PolicyContents`."""
+
+    expression: str
+    message: str
+    scope: PolicyScopeV2
     examples: tuple[PolicyExample, ...]
 
 
@@ -135,6 +157,22 @@ class PolicyCreatedV2:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCreatedV3:
+    """A policy whose scope has no uuids; otherwise as `PolicyCreated`."""
+
+    TYPE: ClassVar[str] = "policy.created"
+    VERSION: ClassVar[int] = 3
+
+    id: str
+    version: int
+    contents: PolicyContentsV2
+    reason: str
+    active_from: str | None
+    draft: int | None
+    author: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCreated:
     """
     A policy on the content of commits.
@@ -145,7 +183,7 @@ class PolicyCreated:
     """
 
     TYPE: ClassVar[str] = "policy.created"
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     id: str
     version: int
@@ -186,6 +224,22 @@ class PolicyChangedV2:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChangedV3:
+    """The policy has these contents, whose scope has no uuids; otherwise as `PolicyChanged`."""
+
+    TYPE: ClassVar[str] = "policy.changed"
+    VERSION: ClassVar[int] = 3
+
+    id: str
+    version: int
+    contents: PolicyContentsV2
+    reason: str
+    active_from: str | None
+    draft: int | None
+    author: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChanged:
     """
     The policy has these contents from `active_from` on, and until then those that it had; as `PolicyCreated`.
@@ -194,7 +248,7 @@ class PolicyChanged:
     """
 
     TYPE: ClassVar[str] = "policy.changed"
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     id: str
     version: int
@@ -219,6 +273,19 @@ class PolicyDraftWrittenV1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDraftWrittenV2:
+    """Somebody proposes contents whose scope has no uuids; otherwise as `PolicyDraftWritten`."""
+
+    TYPE: ClassVar[str] = "policy_draft.written"
+    VERSION: ClassVar[int] = 2
+
+    id: str
+    version: int
+    contents: PolicyContentsV2 | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDraftWritten:
     """
     Somebody proposes contents for the policy `id`, which may not exist yet, or (null) to retire it.
@@ -227,7 +294,7 @@ class PolicyDraftWritten:
     """
 
     TYPE: ClassVar[str] = "policy_draft.written"
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     id: str
     version: int
@@ -313,6 +380,17 @@ class RestrictionExample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionContentsV1:
+    """What an author writes of a restriction, with a scope before uuids; otherwise as `RestrictionContents`."""
+
+    scope: PolicyScopeV2
+    filter: str | None
+    masks: tuple[RestrictionMask, ...]
+    schemas: tuple[RestrictionSchema, ...]
+    examples: tuple[RestrictionExample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestrictionContents:
     """
     What an author writes of a restriction: who reads a table in `scope` sees the rows for which `filter` is true (CEL;
@@ -327,11 +405,24 @@ class RestrictionContents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionCreatedV1:
+    """A restriction whose scope has no uuids; otherwise as `RestrictionCreated`."""
+
+    TYPE: ClassVar[str] = "restriction.created"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    contents: RestrictionContentsV1
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestrictionCreated:
     """A restriction of what readers of tables may see. `reason` is for the record, and may be empty."""
 
     TYPE: ClassVar[str] = "restriction.created"
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     id: str
     version: int
@@ -340,11 +431,24 @@ class RestrictionCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionChangedV1:
+    """The restriction has these contents, whose scope has no uuids; otherwise as `RestrictionChanged`."""
+
+    TYPE: ClassVar[str] = "restriction.changed"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    contents: RestrictionContentsV1
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestrictionChanged:
     """The restriction has these contents from here on."""
 
     TYPE: ClassVar[str] = "restriction.changed"
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     id: str
     version: int

@@ -70,7 +70,7 @@ def entries(*events: Versioned) -> list[Entry]:
 
 
 CONTENTS = RestrictionContents(
-    scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=(), properties=()),
+    scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=(), properties=(), uuids=()),
     filter="row.region == 'EU'",
     masks=(RestrictionMask(column="email", action=MaskAction.SHOW_LAST_4, unless=None),),
     schemas=(RestrictionSchema(name="orders", given='{"fields":[]}'),),

@@ -164,7 +164,7 @@ def test_the_author_of_a_policy_wrote_the_draft_that_somebody_else_approved(stor
     written = PolicyContents(
         expression="size(result.columns) < 5",
         message="no",
-        scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=(), properties=()),
+        scope=PolicyScope(catalogs=(), names=(), kinds=(), operations=(), properties=(), uuids=()),
         examples=(),
     )
     event = PolicyCreated(id="p1", version=1, contents=written, reason="", active_from=None, draft=1, author="ab" * 16)
@@ -307,7 +307,9 @@ def scoped(
     story: Story, policy_id: str, version: int = 1, *, expression: str = "true", **scope: tuple[str, ...]
 ) -> None:
     """A version of a policy with a scope."""
-    members = {name: scope.get(name, ()) for name in ("catalogs", "names", "kinds", "operations", "properties")}
+    members = {
+        name: scope.get(name, ()) for name in ("catalogs", "names", "kinds", "operations", "properties", "uuids")
+    }
     story.policy(policy_id, version, expression=expression, scope=PolicyScope(**members))
 
 
@@ -350,6 +352,7 @@ def test_the_graph_reads_a_scope_as_the_gateway_does(
         kinds=scope.kinds,
         operations=scope.operations,
         properties=scope.properties,
+        uuids=scope.uuids,
     )
     for operation in ("table.commit", "table.drop"):
         commit = CommitView(catalog=catalog, namespace=path[:-1], name=path[-1], kind="table", operation=operation)

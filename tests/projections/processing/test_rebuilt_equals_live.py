@@ -76,7 +76,7 @@ def tell(story: Story, happened: list[tuple[str, int, int]]) -> Story:
                 versions[which] += 1
                 # One of retention or not, and within a scope or not.
                 expression = "size(commit.removed_snapshots) == 0" if how > 2 else f"{how} == 1"
-                scope = PolicyScope(catalogs=(), names=("sales.*",), kinds=(), operations=(), properties=())
+                scope = PolicyScope(catalogs=(), names=("sales.*",), kinds=(), operations=(), properties=(), uuids=())
                 story.policy(f"p{which}", versions[which], expression=expression, scope=scope if which > 1 else None)
             case "retire" if versions[which] and which not in retired:
                 story.policy_retired(f"p{which}", versions[which] + 1)
