@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from ledger.format.canonical import Json
 
 ITEMS_MAX: Final = 100
-"""Of each member of a scope."""
+"""Of each member of a scope but `uuids`."""
+UUIDS_MAX: Final = 50
+"""With all else at its bound, a policy with more does not fit into one event."""
 NAME_LENGTH_MAX: Final = 500
 NAMES_SIZE_BYTES_MAX: Final = 8_192
 """All names of a scope as JSON: with them and its examples, a policy has to fit into one event."""
@@ -221,7 +223,7 @@ def parse_scope(value: Json, *, where: str = "scope") -> Scope:
         kinds=_checked(value, "kinds", where, _check_kind),
         operations=_checked(value, "operations", where, _check_operation),
         properties=_properties(value, where),
-        uuids=_checked(value, "uuids", where, _check_uuid),
+        uuids=_checked(value, "uuids", where, _check_uuid, items_max=UUIDS_MAX),
     )
 
 
@@ -249,7 +251,14 @@ def _check_size(items: tuple[str, ...], field_name: str, size_bytes_max: int) ->
         )
 
 
-def _checked(value: Mapping[str, Json], name: str, where: str, check: Callable[[str, str], None]) -> tuple[str, ...]:
+def _checked(
+    value: Mapping[str, Json],
+    name: str,
+    where: str,
+    check: Callable[[str, str], None],
+    *,
+    items_max: int = ITEMS_MAX,
+) -> tuple[str, ...]:
     """Return a member of a scope: each item once, in the order of writing; empty if there is no such member."""
     field_name = f"{where}.{name}"
     if name not in value:
@@ -260,8 +269,8 @@ def _checked(value: Mapping[str, Json], name: str, where: str, check: Callable[[
             f"expected a list with at least one item, found {items!r:.80}: leave it out where it does not restrict",
             field=field_name,
         )
-    if len(items) > ITEMS_MAX:
-        raise BadRequestError(f"expected at most {ITEMS_MAX} items, found {len(items)}", field=field_name)
+    if len(items) > items_max:
+        raise BadRequestError(f"expected at most {items_max} items, found {len(items)}", field=field_name)
     found: dict[str, None] = {}
     for position, item in enumerate(items):
         place = f"{field_name}[{position}]"
@@ -289,11 +298,11 @@ def _check_uuid(text: str, place: str) -> None:
     try:
         uuid = str(UUID(text))
     except ValueError:
-        uuid = ""
+        uuid = None
     if uuid != text:
         raise BadRequestError(
             f"expected the uuid of a table or view in lower case with hyphens, found {text!r:.80}"
-            + (f"; write {uuid}" if uuid else ""),
+            + (f"; write {uuid}" if uuid is not None else ""),
             field=place,
         )
 

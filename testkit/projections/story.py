@@ -149,6 +149,7 @@ class Story:
         operation: str = "table.commit",
         reason: Reason | None = None,
         snapshots: Sequence[str] = (),
+        table_uuid: str | None = None,
     ) -> PreparedEvent:
         """Return a decision on what `key` names."""
         data = CommitDecided(
@@ -163,7 +164,7 @@ class Story:
             reason=reason,
             request="1" * 64,
             snapshots=tuple(snapshots),
-            table_uuid=None,
+            table_uuid=table_uuid,
         )
         who = {"actor": actor, "email": None, "roles": ["data-eng"], "source": "api_key", "sub": principal}
         parts = () if principal is None else (("principal", canonical.encode(who)),)

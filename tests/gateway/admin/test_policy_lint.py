@@ -131,11 +131,16 @@ async def test_what_a_scope_says_in_vain_is_found(engine: WorkerEngine) -> None:
     assert len({one.line for one in said}) == len(said)
 
 
-async def test_properties_of_namespaces_are_found_to_apply_to_nothing(engine: WorkerEngine) -> None:
+async def test_properties_and_uuids_of_namespaces_are_found_to_apply_to_nothing(engine: WorkerEngine) -> None:
     for restricts in ({"kinds": ["namespace"]}, {"operations": ["namespace.drop", "namespace.update"]}):
         said = await found(engine, policy("commit.kind != ''", scope={**restricts, "properties": ["tag"]}))
         assert [words for rule, words in said if rule == "scope"] == [
             "properties are those of tables and views, so it applies to nothing: namespaces have none that count"
+        ]
+        uuids = ["0c8f3bd0-6c2b-4d7e-9f35-2f1c8b6e7a10"]
+        said = await found(engine, policy("commit.kind != ''", scope={**restricts, "uuids": uuids}))
+        assert [words for rule, words in said if rule == "scope"] == [
+            "uuids are those of tables and views, so it applies to nothing: namespaces have none"
         ]
 
 

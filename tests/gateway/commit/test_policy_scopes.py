@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
@@ -82,6 +83,47 @@ async def test_without_catalogs_a_policy_governs_a_name_under_every_alias(sales:
     assert (await sales.http.post(f"{second}/sales/tables", json=CREATE)).status_code == 403
     assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 403
     assert (await sales.http.post(f"{second}/sales/tables", json={**CREATE, "name": "items"})).status_code == 200
+
+
+RENAME = "/v1/iceberg/lake/tables/rename"
+TABLES = f"{NAMESPACES}/sales/tables"
+
+
+async def uuid_of(gateway: Gateway, path: str = ORDERS) -> str:
+    found: str = (await gateway.http.get(path)).json()["metadata"]["table-uuid"]
+    return found
+
+
+async def rename(gateway: Gateway, source: str, destination: str) -> httpx.Response:
+    named = [{"namespace": ["sales"], "name": name} for name in (source, destination)]
+    return await gateway.http.post(RENAME, json={"source": named[0], "destination": named[1]})
+
+
+async def test_a_policy_by_uuid_follows_the_table_that_is_renamed_and_leaves_its_name(sales: Gateway) -> None:
+    commits = ["table.commit", "table.drop"]
+    await policy(sales, "frozen", scope={"uuids": [await uuid_of(sales)], "operations": commits})
+    assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 403
+    assert (await rename(sales, "orders", "parked")).status_code == 204
+    assert (await sales.http.post(f"{TABLES}/parked", json=properties(a="b"))).status_code == 403
+    assert (await sales.http.delete(f"{TABLES}/parked")).status_code == 403
+    assert (await sales.http.post(TABLES, json=CREATE)).status_code == 200, "another table of its old name"
+    assert (await sales.http.post(ORDERS, json=properties(a="b"))).status_code == 200
+    assert judged_by(await last_decision(sales)) == []
+    shown = [(await sales.http.get(f"/v1/policies/{each}")).json()["scope"]["uuids"] for each in ("frozen",)]
+    assert shown == [[await uuid_of(sales, f"{TABLES}/parked")]]
+
+
+async def test_a_policy_by_uuid_judges_the_rename_the_drop_and_the_registration_of_its_table(sales: Gateway) -> None:
+    uuid, location = await uuid_of(sales), (await sales.http.get(ORDERS)).json()["metadata-location"]
+    for operation in ("table.rename_from", "table.rename_to"):
+        await policy(sales, operation.replace(".", "-"), scope={"uuids": [uuid], "operations": [operation]})
+        assert (await rename(sales, "orders", "other")).status_code == 403, operation
+        assert (await sales.http.delete(f"/v1/policies/{operation.replace('.', '-')}")).status_code == 204
+    assert (await sales.http.delete(ORDERS)).status_code == 204
+    await policy(sales, "gone", scope={"uuids": [uuid]})
+    body = {"name": "back", "metadata-location": location}
+    assert (await sales.http.post(f"{NAMESPACES}/sales/register", json=body)).status_code == 403
+    assert judged_by(await last_decision(sales)) == [("gone", 1, "deny")]
 
 
 async def test_a_commit_that_no_policy_covers_needs_no_evaluation_of_policies(sales: Gateway) -> None:

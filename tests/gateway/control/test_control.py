@@ -151,7 +151,7 @@ def test_what_judges_becomes_programs_of_the_engine() -> None:
     ("event_type", "version"),
     [
         ("policy.archived", 1),
-        ("policy.created", 4),
+        ("policy.created", 5),
         ("contract.created", 1),
         ("tenant.suspended", 1),
         ("signer.created", 1),

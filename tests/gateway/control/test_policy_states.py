@@ -34,17 +34,25 @@ from ledger.format.events import (
     PolicyChanged,
     PolicyChangedV1,
     PolicyChangedV2,
+    PolicyChangedV3,
     PolicyContentsV1,
+    PolicyContentsV2,
     PolicyCreated,
     PolicyCreatedV1,
     PolicyCreatedV2,
+    PolicyCreatedV3,
     PolicyDraftReviewed,
     PolicyDraftWritten,
     PolicyDraftWrittenV1,
+    PolicyDraftWrittenV2,
     PolicyRetired,
     PolicyRetiredV1,
     PolicyRetiredV3,
     PolicyScopeV1,
+    PolicyScopeV2,
+    RestrictionChangedV1,
+    RestrictionContentsV1,
+    RestrictionCreatedV1,
     ReviewVerdict,
 )
 from testkit.gateway.control_entries import NOON, entry
@@ -240,6 +248,29 @@ def test_policies_and_drafts_from_before_properties_are_read_with_a_scope_that_h
     )
     assert state.drafts["p"].contents == policy_contents(expression="1 == 1", message="no", scope=expected)
     assert state.drafts["q"].contents is None
+
+
+def test_policies_drafts_and_restrictions_from_before_uuids_are_read_with_a_scope_that_has_none() -> None:
+    scope = PolicyScopeV2(catalogs=(), names=("sales.orders",), kinds=(), operations=(), properties=("tag",))
+    held = PolicyContentsV2(expression="1 == 1", message="no", scope=scope, examples=())
+    others: dict[str, Any] = {"reason": "why", "active_from": None, "draft": None, "author": None}
+    restricts = RestrictionContentsV1(scope=scope, filter="row.id == 1", masks=(), schemas=(), examples=())
+    old: list[ControlEvent] = [
+        PolicyCreatedV3(id="p", version=1, contents=held, **others),
+        PolicyChangedV3(id="p", version=2, contents=held, **others),
+        PolicyDraftWrittenV2(id="p", version=1, contents=held, reason="why"),
+        RestrictionCreatedV1(id="r", version=1, contents=restricts, reason="one"),
+        RestrictionChangedV1(id="r", version=2, contents=restricts, reason="two"),
+    ]
+    state = state_of(*old)
+    expected = Scope(names=("sales.orders",), properties=("tag",))
+    assert (state.policies["p"].version, state.policies["p"].scope) == (2, expected)
+    assert state.drafts["p"].contents == policy_contents(expression="1 == 1", message="no", scope=expected)
+    found = state.restrictions["r"]
+    assert (found.version, found.reason, found.contents.filter) == (2, "two", "row.id == 1")
+    assert (found.contents.scope.names, found.contents.scope.uuids) == (("sales.orders",), ())
+    with pytest.raises(FormatError):
+        state_of(*old, RestrictionChangedV1(id="r", version=2, contents=restricts, reason="again"))
 
 
 def test_a_policy_ends_with_a_reason_or_in_older_events_without() -> None:

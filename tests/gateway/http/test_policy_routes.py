@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import httpx
 import orjson
@@ -17,7 +18,7 @@ from gateway.admin.application import OPERATOR
 from gateway.admin.limits import MESSAGE_LENGTH_MAX, REASON_LENGTH_MAX
 from gateway.admin.policy_edits import COMING_MAX, PolicyText
 from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples, stored_size_bytes
-from gateway.policy.scopes import KINDS, NAMES_SIZE_BYTES_MAX, OPERATIONS, PROPERTIES_SIZE_BYTES_MAX
+from gateway.policy.scopes import KINDS, NAMES_SIZE_BYTES_MAX, OPERATIONS, PROPERTIES_SIZE_BYTES_MAX, UUIDS_MAX
 from gateway.policy.text import EXPRESSION_BYTES_MAX
 from lakeproof.erasing import open_eraser
 from lakeproof.services import now
@@ -149,6 +150,7 @@ async def test_the_largest_policy_fits_into_one_entry(shared_gateway: Gateway) -
             "kinds": list(KINDS),
             "operations": list(OPERATIONS),
             "properties": properties,
+            "uuids": [str(UUID(int=number)) for number in range(UUIDS_MAX)],
         },
         "examples": given,
         "reason": "\U0001d11e" * REASON_LENGTH_MAX,

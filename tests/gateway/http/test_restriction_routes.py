@@ -48,6 +48,15 @@ async def test_a_restriction_is_shown_as_it_was_written(shared_gateway: Gateway)
     assert created_entry.entry.data["contents"] == changed_entry.entry.data["contents"]
 
 
+async def test_a_restriction_may_name_a_table_by_its_uuid(shared_gateway: Gateway) -> None:
+    scope = {"catalogs": ["lake"], "uuids": ["0c8f3bd0-6c2b-4d7e-9f35-2f1c8b6e7a10"]}
+    created = await shared_gateway.http.post(ROUTE, json={"id": "eu", **changed(scope=scope)})
+    assert (created.status_code, created.json()["scope"]) == (201, scope), created.text
+    (stored,) = await read_stored(shared_gateway.services, shared_gateway.acme.log_id, key="restriction:eu")
+    contents: Any = stored.entry.data["contents"]
+    assert contents["scope"]["uuids"] == scope["uuids"]
+
+
 async def test_every_answer_says_that_reads_do_not_enforce_it(shared_gateway: Gateway) -> None:
     http = shared_gateway.http
     answers = [
@@ -137,6 +146,7 @@ async def test_who_may_not_read_a_restriction_reads_none_of_its_versions(shared_
         ({"filter": "row.region == 'US'"}, 422, "example 1 (an analyst), row 1: expected it to be shown"),
         ({"schemas": {"orders": {"fields": []}}}, 400, "schemas.orders.fields"),
         ({"scope": {"kinds": ["table"]}}, 400, "scope.kinds"),
+        ({"scope": {"uuids": ["orders"]}}, 400, "scope.uuids[0]"),
         ({"reason": "a\x1b"}, 400, "reason"),
         ({"more": 1}, 400, "more"),
     ],

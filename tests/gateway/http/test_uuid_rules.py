@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Access rules that name a table by its uuid follow it when it is renamed, and never another table of its former name.
+So do policies, in foreign catalogs too (`tests/gateway/commit/test_policy_scopes.py` has the built-in ones).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lakeproof.services import Services
 from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SCHEMA, TABLES, another_key, create_orders, properties
 from testkit.gateway.view_requests import VIEWS, view_created
-from testkit.servers.chained import BEYOND, Chained, open_chain
+from testkit.servers.chained import BEYOND, Chained, open_chain, register
 from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -209,6 +210,30 @@ async def test_in_a_foreign_catalog_the_uuid_is_the_upstreams(chained: Chained) 
     assert (await intern.get(FAR_ORDERS)).status_code == 404
     (await chained.far.http.post(TABLES, json=CREATE)).raise_for_status()
     assert await statuses(intern, FAR_ORDERS) == [200, 204, 200]
+
+
+async def test_one_policy_by_uuid_governs_a_foreign_table_under_two_aliases_and_what_has_no_uuid_yet(
+    chained: Chained,
+) -> None:
+    near = chained.near
+    await register(near, "again", chained.near_url, token=chained.far.acme.key.secret, warehouse="lake")
+    again, uuid = FAR.replace(BEYOND, "again"), await uuid_of(near.http, FAR_ORDERS)
+    policy = {"id": "one", "expression": "false", "message": "no", "scope": {"uuids": [uuid]}}
+    assert (await near.http.post("/v1/policies", json=policy)).status_code == 201
+    for path in (FAR_ORDERS, f"{again}/sales/tables/orders"):
+        assert (await near.http.post(path, json=properties(a="b"))).status_code == 403, path
+    assert await rename(chained.far.http, "orders", "other") == 204
+    for path in (FAR_ORDERS.replace("orders", "other"), f"{again}/sales/tables/other"):
+        assert (await near.http.post(path, json=properties(a="b"))).status_code == 403, path
+    (await chained.far.http.post(TABLES, json=CREATE)).raise_for_status()
+    assert (await near.http.post(FAR_ORDERS, json=properties(a="b"))).status_code == 200, "another table of its name"
+    # The upstream gives a new table its uuid only after the policies have judged it.
+    new = f"{FAR}/sales/tables"
+    assert (await near.http.post(new, json={"name": "new", "schema": SCHEMA})).status_code == 403
+    scope = {"uuids": [uuid], "operations": ["table.commit", "table.drop"]}
+    change = {"expression": "false", "message": "no", "scope": scope}
+    assert (await near.http.put("/v1/policies/one", json=change)).status_code == 200
+    assert (await near.http.post(new, json={"name": "new", "schema": SCHEMA})).status_code == 200
 
 
 async def test_nothing_is_asked_at_an_upstream_for_whom_the_rules_refuse_anyway(chained: Chained) -> None:

@@ -6,6 +6,7 @@ Scopes of policies: what is parsed, what is refused, and which commits they cove
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
@@ -23,6 +24,7 @@ from gateway.policy.scopes import (
     NAMES_SIZE_BYTES_MAX,
     OPERATIONS,
     PROPERTIES_SIZE_BYTES_MAX,
+    UUIDS_MAX,
     Scope,
     covers,
     format_scope,
@@ -30,6 +32,8 @@ from gateway.policy.scopes import (
     tag_of,
 )
 from gateway.policy.variables import CommitView
+
+UUIDS = ("0c8f3bd0-6c2b-4d7e-9f35-2f1c8b6e7a10", "00000000-0000-4000-8000-000000000001")
 
 
 def view(path: str, *, catalog: str = "lake", operation: str = "table.commit") -> CommitView:
@@ -143,6 +147,13 @@ def test_without_catalogs_a_scope_covers_a_name_under_every_alias() -> None:
         ({"properties": ["a=\ud800"]}, "scope.properties[0]", "printable"),
         ({"properties": [f"p{position}" for position in range(ITEMS_MAX + 1)]}, "scope.properties", "at most 100"),
         ({"properties": ["a" * PROPERTIES_SIZE_BYTES_MAX]}, "scope.properties", "at most 2,048"),
+        ({"uuids": [UUIDS[0].upper()]}, "scope.uuids[0]", f"write {UUIDS[0]}"),
+        ({"uuids": [UUIDS[0], UUIDS[1].replace("-", "")]}, "scope.uuids[1]", f"write {UUIDS[1]}"),
+        ({"uuids": [f"{{{UUIDS[0]}}}"]}, "scope.uuids[0]", "in lower case with hyphens"),
+        ({"uuids": ["sales.orders"]}, "scope.uuids[0]", "the uuid of a table or view"),
+        ({"uuids": [""]}, "scope.uuids[0]", "the uuid of a table or view"),
+        ({"uuids": []}, "scope.uuids", "leave it out"),
+        ({"uuids": [str(UUID(int=number)) for number in range(UUIDS_MAX + 1)]}, "scope.uuids", "at most 50"),
     ],
 )
 def test_what_is_no_scope_is_refused_with_its_field(value: Any, field: str, found: str) -> None:
@@ -223,6 +234,53 @@ def test_properties_that_cannot_be_read_are_covered(properties: Any) -> None:
     assert covers(parse_scope({"properties": ["a"]}), view("a/t"), table={"properties": properties})
 
 
+UUID_SCOPE = {"uuids": [*UUIDS]}
+
+
+def test_a_uuid_covers_a_table_or_view_by_whatever_name() -> None:
+    scope = parse_scope(UUID_SCOPE)
+    for uuid in (*UUIDS, UUIDS[0].upper(), UUIDS[0].replace("-", "")):
+        for catalog, path in (("lake", "sales/orders"), ("other", "hr/people")):
+            assert covers(scope, view(path, catalog=catalog), table={"table-uuid": uuid}, result={"table-uuid": uuid})
+    assert covers(scope, view("a/v", operation="view.replace"), table={"view-uuid": UUIDS[0]})
+    assert covers(scope, view("a/t", operation="table.drop"), table={"table-uuid": UUIDS[0]})
+    assert covers(scope, view("a/t", operation="table.create"), result={"table-uuid": UUIDS[0]})
+    other = {"table-uuid": str(UUID(int=7))}
+    assert not covers(scope, view("sales/orders"), table=other, result=other)
+
+
+def test_a_uuid_counts_before_the_commit_and_after_it() -> None:
+    scope, other = parse_scope(UUID_SCOPE), {"table-uuid": str(UUID(int=7))}
+    assert covers(scope, view("a/t"), table={"table-uuid": UUIDS[0]}, result=other)
+    assert covers(scope, view("a/t"), table=other, result={"table-uuid": UUIDS[0]})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"table-uuid": ""},
+        {"table-uuid": None},
+        {"table-uuid": "orders"},
+        {"uuid": str(UUID(int=7))},
+        {"table-uuid": 7},
+    ],
+)
+def test_metadata_whose_uuid_is_not_known_is_covered(metadata: dict[str, Any]) -> None:
+    scope = parse_scope(UUID_SCOPE)
+    assert covers(scope, view("a/t"), table=metadata)
+    assert covers(scope, view("a/t", operation="table.create"), result=metadata)
+
+
+def test_what_is_no_table_or_view_has_no_uuid_and_the_other_members_restrict_all_the_same() -> None:
+    assert not covers(parse_scope(UUID_SCOPE), view("a", operation="namespace.update"))
+    named = parse_scope({**UUID_SCOPE, "names": ["hr.**"], "properties": ["tag"]})
+    table = {"table-uuid": UUIDS[0], "properties": {"tag": "x"}}
+    assert covers(named, view("hr/t"), table=table)
+    assert not covers(named, view("sales/t"), table=table)
+    assert not covers(named, view("hr/t"), table={**table, "properties": {}})
+
+
 def test_a_tag_includes_those_that_say_more() -> None:
     for wide, narrow in (("a", "a=b"), ("a.*", "a.b"), ("a.*", "a.b=c"), ("a.*", "a.b.*"), ("a.*=c", "a.b=c")):
         assert tag_of(wide).includes(tag_of(narrow))
@@ -239,6 +297,7 @@ SCOPES = st.builds(
     kinds=st.lists(st.sampled_from(KINDS), unique=True).map(tuple),
     operations=st.lists(st.sampled_from(OPERATIONS), unique=True).map(tuple),
     properties=st.lists(st.sampled_from(["a", "a=", "a=b", "a.*", "a.*=b=c"]), unique=True).map(tuple),
+    uuids=st.lists(st.sampled_from(UUIDS), unique=True).map(tuple),
 )
 
 

@@ -125,6 +125,17 @@ async def test_a_scope_by_properties_applies_to_tables_that_had_them_before_or_a
     assert words(found) == [("widened", "owner", "lake.sales.orders", 1)], "it applies to nothing any more"
 
 
+async def test_a_scope_by_uuids_applies_to_that_table_and_to_nothing_else(busy: Gateway) -> None:
+    uuid = (await busy.http.get(ORDERS)).json()["metadata"]["table-uuid"]
+    found = await replay(busy, Proposed(id="closed", expression="false", scope=Scope(uuids=(uuid,))))
+    assert [each[:3] for each in words(found)] == [("narrowed", "closed", "lake.sales.orders")], "no namespace"
+    other = Scope(uuids=("00000000-0000-4000-8000-000000000001",))
+    found = await replay(busy, Proposed(id="closed", expression="false", scope=other))
+    assert words(found) == []
+    found = await replay(busy, Proposed(id="owner", expression=OWNER, scope=other))
+    assert words(found) == [("widened", "owner", "lake.sales.orders", 1)], "it applies to nothing any more"
+
+
 async def test_where_properties_are_not_known_only_a_policy_that_allows_is_known(busy: Gateway) -> None:
     for file in path_of(await location_of_orders(busy)).parent.iterdir():
         file.unlink()

@@ -50,7 +50,7 @@ from projections.graph.policy_scope import TableWrite, covers, governs, is_of_re
 from projections.graph.runs import ResolvedLineage
 from projections.keys import KEY_BYTES_MAX, bounded_key
 from projections.name_patterns import joined_path
-from testkit.projections.story import ORDERS, dataset
+from testkit.projections.story import ORDERS, ORDERS_UUID, dataset
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story
@@ -331,6 +331,25 @@ def test_a_policy_governs_only_what_is_in_its_scope(story: Story) -> None:
         *(("everything", table) for table in ("orders", "people")),
         *(("lake", table) for table in ("orders", "people")),
         *(("orders", "orders"), ("sales", "orders"), ("hr", "people"), ("drops", "people")),
+    }
+
+
+def test_a_policy_by_uuid_governs_that_table_by_whatever_name_and_one_that_is_not_known(story: Story) -> None:
+    scoped(story, "orders", uuids=(ORDERS_UUID,), expression="commit.removed_snapshots.size() < size(table.columns)")
+    scoped(story, "another", uuids=("00000000-0000-4000-8000-000000000000",))
+    story.decided(table_uuid=ORDERS_UUID)
+    story.decided("table:far/hr/renamed", table_uuid=ORDERS_UUID.upper())
+    story.decided("table:lake/sales/third", table_uuid="00000000-0000-4000-8000-000000000007")
+    story.decided("table:lake/sales/unknown", table_uuid=None)
+    governed = {
+        (policy.split("/")[0].partition(":")[2], label, table.rpartition("/")[2])
+        for policy, label, table in drawn(changes_of(story.entries()))
+        if label.endswith("_GOVERNS") or label == "RETAINS"
+    }
+    labels = ("SCHEMA_GOVERNS", "WRITE_GOVERNS", "RETAINS")
+    assert governed == {
+        *(("orders", label, table) for label in labels for table in ("orders", "renamed", "unknown")),
+        ("another", "WRITE_GOVERNS", "unknown"),
     }
 
 
