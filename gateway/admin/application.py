@@ -26,14 +26,23 @@ from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.policy_diff import DRAFT, OF_POLICY, OF_RESTRICTION, Side, diff_shown, sides
 from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, lasting, one_draft
-from gateway.admin.restriction_edits import RestrictionEdits, RestrictionStep
+from gateway.admin.restriction_edits import RestrictionEdits, RestrictionStep, one_restriction_draft
 from gateway.admin.rule_import import ImportedRules, check_rules, created_event
 from gateway.admin.shown import contents_shown
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
 from gateway.catalogs.upstream_files import LOCAL_FILES
-from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, PolicyDraft, Restriction, TenantSetting
+from gateway.control.aggregates import (
+    AccessRule,
+    ApiKey,
+    Catalog,
+    Policy,
+    PolicyDraft,
+    Restriction,
+    RestrictionDraft,
+    TenantSetting,
+)
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.fresh import Question
@@ -104,7 +113,7 @@ class Admin:
         self._clock = clock
         self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
         self._policies = PolicyEdits(self._edits, control, engine, lend=lend_appender, clock=clock)
-        self._restrictions = RestrictionEdits(self._edits, control, conditions)
+        self._restrictions = RestrictionEdits(self._edits, control, conditions, lend=lend_appender)
         self._reviews = FindingReviews(self._edits, lend_appender)
         self._holding = Holding(lend_appender, self._edits, warehouse=warehouse)
         self._control = control
@@ -364,6 +373,63 @@ class Admin:
         """
         return _one((await self._control.current(log_id)).restrictions, restriction_id, what="restriction")
 
+    async def draft_restriction(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        restriction_id: str,
+        members: Mapping[str, Json] | None,
+        reason: str = "",
+        version: int | None = None,
+    ) -> RestrictionDraft:
+        """
+        Propose contents for a restriction, which may not exist yet, or (None) to retire it.
+
+        It takes the place of an earlier draft; with `version`, only of that one (0: only if none waits). Raises as
+        `create_restriction` and `draft_policy`.
+        """
+        return await self._restrictions.draft(
+            log_id, by, restriction_id=restriction_id, members=members, reason=reason, version=version
+        )
+
+    async def review_restriction(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        restriction_id: str,
+        version: int,
+        verdict: ReviewVerdict,
+        reason: str = "",
+    ) -> Restriction | None:
+        """
+        Approve the draft of that version, which saves it, or refuse it. Returns the restriction; None if refused.
+
+        Raises as `create_restriction` and `review_policy`.
+        """
+        return await self._restrictions.review(
+            log_id, by, restriction_id=restriction_id, version=version, verdict=verdict, reason=reason
+        )
+
+    async def list_restriction_drafts(self, log_id: int) -> tuple[RestrictionDraft, ...]:
+        """Return the drafts that wait for a review, in order of the first draft of each restriction."""
+        drafts = (await self._control.current(log_id)).restriction_drafts.values()
+        return tuple(draft for draft in drafts if draft.pending)
+
+    async def get_restriction_draft(self, log_id: int, *, restriction_id: str) -> RestrictionDraft:
+        """
+        Return the draft of a restriction that waits for a review.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        return one_restriction_draft(await self._control.current(log_id), restriction_id)
+
+    async def restriction_draft_author(self, log_id: int, draft: RestrictionDraft) -> str:
+        """Return the actor who wrote a draft."""
+        return await self._restrictions.author(log_id, draft.id, draft.version)
+
     async def restriction_versions(self, log_id: int, *, restriction_id: str) -> tuple[RestrictionStep, ...]:
         """
         Return every version that a restriction has had, also of one that is retired, oldest first.
@@ -378,16 +444,26 @@ class Admin:
         self, log_id: int, *, restriction_id: str, older: str | None = None, newer: str | None = None
     ) -> dict[str, Any]:
         """
-        Return what differs between two versions of a restriction (`policy_diff.py`).
+        Return what differs between two versions of a restriction, or its newest one and its draft (`policy_diff.py`).
 
         Raises as `restriction_versions` and `policy_diff.sides`.
         """
-        steps = await self.restriction_versions(log_id, restriction_id=restriction_id)
+        draft = (await self._control.current(log_id)).restriction_drafts.get(restriction_id)
+        pending = draft if draft is not None and draft.pending else None
+        steps: tuple[RestrictionStep, ...]
+        try:
+            steps = await self.restriction_versions(log_id, restriction_id=restriction_id)
+        except NotFoundError:
+            if pending is None:
+                raise
+            steps = ()  # it is drafted, and was never saved
+        proposed = None if pending is None or pending.contents is None else format_contents(pending.contents)
+        waiting = None if pending is None else Side(label=DRAFT, contents=proposed)
         versions = {
             step.version: None if step.restriction is None else format_contents(step.restriction.contents)
             for step in steps
         }
-        return diff_shown(*sides(versions, None, older=older, newer=newer), members=OF_RESTRICTION)
+        return diff_shown(*sides(versions, waiting, older=older, newer=newer), members=OF_RESTRICTION)
 
     # Access rules
 

@@ -24,6 +24,7 @@ from gateway.control.aggregates import (
     Policy,
     PolicyDraft,
     Restriction,
+    RestrictionDraft,
     aggregate_key,
     evolve,
     expect,
@@ -39,7 +40,7 @@ from ledger.format.aggregates import ControlChange, key_of
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch, Entry, parse_entry
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.format.events import EventData, PolicyDraftWritten, SettingChanged, to_data
+from ledger.format.events import EventData, PolicyDraftWritten, RestrictionDraftWritten, SettingChanged, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.log_store import LogStore
@@ -101,7 +102,7 @@ class Edits:
         self,
         log_id: int,
         by: Editor,
-        *events: Created | SettingChanged | PolicyDraftWritten,
+        *events: Created | SettingChanged | PolicyDraftWritten | RestrictionDraftWritten,
         guard: Sequence[GuardCall] = (),
         group_id: UUID | None = None,
     ) -> None:
@@ -274,7 +275,9 @@ def check_version(found: Policy | Restriction, version: int | None) -> None:
     check_newest(f"{found.KIND} {found.id}", found, version)
 
 
-def check_newest(what: str, found: Policy | PolicyDraft | Restriction | None, version: int | None) -> None:
+def check_newest(
+    what: str, found: Policy | PolicyDraft | Restriction | RestrictionDraft | None, version: int | None
+) -> None:
     """
     Check that `version` is the newest one of what may not exist yet, 0 if it does not; None asks for no check.
 

@@ -11,11 +11,12 @@ Without that setting drafts can be written all the same, and they take another p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, Protocol, TypeVar
+from uuid import UUID
 
 from gateway.admin import limits
 from gateway.admin.edits import NOT_FOUND, Editor, Edits, check_newest, check_version
@@ -44,6 +45,8 @@ from ledger.format.events import (
     PolicyRetired,
     PolicyRetiredV3,
     PolicyReview,
+    RestrictionDraftReviewed,
+    RestrictionDraftWritten,
     ReviewVerdict,
 )
 from ledger.store.log_store import LendConnection
@@ -58,6 +61,7 @@ TIMES_MAX: Final = 64
 """Versions with a time, come or not, behind the newest without one: which of them is in force depends on the time."""
 ACTIVATE_AT: Final = "activate_at"
 RETIRE_AT: Final = "retire_at"
+_WRITTEN: Final = (PolicyDraftWrittenV1, PolicyDraftWrittenV2, PolicyDraftWritten, RestrictionDraftWritten)
 
 
 class ExamplesFailedError(UnprocessableError):
@@ -72,15 +76,15 @@ class ExamplesFailedError(UnprocessableError):
 
 
 class ReviewRequiredError(ForbiddenError):
-    """The tenant lets policies come into force, change and end only through a draft that was approved."""
+    """The tenant lets policies and restrictions come, change and end only through a draft that was approved."""
 
     kind = "ReviewRequiredException"
 
-    def __init__(self, policy_id: str) -> None:
+    def __init__(self, what: str, id_: str, *, commands: str) -> None:
         super().__init__(
-            f"policy {policy_id}: nothing was changed, since this tenant's setting {POLICY_REVIEW} is "
-            f"{PolicyReview.REQUIRED}: write a draft (`lakeproof policies draft`, or PUT "
-            f"/v1/policy-drafts/{policy_id}), and let another person approve it (`lakeproof policies review`)"
+            f"{what} {id_}: nothing was changed, since this tenant's setting {POLICY_REVIEW} is "
+            f"{PolicyReview.REQUIRED}: write a draft (`lakeproof {commands} draft`, or PUT "
+            f"/v1/{what}-drafts/{id_}), and let another person approve it (`lakeproof {commands} review`)"
         )
 
 
@@ -310,12 +314,7 @@ class PolicyEdits:
 
     async def author(self, log_id: int, policy_id: str, version: int) -> str:
         """Return the actor who wrote a version of a draft."""
-        for entry in await self._edits.entries(PolicyDraft, log_id, policy_id):
-            if parse_control_event(entry).version == version:
-                return entry.actor
-        raise NotFoundError(
-            f"draft {version} of policy {policy_id}: expected it in the log, found none", kind=NOT_FOUND
-        )
+        return author_of(await self._edits.entries(PolicyDraft, log_id, policy_id), version)
 
     def _created(
         self,
@@ -407,11 +406,21 @@ def examples_of(held: tuple[PolicyExample, ...]) -> tuple[Example, ...]:
     return tuple(parse_given(name=one.name, expect=one.expect, given=one.given) for one in held)
 
 
-def _check_no_review(state: ControlState, policy_id: str) -> None:
+def check_no_review(state: ControlState, what: str, id_: str, *, commands: str) -> None:
+    """
+    Check that the tenant does not ask for a draft of a thing (`what`), which `commands` edit.
+
+    Raises:
+        ReviewRequiredError: if it does.
+    """
     setting = state.settings.get(POLICY_REVIEW)
     # A value that a newer process wrote is none of ours: unknown means no.
     if setting is not None and setting.value != PolicyReview.NONE:
-        raise ReviewRequiredError(policy_id)
+        raise ReviewRequiredError(what, id_, commands=commands)
+
+
+def _check_no_review(state: ControlState, policy_id: str) -> None:
+    check_no_review(state, "policy", policy_id, commands="policies")
 
 
 def _check_coming(policy: Policy, *, now: datetime) -> None:
@@ -428,12 +437,7 @@ def _check_coming(policy: Policy, *, now: datetime) -> None:
 
 def _steps(entries: tuple[Entry, ...], of_drafts: tuple[Entry, ...]) -> Iterator[PolicyStep]:
     """Yield the versions that the entries of a policy have written, with the draft and the review of each."""
-    written: dict[int, Entry] = {}
-    reviewed: dict[object, Entry] = {}
-    for entry in of_drafts:
-        written[parse_control_event(entry).version] = entry
-        if entry.type == PolicyDraftReviewed.TYPE:
-            reviewed[entry.group_id] = entry
+    reviews = reviews_in(of_drafts)
     policy: Policy | None = None
     for entry in entries:
         event = parse_control_event(entry)
@@ -447,17 +451,51 @@ def _steps(entries: tuple[Entry, ...], of_drafts: tuple[Entry, ...]) -> Iterator
             reason=policy.reason,
             active_from=policy.active_from,
         )
-        review = reviewed.get(entry.group_id)
+        review = reviews.get(entry.group_id)
         if review is not None:
-            said = parse_control_event(review)
-            if not isinstance(said, PolicyDraftReviewed):
-                raise AssertionError("a review is of its type")
-            draft = written[said.draft]
-            wrote = parse_control_event(draft)
-            reason = (
-                wrote.reason
-                if isinstance(wrote, PolicyDraftWrittenV1 | PolicyDraftWrittenV2 | PolicyDraftWritten)
-                else ""
+            step = replace(
+                step,
+                author=review.author,
+                reason=review.reason,
+                reviewer=entry.actor,
+                review_reason=review.review_reason,
             )
-            step = replace(step, author=draft.actor, reason=reason, reviewer=entry.actor, review_reason=said.reason)
         yield step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """A review of a draft: `author` (an actor) wrote it for a `reason`; `review_reason` is that of the reviewer."""
+
+    author: str
+    reason: str
+    review_reason: str
+
+
+def reviews_in(of_drafts: Sequence[Entry]) -> Mapping[UUID, Review]:
+    """
+    Return the reviews among the entries of the drafts of a policy or restriction, by the group that each is in.
+    """
+    written: dict[int, tuple[str, str]] = {}
+    reviews: dict[UUID, Review] = {}
+    for entry in of_drafts:
+        event = parse_control_event(entry)
+        if isinstance(event, PolicyDraftReviewed | RestrictionDraftReviewed):
+            author, reason = written[event.draft]
+            reviews[entry.group_id] = Review(author=author, reason=reason, review_reason=event.reason)
+        elif isinstance(event, _WRITTEN):
+            written[event.version] = (entry.actor, event.reason)
+    return reviews
+
+
+def author_of(of_drafts: Sequence[Entry], version: int) -> str:
+    """
+    Return the actor who wrote a version of a draft, given the entries of the drafts of that policy or restriction.
+
+    Raises:
+        NotFoundError: if there is no such version.
+    """
+    for entry in of_drafts:
+        if parse_control_event(entry).version == version:
+            return entry.actor
+    raise NotFoundError(f"draft {version}: expected it in the log, found none", kind=NOT_FOUND)

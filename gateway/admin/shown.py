@@ -19,6 +19,7 @@ from gateway.control.aggregates import (
     Policy,
     PolicyDraft,
     Restriction,
+    RestrictionDraft,
     TenantSetting,
     scope_of,
 )
@@ -108,6 +109,19 @@ def restriction_shown(restriction: Restriction) -> dict[str, Any]:
     }
 
 
+def restriction_draft_shown(draft: RestrictionDraft, *, author: str | None = None) -> dict[str, Any]:
+    """Return a draft that waits for a review; one that `retires` has no contents. `author` is an actor, if known."""
+    contents = dict.fromkeys(MEMBERS) if draft.contents is None else format_contents(draft.contents)
+    return {
+        "id": draft.id,
+        "version": draft.version,
+        "retires": draft.contents is None,
+        **contents,
+        "reason": draft.reason,
+        "author": author,
+    }
+
+
 def restriction_step_shown(step: RestrictionStep) -> dict[str, Any]:
     """Return one version of a restriction as the log has it; one that retired it has no contents."""
     restriction = step.restriction
@@ -116,8 +130,10 @@ def restriction_step_shown(step: RestrictionStep) -> dict[str, Any]:
         "version": step.version,
         "retired": restriction is None,
         **contents,
-        "reason": "" if restriction is None else restriction.reason,
-        "author": step.entry.actor,
+        "reason": step.reason,
+        "author": step.author,
+        "reviewer": step.reviewer,
+        "review_reason": step.review_reason,
         "recorded_at": canonical.format_time(step.entry.recorded_at),
         "index": step.entry.index,
     }

@@ -26,6 +26,8 @@ SAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "policy.retired": ("id",),
     "policy_draft.written": ("id",),
     "policy_draft.reviewed": ("id",),
+    "restriction_draft.written": ("id",),
+    "restriction_draft.reviewed": ("id",),
     "projection.attested": ("projection",),
 }
 """The members of an entry's data that lists show, by the entry's type."""

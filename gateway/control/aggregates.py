@@ -65,6 +65,8 @@ from ledger.format.events import (
     RestrictionContentsV1,
     RestrictionCreated,
     RestrictionCreatedV1,
+    RestrictionDraftReviewed,
+    RestrictionDraftWritten,
     RestrictionRetired,
     ReviewVerdict,
     SettingChanged,
@@ -109,8 +111,11 @@ Retired: TypeAlias = (
     | KeyRevoked
 )
 OfDraft: TypeAlias = PolicyDraftWrittenV1 | PolicyDraftWrittenV2 | PolicyDraftWritten | PolicyDraftReviewed
+OfRestrictionDraft: TypeAlias = RestrictionDraftWritten | RestrictionDraftReviewed
 AnyContents: TypeAlias = PolicyContents | PolicyContentsV1 | PolicyContentsV2
-ControlEvent: TypeAlias = Created | PolicyChange | RestrictionChange | OfDraft | SettingChanged | KeyReplaced | Retired
+ControlEvent: TypeAlias = (
+    Created | PolicyChange | RestrictionChange | OfDraft | OfRestrictionDraft | SettingChanged | KeyReplaced | Retired
+)
 
 
 class RetiredError(ConflictError):
@@ -232,15 +237,7 @@ class PolicyDraft:
         Raises:
             ConflictError: if it was reviewed before, or rewritten since.
         """
-        if not self.pending:
-            raise ConflictError(
-                f"the draft of policy {self.id} was reviewed before: write another one", kind="NoDraftException"
-            )
-        if self.version != version:
-            raise ConflictError(
-                f"the draft of policy {self.id}: expected version {version}, found {self.version}: review that one",
-                kind="ConcurrentChangeException",
-            )
+        _check_reviewable(self, f"policy {self.id}", version)
         return PolicyDraftReviewed(
             id=self.id, version=self.version + 1, draft=self.version, verdict=verdict, reason=reason
         )
@@ -345,6 +342,46 @@ class Restriction:
             RetiredError: if it is retired already.
         """
         return RestrictionRetired(id=self.id, version=_next_version(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionDraft:
+    """What somebody proposes for the restriction `id`; otherwise as `PolicyDraft`."""
+
+    KIND: ClassVar[str] = "restriction_draft"
+
+    id: str
+    version: int
+    contents: RestrictionContents | None
+    reason: str
+    pending: bool = True
+    retired: bool = False
+
+    def rewrite(self, contents: RestrictionContents | None, *, reason: str) -> RestrictionDraftWritten:
+        """Return the event that proposes something else, or again."""
+        return RestrictionDraftWritten(id=self.id, version=self.version + 1, contents=contents, reason=reason)
+
+    def review(self, verdict: ReviewVerdict, *, version: int, reason: str) -> RestrictionDraftReviewed:
+        """
+        Return the event that ends the draft; `version` is the one that was reviewed.
+
+        Raises:
+            ConflictError: if it was reviewed before, or rewritten since.
+        """
+        _check_reviewable(self, f"restriction {self.id}", version)
+        return RestrictionDraftReviewed(
+            id=self.id, version=self.version + 1, draft=self.version, verdict=verdict, reason=reason
+        )
+
+
+def _check_reviewable(draft: PolicyDraft | RestrictionDraft, of: str, version: int) -> None:
+    if not draft.pending:
+        raise ConflictError(f"the draft of {of} was reviewed before: write another one", kind="NoDraftException")
+    if draft.version != version:
+        raise ConflictError(
+            f"the draft of {of}: expected version {version}, found {draft.version}: review that one",
+            kind="ConcurrentChangeException",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -491,8 +528,10 @@ class Tenant:
     retired: bool = False
 
 
-Aggregate: TypeAlias = Policy | PolicyDraft | Restriction | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
-A = TypeVar("A", Policy, PolicyDraft, Restriction, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+Aggregate: TypeAlias = (
+    Policy | PolicyDraft | Restriction | RestrictionDraft | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
+)
+A = TypeVar("A", Policy, PolicyDraft, Restriction, RestrictionDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyCreatedV1,
@@ -515,6 +554,8 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     RestrictionChanged,
     RestrictionChangedV1,
     RestrictionRetired,
+    RestrictionDraftWritten,
+    RestrictionDraftReviewed,
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleCreatedV3,
@@ -569,6 +610,8 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             return _changed(_before(event, aggregate), event)
         case PolicyDraftWrittenV1() | PolicyDraftWrittenV2() | PolicyDraftWritten() | PolicyDraftReviewed():
             return _draft(aggregate, event)
+        case RestrictionDraftWritten() | RestrictionDraftReviewed():
+            return _restriction_draft(aggregate, event)
         case SettingChanged(id=id_, version=version, value=value):
             if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
                 raise _out_of_order(event, aggregate)
@@ -749,6 +792,21 @@ def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft:
                 contents = None if event.contents is None else _newest_form(event.contents)
                 return PolicyDraft(id=event.id, version=event.version, contents=contents, reason=event.reason)
         case PolicyDraftReviewed(version=version), PolicyDraft(pending=True, version=reviewed):
+            if event.draft == reviewed:
+                return replace(draft, version=version, contents=None, reason="", pending=False)
+    raise _out_of_order(event, aggregate)
+
+
+def _restriction_draft(aggregate: Aggregate | None, event: OfRestrictionDraft) -> RestrictionDraft:
+    """Return a draft of a restriction after an event of it."""
+    draft = None if aggregate is None else _before(event, aggregate)
+    match event, draft:
+        case RestrictionDraftWritten(), RestrictionDraft() | None:
+            if draft is not None or event.version == 1:
+                return RestrictionDraft(
+                    id=event.id, version=event.version, contents=event.contents, reason=event.reason
+                )
+        case RestrictionDraftReviewed(version=version), RestrictionDraft(pending=True, version=reviewed):
             if event.draft == reviewed:
                 return replace(draft, version=version, contents=None, reason="", pending=False)
     raise _out_of_order(event, aggregate)

@@ -35,6 +35,7 @@ from gateway.control.aggregates import (
     Policy,
     PolicyDraft,
     Restriction,
+    RestrictionDraft,
     Tenant,
     TenantSetting,
     aggregate_key,
@@ -72,7 +73,7 @@ BROKEN: Final = (
 
 _log = logging.getLogger(__name__)
 
-A = TypeVar("A", Policy, PolicyDraft, Restriction, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+A = TypeVar("A", Policy, PolicyDraft, Restriction, RestrictionDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
 
 
 class ControlUnreadableError(UnavailableError):
@@ -98,7 +99,7 @@ class ControlState:
     Policies may come into force, and end, at a time, without any entry then: whoever judges by `policies` and
     `policy_set` takes the state `at` the time that is recorded with the judgement. `newest_policies` are the newest
     versions, in force or not yet, and of those that end at a time the version that ends them, for a day after it;
-    `drafts` are in force never.
+    `drafts` and `restriction_drafts` are in force never.
     """
 
     as_of: int
@@ -106,6 +107,7 @@ class ControlState:
     newest_policies: Mapping[str, Policy]
     drafts: Mapping[str, PolicyDraft]
     restrictions: Mapping[str, Restriction]
+    restriction_drafts: Mapping[str, RestrictionDraft]
     access_rules: Mapping[str, AccessRule]
     catalogs: Mapping[str, Catalog]
     keys: Mapping[str, ApiKey]
@@ -154,6 +156,7 @@ def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
         state.newest_policies,
         state.drafts,
         state.restrictions,
+        state.restriction_drafts,
         state.access_rules,
         state.catalogs,
         state.keys,
@@ -396,6 +399,7 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         newest_policies=newest,
         drafts=_by_id(PolicyDraft, aggregates),
         restrictions=_by_id(Restriction, aggregates),
+        restriction_drafts=_by_id(RestrictionDraft, aggregates),
         access_rules=access_rules,
         catalogs=_by_id(Catalog, aggregates),
         keys=_by_id(ApiKey, aggregates),

@@ -174,7 +174,7 @@ class RestrictionsShown(Answered):
 
 
 class RestrictionVersionShown(Answered):
-    """One version of a restriction as the log has it, put there by `author`; one that retired it has no contents."""
+    """One version of a restriction as the log has it; one that retired it has no contents. Persons are actors."""
 
     version: int
     retired: bool
@@ -185,8 +185,40 @@ class RestrictionVersionShown(Answered):
     examples: list[dict[str, Any]] | None
     reason: str
     author: str
+    reviewer: str | None
+    review_reason: str
     recorded_at: str
     index: int
+
+
+class RestrictionDraftShown(Answered):
+    """A draft that waits for a review; one that `retires` the restriction has no contents. `author` is an actor."""
+
+    id: str
+    version: int
+    retires: bool
+    scope: dict[str, list[str]] | None
+    filter: str | None
+    masks: list[RestrictionMaskShown] | None
+    schemas: dict[str, dict[str, Any]] | None
+    examples: list[dict[str, Any]] | None
+    reason: str
+    author: str | None
+
+
+class RestrictionDraftsShown(Answered):
+    """The drafts of restrictions that wait for a review; `author` is null here."""
+
+    restriction_drafts: list[RestrictionDraftShown] = Field(alias="restriction-drafts")
+
+
+class RestrictionReviewed(Answered):
+    """A review of the version `draft` of a draft; `restriction` is what it saved, null if refused or retired."""
+
+    id: str
+    draft: int
+    verdict: ReviewVerdict
+    restriction: RestrictionShown | None
 
 
 class RestrictionVersionsShown(Answered):

@@ -61,6 +61,9 @@ from gateway.http.answer_models import (
     ReplayShown,
     ReplaysShown,
     RestrictionDiffShown,
+    RestrictionDraftShown,
+    RestrictionDraftsShown,
+    RestrictionReviewed,
     RestrictionShown,
     RestrictionsShown,
     RestrictionVersionShown,
@@ -114,7 +117,12 @@ from gateway.http.policy_answers import (
 from gateway.http.policy_file_routes import PolicyCompileBody, PolicyFilesBody, PolicyTestBody
 from gateway.http.policy_replay_routes import PolicyReplayBody
 from gateway.http.policy_routes import PolicyDraftBody, PolicyReviewBody
-from gateway.http.restriction_routes import RestrictionBody, RestrictionChangeBody
+from gateway.http.restriction_routes import (
+    RestrictionBody,
+    RestrictionChangeBody,
+    RestrictionDraftBody,
+    RestrictionReviewBody,
+)
 from gateway.http.table_routes import TABLE
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
 from gateway.http.timeline_routes import COMMITS_MAX
@@ -144,6 +152,8 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/findings/{finding}/review"): FindingReviewBody,
     ("POST", "/v1/restrictions"): RestrictionBody,
     ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionChangeBody,
+    ("PUT", "/v1/restriction-drafts/{restriction_id}"): RestrictionDraftBody,
+    ("POST", "/v1/restriction-drafts/{restriction_id}/review"): RestrictionReviewBody,
     ("POST", "/v1/access-rules"): AccessRuleBody,
     ("POST", "/v1/access-rules/import"): RuleFileBody,
     ("POST", "/v1/catalogs"): CatalogBody,
@@ -180,6 +190,10 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("GET", "/v1/restrictions/{restriction_id}/versions"): RestrictionVersionsShown,
     ("GET", "/v1/restrictions/{restriction_id}/versions/{version}"): RestrictionVersionShown,
     ("GET", "/v1/restrictions/{restriction_id}/diff"): RestrictionDiffShown,
+    ("GET", "/v1/restriction-drafts"): RestrictionDraftsShown,
+    ("GET", "/v1/restriction-drafts/{restriction_id}"): RestrictionDraftShown,
+    ("PUT", "/v1/restriction-drafts/{restriction_id}"): RestrictionDraftShown,
+    ("POST", "/v1/restriction-drafts/{restriction_id}/review"): RestrictionReviewed,
     ("POST", "/v1/restrictions"): RestrictionShown,
     ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionShown,
     ("GET", "/v1/access-rules"): AccessRulesShown,
@@ -251,6 +265,7 @@ STATUSES: Final = {
     ("POST", "/v1/policies/compile"): 200,
     ("POST", "/v1/policy-replays"): 202,
     ("POST", "/v1/policy-replays/{job}/attest"): 200,
+    ("POST", "/v1/restriction-drafts/{restriction_id}/review"): 200,
     ("POST", "/v1/graphql"): 200,
     ("POST", "/v1/evidence"): 202,
     ("POST", "/v1/projections/{projection}/rebuild"): 202,

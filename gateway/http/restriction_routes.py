@@ -2,7 +2,8 @@
 """
 Row filters and column masks over HTTP. They are configuration of a kind of its own (`CONFIG_RESTRICTION`).
 
-Every answer says that reads do not enforce them yet.
+Every answer about a restriction says that reads do not enforce it yet. A draft is configuration of a kind of its own
+(`CONFIG_RESTRICTION_DRAFT`), as that of a policy is; a review that approves saves it, and takes the right for that.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from fastapi.responses import JSONResponse, Response
 
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor
+from gateway.admin.policy_diff import DRAFT
 from gateway.admin.policy_edits import one_step
-from gateway.admin.shown import restriction_shown, restriction_step_shown
-from gateway.control.aggregates import Restriction
+from gateway.admin.shown import restriction_draft_shown, restriction_shown, restriction_step_shown
+from gateway.control.aggregates import Restriction, RestrictionDraft
+from gateway.errors import BadRequestError
 from gateway.http.admin_routes import Body, body_as, created, edit, may_read
 from gateway.identity import Principal
 from ledger.format.canonical import Json
+from ledger.format.events import ReviewVerdict
 
 router = APIRouter(prefix="/v1")
 
@@ -60,6 +64,103 @@ class RestrictionChangeBody(RestrictionContentsBody):
     """New contents of a restriction, all of them; with `version`, only if that is its newest version."""
 
     version: int | None = None
+
+
+class RestrictionDraftBody(Body):
+    """
+    What is proposed for a restriction: contents as for one that is created, or with `retire` its end.
+
+    `reason` is for the reviewer, and for the record. With `version`, only if that is the draft that waits for a review
+    (0: if none does).
+    """
+
+    filter: str | None = None
+    masks: list[Any] | None = None
+    schemas: dict[str, Any] | None = None
+    examples: list[Any] | None = None
+    scope: dict[str, Any] | None = None
+    reason: str = ""
+    retire: bool = False
+    version: int | None = None
+
+    def members(self) -> dict[str, Json] | None:
+        """Return the contents as they are parsed, None for a retirement."""
+        if self.retire:
+            if self.model_fields_set - {"retire", "reason", "version"}:
+                raise BadRequestError("expected no contents for the end of a restriction, found some", field="retire")
+            return None
+        if self.schemas is None:
+            raise BadRequestError("expected at least one schema, found none", field="schemas")
+        return RestrictionContentsBody(
+            filter=self.filter, masks=self.masks, schemas=self.schemas, examples=self.examples, scope=self.scope
+        ).members()
+
+
+class RestrictionReviewBody(Body):
+    """A review of the version `version` of a draft: `verdict` is `approve` or `refuse`, `reason` is for the record."""
+
+    version: int
+    verdict: str
+    reason: str = ""
+
+
+@router.get("/restriction-drafts")
+async def list_restriction_drafts(request: Request) -> Response:
+    """List the drafts of restrictions that wait for a review."""
+    gateway, caller = await may_read(request, "restriction_draft")
+    drafts = await gateway.admin.list_restriction_drafts(caller.log_id)
+    return JSONResponse({"restriction-drafts": [restriction_draft_shown(draft) for draft in drafts]})
+
+
+@router.get("/restriction-drafts/{restriction_id}")
+async def show_restriction_draft(request: Request, restriction_id: str) -> Response:
+    """Show the draft of a restriction that waits for a review, and who wrote it."""
+    gateway, caller = await may_read(request, "restriction_draft", restriction_id)
+    draft = await gateway.admin.get_restriction_draft(caller.log_id, restriction_id=restriction_id)
+    author = await gateway.admin.restriction_draft_author(caller.log_id, draft)
+    return JSONResponse(restriction_draft_shown(draft, author=author))
+
+
+@router.put("/restriction-drafts/{restriction_id}")
+async def draft_restriction(request: Request, restriction_id: str) -> Response:
+    """Propose contents for a restriction, or its end; it takes the place of an earlier draft, and nothing is saved."""
+    body = await body_as(request, RestrictionDraftBody)
+    members = body.members()
+
+    async def draft(admin: Admin, caller: Principal, by: Editor) -> RestrictionDraft:
+        return await admin.draft_restriction(
+            caller.log_id,
+            by,
+            restriction_id=restriction_id,
+            members=members,
+            reason=body.reason,
+            version=body.version,
+        )
+
+    written = await edit(request, "restriction_draft", restriction_id, draft)
+    return JSONResponse(restriction_draft_shown(written, author=request.state.caller.actor))
+
+
+@router.post("/restriction-drafts/{restriction_id}/review")
+async def review_restriction(request: Request, restriction_id: str) -> Response:
+    """Approve a draft, which saves it, or refuse it. Another person than its author approves it."""
+    body = await body_as(request, RestrictionReviewBody)
+    if body.verdict not in set(ReviewVerdict):
+        raise BadRequestError(f"expected one of {sorted(ReviewVerdict)}, found {body.verdict!r:.80}", field="verdict")
+
+    async def review(admin: Admin, caller: Principal, by: Editor) -> Restriction | None:
+        return await admin.review_restriction(
+            caller.log_id,
+            by,
+            restriction_id=restriction_id,
+            version=body.version,
+            verdict=ReviewVerdict(body.verdict),
+            reason=body.reason,
+        )
+
+    saved = await edit(request, "restriction", restriction_id, review)
+    shown = None if saved is None or saved.retired else restriction_shown(saved)
+    return JSONResponse({"id": restriction_id, "draft": body.version, "verdict": body.verdict, "restriction": shown})
 
 
 @router.post("/restrictions")
@@ -109,9 +210,11 @@ async def show_restriction_version(request: Request, restriction_id: str, versio
 
 @router.get("/restrictions/{restriction_id}/diff")
 async def diff_restriction(request: Request, restriction_id: str) -> Response:
-    """Show what differs between two versions of a restriction (`from`, `to`)."""
+    """Show what differs between two versions of a restriction (`from`, `to`), or one and the draft (`to=draft`)."""
     older, newer = request.query_params.get("from"), request.query_params.get("to")
     gateway, caller = await may_read(request, "restriction", restriction_id)
+    if DRAFT in {older, newer}:
+        await may_read(request, "restriction_draft", restriction_id)
     shown = await gateway.admin.diff_restriction(caller.log_id, restriction_id=restriction_id, older=older, newer=newer)
     return JSONResponse({"id": restriction_id, **shown})
 

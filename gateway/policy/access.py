@@ -174,6 +174,7 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "policy": ("CONFIG_POLICY", ".config.policy"),
     "policy_draft": ("CONFIG_POLICY_DRAFT", ".config.policy_draft"),
     "restriction": ("CONFIG_RESTRICTION", ".config.restriction"),
+    "restriction_draft": ("CONFIG_RESTRICTION_DRAFT", ".config.restriction_draft"),
     "access_rule": ("CONFIG_ACCESS_RULE", ".config.access_rule"),
     "catalog": ("CONFIG_CATALOG", ".config.catalog"),
     "key": ("CONFIG_KEY", ".config.key"),

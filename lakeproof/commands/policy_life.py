@@ -81,6 +81,14 @@ OlderVersion = Annotated[
     str | None,
     typer.Option("--from", metavar="VERSION", help="The one before, if not named.", show_default=False),
 ]
+NewerVersion = Annotated[
+    str | None,
+    typer.Option("--to", metavar="VERSION", help="Or `draft`; the newest, if not named.", show_default=False),
+]
+ReviewedVersion = Annotated[int, typer.Option(help="Of the draft: the one that you have read.", show_default=False)]
+Verdict = Annotated[
+    str, typer.Option(help="approve or refuse.", autocompletion=one_of(ReviewVerdict), show_default=False)
+]
 _SCOPE_SIZE_BYTES_MAX: Final = 64 * 1024
 
 
@@ -180,6 +188,18 @@ def read_time(text: str | None, *, field: str = ACTIVATE_AT) -> datetime | None:
     return None if text is None else parse_expiry(text, field=field)
 
 
+def read_verdict(text: str) -> ReviewVerdict:
+    """
+    Return the verdict that `--verdict` names.
+
+    Raises:
+        LakeproofError: if there is none of that name.
+    """
+    if text not in set(ReviewVerdict):
+        raise LakeproofError(f"--verdict: expected one of {', '.join(ReviewVerdict)}, found {text!r:.80}")
+    return ReviewVerdict(text)
+
+
 def force_words(shown: Mapping[str, Any], tenant: str) -> str:
     """
     Return a sentence that says from when a policy is in force, given how its newest version is shown.
@@ -255,18 +275,14 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         policy_id: PolicyId,
         *,
         tenant: OneTenant,
-        version: Annotated[int, typer.Option(help="Of the draft: the one that you have read.", show_default=False)],
-        verdict: Annotated[
-            str, typer.Option(help="approve or refuse.", autocompletion=one_of(ReviewVerdict), show_default=False)
-        ],
+        version: ReviewedVersion,
+        verdict: Verdict,
         reason: Why = "",
         activate_at: ActivateAt = None,
         as_json: AsJson = False,
     ) -> None:
         """Approve the draft of a policy, which puts it in force, or refuse it."""
-        if verdict not in set(ReviewVerdict):
-            raise LakeproofError(f"--verdict: expected one of {', '.join(ReviewVerdict)}, found {verdict!r:.80}")
-        said = ReviewVerdict(verdict)
+        said = read_verdict(verdict)
 
         async def work(services: Services) -> Policy | None:
             log_id = await log_to_change(services, tenant)
@@ -292,10 +308,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         *,
         tenant: OneTenant,
         older: OlderVersion = None,
-        newer: Annotated[
-            str | None,
-            typer.Option("--to", metavar="VERSION", help="Or `draft`; the newest, if not named.", show_default=False),
-        ] = None,
+        newer: NewerVersion = None,
         as_json: AsJson = False,
     ) -> None:
         """Show what differs between two versions of a policy, or between one and its draft."""

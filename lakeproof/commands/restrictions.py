@@ -15,11 +15,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from gateway.admin.application import OPERATOR
+from gateway.admin.application import OPERATOR, Admin
+from gateway.admin.policy_diff import DRAFT
 from gateway.admin.policy_edits import ExamplesFailedError, one_step
 from gateway.admin.restriction_edits import NOT_ENFORCED, check_contents
-from gateway.admin.shown import restriction_shown, restriction_step_shown
-from gateway.control.aggregates import Restriction
+from gateway.admin.shown import restriction_draft_shown, restriction_shown, restriction_step_shown
+from gateway.control.aggregates import Restriction, RestrictionDraft
 from gateway.policy.policy_files import PolicyFileError
 from gateway.policy.pool import AUTHOR
 from gateway.policy.restriction_files import RestrictionFile, read_restrictions
@@ -31,8 +32,17 @@ from lakeproof.commands.exits import REFUSED, failing_with
 from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
 from lakeproof.commands.policy_files import CLEAN, OpenEngine, open_patient_engine
-from lakeproof.commands.policy_life import OlderVersion, show_diff
+from lakeproof.commands.policy_life import (
+    NewerVersion,
+    OlderVersion,
+    ReviewedVersion,
+    Verdict,
+    Why,
+    read_verdict,
+    show_diff,
+)
 from lakeproof.commands.refusals import FAILED, is_refusal
+from lakeproof.errors import LakeproofError
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant_log
 
@@ -44,6 +54,7 @@ Files = Annotated[
 
 _COLUMNS: Final = ("id", "version", "filter", "masks", "enforced")
 _VERSION: Final = ("version", "retired", "author", "recorded_at", "reason", "filter", "masks")
+_DRAFT: Final = ("id", "version", "retires", "reason", "filter", "masks")
 
 
 def restrictions_app(
@@ -54,6 +65,7 @@ def restrictions_app(
     """
     app = typer.Typer(rich_markup_mode=None)
     _add_edits(app, open_services)
+    _add_reviews(app, open_services)
     _add_shown(app, open_services)
     _add_test(app, open_engine)
     return app
@@ -76,11 +88,7 @@ def _add_edits(app: typer.Typer, open_services: OpenServices) -> None:
     @app.command()
     def change(restriction_id: RestrictionId, *, tenant: OneTenant, file: OneFile, as_json: AsJson = False) -> None:
         """Give a restriction the contents of a file, all of them; reads do not enforce them yet."""
-        one = _one(file)
-        if one.id != restriction_id:
-            raise PolicyFileError(
-                one.name, f"expected the id {restriction_id!r}, found {one.id!r}", place=one.places["id"]
-            )
+        one = _named(file, restriction_id)
 
         async def work(services: Services) -> Restriction:
             log_id = await find_tenant_log(services, tenant)
@@ -89,6 +97,94 @@ def _add_edits(app: typer.Typer, open_services: OpenServices) -> None:
             )
 
         _show_saved(_saved(open_services, work, one), tenant, as_json=as_json)
+
+
+def _add_reviews(app: typer.Typer, open_services: OpenServices) -> None:
+    @app.command()
+    def draft(
+        restriction_id: RestrictionId,
+        *,
+        tenant: OneTenant,
+        file: Annotated[
+            Path | None, typer.Option("--file", metavar="FILE", help="The file of it.", show_default=False)
+        ] = None,
+        retire: Annotated[bool, typer.Option("--retire", help="Propose to take it away, for ever.")] = False,
+        reason: Why = "",
+        as_json: AsJson = False,
+    ) -> None:
+        """Propose contents for a restriction, for somebody else to review. Nothing is saved by this."""
+        if retire is (file is not None):
+            raise LakeproofError("expected either --file, for contents, or --retire, for the end of a restriction")
+        one = None if file is None else _named(file, restriction_id)
+
+        async def work(services: Services) -> RestrictionDraft:
+            return await services.gateway.admin.draft_restriction(
+                await find_tenant_log(services, tenant),
+                OPERATOR,
+                restriction_id=restriction_id,
+                members=None if one is None else one.members,
+                reason=reason or ("" if one is None else one.reason),
+            )
+
+        try:
+            written: RestrictionDraft = run_with_services(open_services, work)
+        except RestrictionRefusedError as error:
+            if one is None:
+                raise
+            raise one.refused(error) from error
+        sentence = (
+            f"version {written.version} of the draft of restriction {restriction_id} waits for a review: `lakeproof "
+            f"restrictions review {restriction_id} --version {written.version}`"
+        )
+        console.show_done(sentence, restriction_draft_shown(written, author=OPERATOR.actor), as_json=as_json)
+
+    @app.command()
+    def review(
+        restriction_id: RestrictionId,
+        *,
+        tenant: OneTenant,
+        version: ReviewedVersion,
+        verdict: Verdict,
+        reason: Why = "",
+        as_json: AsJson = False,
+    ) -> None:
+        """Approve the draft of a restriction, which saves it, or refuse it; reads do not enforce it yet."""
+        said = read_verdict(verdict)
+
+        async def work(services: Services) -> Restriction | None:
+            return await services.gateway.admin.review_restriction(
+                await find_tenant_log(services, tenant),
+                OPERATOR,
+                restriction_id=restriction_id,
+                version=version,
+                verdict=said,
+                reason=reason,
+            )
+
+        saved = run_with_services(open_services, work)
+        document = {
+            "id": restriction_id,
+            "draft": version,
+            "verdict": verdict,
+            "restriction": None if saved is None or saved.retired else restriction_shown(saved),
+        }
+        console.show_done(_review_words(restriction_id, saved, tenant), document, as_json=as_json)
+
+
+def _review_words(restriction_id: str, saved: Restriction | None, tenant: str) -> str:
+    if saved is None:
+        return f"the draft of restriction {restriction_id} is refused"
+    if saved.retired:
+        return f"restriction {restriction_id} of tenant {tenant} is retired"
+    return f"restriction {restriction_id} (version {saved.version}) of tenant {tenant} is saved"
+
+
+def _named(file: Path, restriction_id: str) -> RestrictionFile:
+    """Return the restriction of a file, which is the one that is named."""
+    one = _one(file)
+    if one.id != restriction_id:
+        raise PolicyFileError(one.name, f"expected the id {restriction_id!r}, found {one.id!r}", place=one.places["id"])
+    return one
 
 
 def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
@@ -100,16 +196,16 @@ def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
             str | None,
             typer.Option("--versions-of", metavar="ID", help="The versions of this restriction.", show_default=False),
         ] = None,
+        drafts: Annotated[bool, typer.Option("--drafts", help="The drafts that wait for a review.")] = False,
         as_json: AsJson = False,
     ) -> None:
-        """Show the restrictions that are not retired, oldest first, or the versions of one; reads enforce none yet."""
+        """Show the restrictions that are not retired, or the versions of one, or drafts; reads enforce none yet."""
+        if drafts and versions_of is not None:
+            raise LakeproofError("--drafts: expected one list, found --versions-of, too: ask for one after the other")
 
         async def work(services: Services) -> tuple[Sequence[str], list[dict[str, Any]]]:
-            admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)
-            if versions_of is None:
-                return _COLUMNS, [restriction_shown(one) for one in await admin.list_restrictions(log_id)]
-            steps = await admin.restriction_versions(log_id, restriction_id=versions_of)
-            return _VERSION, [restriction_step_shown(step) for step in steps]
+            log_id = await find_tenant_log(services, tenant)
+            return await _listed(services.gateway.admin, log_id, versions_of=versions_of, drafts=drafts)
 
         columns, shown = run_with_services(open_services, work)
         console.show_rows(columns, shown if as_json else [_row(one) for one in shown], as_json=as_json)
@@ -121,17 +217,14 @@ def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
         restriction_id: RestrictionId,
         *,
         tenant: OneTenant,
-        version: Annotated[str | None, typer.Option(help="This version of it.", show_default=False)] = None,
+        version: Annotated[str | None, typer.Option(help="This version of it, or `draft`.", show_default=False)] = None,
         as_json: AsJson = False,
     ) -> None:
         """Show one restriction that is not retired, or one version of a restriction; reads do not enforce it yet."""
 
         async def work(services: Services) -> dict[str, Any]:
-            admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)
-            if version is None:
-                return restriction_shown(await admin.get_restriction(log_id, restriction_id=restriction_id))
-            steps = await admin.restriction_versions(log_id, restriction_id=restriction_id)
-            return restriction_step_shown(one_step(steps, version))
+            log_id = await find_tenant_log(services, tenant)
+            return await _shown(services.gateway.admin, log_id, restriction_id, version=version)
 
         console.show_object(run_with_services(open_services, work), as_json=as_json)
 
@@ -141,13 +234,10 @@ def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
         *,
         tenant: OneTenant,
         older: OlderVersion = None,
-        newer: Annotated[
-            str | None,
-            typer.Option("--to", metavar="VERSION", help="The newest, if not named.", show_default=False),
-        ] = None,
+        newer: NewerVersion = None,
         as_json: AsJson = False,
     ) -> None:
-        """Show what differs between two versions of a restriction."""
+        """Show what differs between two versions of a restriction, or between one and its draft."""
 
         async def work(services: Services) -> dict[str, Any]:
             log_id = await find_tenant_log(services, tenant)
@@ -170,6 +260,28 @@ def _add_shown(app: typer.Typer, open_services: OpenServices) -> None:
         restriction = run_with_services(open_services, work)
         sentence = f"restriction {restriction.id} of tenant {tenant} is retired"
         console.show_done(sentence, restriction_shown(restriction), as_json=as_json)
+
+
+async def _listed(
+    admin: Admin, log_id: int, *, versions_of: str | None, drafts: bool
+) -> tuple[Sequence[str], list[dict[str, Any]]]:
+    """Return the columns and the rows of the list that was asked for."""
+    if drafts:
+        return _DRAFT, [restriction_draft_shown(draft) for draft in await admin.list_restriction_drafts(log_id)]
+    if versions_of is None:
+        return _COLUMNS, [restriction_shown(one) for one in await admin.list_restrictions(log_id)]
+    steps = await admin.restriction_versions(log_id, restriction_id=versions_of)
+    return _VERSION, [restriction_step_shown(step) for step in steps]
+
+
+async def _shown(admin: Admin, log_id: int, restriction_id: str, *, version: str | None) -> dict[str, Any]:
+    if version is None:
+        return restriction_shown(await admin.get_restriction(log_id, restriction_id=restriction_id))
+    if version == DRAFT:
+        draft = await admin.get_restriction_draft(log_id, restriction_id=restriction_id)
+        return restriction_draft_shown(draft, author=await admin.restriction_draft_author(log_id, draft))
+    steps = await admin.restriction_versions(log_id, restriction_id=restriction_id)
+    return restriction_step_shown(one_step(steps, version))
 
 
 def _add_test(app: typer.Typer, open_engine: OpenEngine) -> None:

@@ -136,10 +136,17 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "policies library show": Why.OFFLINE,
     "restrictions create": (("POST", "/v1/restrictions"),),
     "restrictions change": (("PUT", "/v1/restrictions/{restriction_id}"),),
-    "restrictions list": (("GET", "/v1/restrictions"), ("GET", "/v1/restrictions/{restriction_id}/versions")),
+    "restrictions draft": (("PUT", "/v1/restriction-drafts/{restriction_id}"),),
+    "restrictions review": (("POST", "/v1/restriction-drafts/{restriction_id}/review"),),
+    "restrictions list": (
+        ("GET", "/v1/restrictions"),
+        ("GET", "/v1/restrictions/{restriction_id}/versions"),
+        ("GET", "/v1/restriction-drafts"),
+    ),
     "restrictions show": (
         ("GET", "/v1/restrictions/{restriction_id}"),
         ("GET", "/v1/restrictions/{restriction_id}/versions/{version}"),
+        ("GET", "/v1/restriction-drafts/{restriction_id}"),
     ),
     "restrictions diff": (("GET", "/v1/restrictions/{restriction_id}/diff"),),
     "restrictions delete": (("DELETE", "/v1/restrictions/{restriction_id}"),),

@@ -36,7 +36,18 @@ GROUP_EVENTS_MAX: Final = 1_024
 GROUP_SIZE_BYTES_MAX: Final = 2 * 1024 * 1024
 SYSTEM_ACTOR: Final = "system"
 CONTROL_FAMILIES: Final = frozenset(
-    {"policy", "policy_draft", "restriction", "access_rule", "contract", "catalog", "tenant", "key", "setting"}
+    {
+        "policy",
+        "policy_draft",
+        "restriction",
+        "restriction_draft",
+        "access_rule",
+        "contract",
+        "catalog",
+        "tenant",
+        "key",
+        "setting",
+    }
 )
 _BEFORE_DATA: Final = b'{"event":{"data":'
 _AFTER_DATA: Final = b"}}"

@@ -216,6 +216,11 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
     ("PUT", "/v1/restrictions/{restriction_id}"): lambda _: [
         {"filter": "row.region == null", "schemas": {"orders": ORDERS}},
     ],
+    # Contents would make a draft of the caller's own, whatever others have.
+    ("PUT", "/v1/restriction-drafts/{restriction_id}"): lambda _: [{"retire": True}],
+    ("POST", "/v1/restriction-drafts/{restriction_id}/review"): lambda _: [
+        {"version": 1, "verdict": verdict} for verdict in ("approve", "refuse")
+    ],
     ("POST", "/v1/access-rules"): lambda named: [
         {"id": f"{named.name}-rule", "effect": "forbid", "expression": "'nobody' in roles"},
     ],
@@ -375,7 +380,17 @@ def same_for_anybody(answer: httpx.Response, *names: Named) -> str:
 async def everything_of(tenant: Tenant) -> list[str]:
     """Return what a tenant sees of its own."""
     configuration = (
-        *("policies", "policy-drafts", "restrictions", "access-rules", "catalogs", "keys", "settings", "tenant"),
+        *(
+            "policies",
+            "policy-drafts",
+            "restrictions",
+            "restriction-drafts",
+            "access-rules",
+            "catalogs",
+            "keys",
+            "settings",
+            "tenant",
+        ),
     )
     paths = (*(f"/v1/{name}" for name in configuration), "/v1/purges", "/v1/drops", "/v1/dead-letters", tenant.orders)
     return [shown(await tenant.http.get(path)) for path in paths]

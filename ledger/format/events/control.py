@@ -468,6 +468,41 @@ class RestrictionRetired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionDraftWritten:
+    """
+    Somebody proposes contents for the restriction `id`, which may not exist yet, or (null) to retire it.
+
+    It takes the place of an earlier draft; its author is the actor of the entry.
+    """
+
+    TYPE: ClassVar[str] = "restriction_draft.written"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    contents: RestrictionContents | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestrictionDraftReviewed:
+    """
+    A person other than the author has reviewed version `draft` of the draft, as `PolicyDraftReviewed`.
+
+    If it was approved, the same group has the event of the restriction that it brings.
+    """
+
+    TYPE: ClassVar[str] = "restriction_draft.reviewed"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    draft: int
+    verdict: ReviewVerdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRetired:
     """The policy is no longer in force. `reason` is for the record, and may be empty."""
 

@@ -127,11 +127,100 @@ async def test_two_versions_of_a_restriction_are_compared(shared_gateway: Gatewa
     assert (born["from"], born["changed"]["scope"]) == ("nothing", {"from": None, "to": EU_ORDERS["scope"]})
 
 
+DRAFTS = "/v1/restriction-drafts"
+REVIEW = {"version": 1, "verdict": "approve", "reason": "read it"}
+
+
+async def second_person(gateway: Gateway) -> Any:
+    """A client of somebody else, who may do all that is about restrictions."""
+    expression = "'reviewer' in roles && path.startsWith('.config.restriction')"
+    rule = {"id": "reviewers", "effect": "permit", "expression": expression}
+    assert (await gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
+    return gateway.client(await another_key(gateway, "rita@acme.example", "reviewer"))
+
+
+async def test_a_draft_is_saved_once_another_person_approves_it(shared_gateway: Gateway) -> None:
+    http, rita = shared_gateway.http, await second_person(shared_gateway)
+    drafted = await rita.put(f"{DRAFTS}/eu", json={**EU_ORDERS, "reason": "contracts"})
+    assert (drafted.status_code, drafted.json()["filter"]) == (200, EU_ORDERS["filter"]), drafted.text
+    assert (await http.get(f"{DRAFTS}/eu")).json() == drafted.json()
+    assert (await http.get(DRAFTS)).json()["restriction-drafts"] == [{**drafted.json(), "author": None}]
+    assert (await http.get(f"{ROUTE}/eu")).status_code == 404, "nothing is saved by it"
+    assert (await http.get(f"{ROUTE}/eu/diff?to=draft")).json()["from"] == "nothing"
+    own = await rita.post(f"{DRAFTS}/eu/review", json=REVIEW)
+    assert (own.status_code, error_of(own)["type"]) == (403, "NotAnotherPersonException")
+    approved = await http.post(f"{DRAFTS}/eu/review", json=REVIEW)
+    assert approved.status_code == 200, approved.text
+    assert approved.json()["restriction"] == (await http.get(f"{ROUTE}/eu")).json()
+    (step,) = (await http.get(f"{ROUTE}/eu/versions")).json()["versions"]
+    assert (step["author"], step["reason"], step["review_reason"]) == (drafted.json()["author"], "contracts", "read it")
+    assert step["reviewer"] not in {None, step["author"]}
+    assert (await http.post(f"{DRAFTS}/eu/review", json=REVIEW)).status_code == 404, "none waits any more"
+
+
+async def test_a_draft_may_be_refused_rewritten_and_propose_the_end(shared_gateway: Gateway) -> None:
+    http, rita = shared_gateway.http, await second_person(shared_gateway)
+    assert (await http.post(ROUTE, json={"id": "eu", **EU_ORDERS})).status_code == 201
+    assert (await rita.put(f"{DRAFTS}/eu", json=changed(filter="row.id > 1", masks=[], examples=[]))).status_code == 200
+    assert "+row.id > 1" in (await http.get(f"{ROUTE}/eu/diff?to=draft")).json()["filter"]
+    refused = await rita.post(f"{DRAFTS}/eu/review", json={"version": 1, "verdict": "refuse"})
+    assert (refused.status_code, refused.json()["restriction"]) == (200, None), "an author may refuse their own"
+    assert (await http.get(f"{ROUTE}/eu")).json()["version"] == 1
+    assert (await rita.put(f"{DRAFTS}/eu", json={"retire": True, "version": 7})).status_code == 409
+    assert (await rita.put(f"{DRAFTS}/eu", json={"retire": True, "version": 0})).json()["version"] == 3
+    assert (await http.post(f"{DRAFTS}/eu/review", json=REVIEW)).status_code == 409, "of an older version"
+    assert (await http.post(f"{DRAFTS}/eu/review", json={**REVIEW, "version": 3})).status_code == 200
+    assert (await http.get(f"{ROUTE}/eu")).status_code == 404
+    assert (await rita.put(f"{DRAFTS}/eu", json=EU_ORDERS)).status_code == 409, "it is retired"
+
+
+async def test_where_reviews_are_required_nothing_is_saved_without_one(shared_gateway: Gateway) -> None:
+    http, rita = shared_gateway.http, await second_person(shared_gateway)
+    assert (await http.post(ROUTE, json={"id": "eu", **EU_ORDERS})).status_code == 201
+    assert (await http.put("/v1/settings/policy-review", json={"value": "required"})).status_code == 200
+    for answer in (
+        await http.post(ROUTE, json={"id": "us", **EU_ORDERS}),
+        await http.put(f"{ROUTE}/eu", json=EU_ORDERS),
+        await http.delete(f"{ROUTE}/eu"),
+    ):
+        assert (answer.status_code, error_of(answer)["type"]) == (403, "ReviewRequiredException")
+        assert "lakeproof restrictions draft" in error_of(answer)["message"]
+    assert (await rita.put(f"{DRAFTS}/eu", json=EU_ORDERS)).status_code == 200
+    assert (await http.post(f"{DRAFTS}/eu/review", json=REVIEW)).json()["restriction"]["version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "found"),
+    [
+        ({"retire": True}, 404, "expected one to retire"),
+        ({"retire": True, "filter": "row.id == 1"}, 400, "retire"),
+        ({"filter": "row.id == 1"}, 400, "schemas"),
+        (changed(filter="row.regoin == 'EU'"), 422, "there is no column 'regoin'"),
+        (changed(filter="row.region == 'US'"), 422, "example 1"),
+    ],
+)
+async def test_a_draft_that_could_not_be_saved_is_refused(
+    shared_gateway: Gateway, body: dict[str, Any], status: int, found: str
+) -> None:
+    answer = await shared_gateway.http.put(f"{DRAFTS}/eu", json=body)
+    assert (answer.status_code, found in error_of(answer)["message"]) == (status, True), answer.text
+
+
 async def test_who_may_not_read_a_restriction_reads_none_of_its_versions(shared_gateway: Gateway) -> None:
     await shared_gateway.http.post(ROUTE, json={"id": "eu", **EU_ORDERS})
     eve = shared_gateway.client(await another_key(shared_gateway))
-    for path in ("versions", "versions/1", "diff"):
+    for path in ("versions", "versions/1", "diff", "diff?to=draft"):
         assert (await eve.get(f"{ROUTE}/eu/{path}")).status_code == 403, path
+    rule = {"id": "eve", "effect": "permit", "expression": "path.startsWith('.config.restriction.')"}
+    assert (await shared_gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
+    assert (await eve.get(f"{ROUTE}/eu/versions")).status_code == 200
+    for answer in (
+        await eve.get(DRAFTS),
+        await eve.get(f"{DRAFTS}/eu"),
+        await eve.put(f"{DRAFTS}/eu", json=EU_ORDERS),
+        await eve.get(f"{ROUTE}/eu/diff?to=draft"),
+    ):
+        assert answer.status_code == 403, "a draft takes a right of its own"
 
 
 @pytest.mark.parametrize(

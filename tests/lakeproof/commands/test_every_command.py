@@ -29,6 +29,8 @@ OTHER_VERBS: Final = {
     "policies replay": "judges recorded decisions again, with other policies",
     "policies explain": "shows how one decision came about",
     "policies compile": "shows what an expression reads, and saves nothing",
+    "restrictions draft": "proposes contents, which are saved only once somebody else approves them",
+    "restrictions review": "approves or refuses what somebody else has proposed",
     "restrictions diff": "compares two versions",
     "restrictions test": "runs the examples of files",
     "catalogs check": "asks what is behind an alias, and changes nothing",

@@ -153,6 +153,19 @@ async def test_a_restriction_is_saved_shown_changed_and_deleted(gateway: Gateway
     same = await run("diff", "eu-orders", "--from", "2", "--to", "2")
     assert same.stdout == "version 2 and version 2 of restriction eu-orders are the same\n"
     assert json.loads((await run("diff", "eu-orders", "--json")).stdout)["from"] == "version 1"
+    drafted = await run("draft", "eu-orders", "--file", file, "--reason", "again")
+    assert "version 1 of the draft of restriction eu-orders waits for a review" in drafted.stdout, drafted
+    (draft,) = json.loads((await run("list", "--drafts", "--json")).stdout)
+    assert (draft["reason"], draft["retires"]) == ("again", False)
+    assert json.loads((await run("show", "eu-orders", "--version", "draft", "--json")).stdout)["id"] == "eu-orders"
+    assert "are the same" in (await run("diff", "eu-orders", "--to", "draft")).stdout
+    own = await run("review", "eu-orders", "--version", "1", "--verdict", "approve")
+    assert "another person than the author" in str(own.exception)
+    over = await run("review", "eu-orders", "--version", "1", "--verdict", "refuse")
+    assert over.stdout == "the draft of restriction eu-orders is refused\n"
+    for wrong in (["draft", "eu-orders"], ["draft", "eu-orders", "--retire", "--file", file]):
+        assert "either --file" in str((await run(*wrong)).exception)
+    assert "--verdict" in str((await run("review", "eu-orders", "--version", "1", "--verdict", "no")).exception)
     refused = await run("change", "other", "--file", file)
     assert isinstance(refused.exception, PolicyFileError)
     await asyncio.to_thread(file.write_text, EU.replace("row.region ==", "row.regoin =="))

@@ -89,6 +89,8 @@ MEMBERS = {
     ("restriction.changed", 1): "contents id reason version",
     ("restriction.changed", 2): "contents id reason version",
     ("restriction.retired", 1): "id version",
+    ("restriction_draft.written", 1): "contents id reason version",
+    ("restriction_draft.reviewed", 1): "draft id reason verdict version",
     ("access_rule.created", 1): "effect expression id version",
     ("access_rule.created", 2): "effect expression id version",
     ("access_rule.created", 3): "effect expression id version",
