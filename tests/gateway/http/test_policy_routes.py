@@ -91,7 +91,7 @@ async def test_a_policy_is_shown_as_it_was_written(shared_gateway: Gateway) -> N
     (one,) = await read_stored(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")
     assert (one.entry.type, one.entry.version, one.entry.data["reason"]) == (
         "policy.created",
-        3,
+        4,
         "rows are separated by tenant",
     )
 
