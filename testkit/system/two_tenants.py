@@ -162,6 +162,10 @@ async def live_over_http(tenant: Tenant) -> None:
                 "reason": secret,
             },
         ),
+        await http.put(
+            f"/v1/restriction-drafts/{tenant.restriction}",
+            json={"filter": f"row.{secret}_column == 2", "schemas": {secret: schema(tenant)}, "reason": secret},
+        ),
         await http.post(
             "/v1/access-rules",
             json={"id": tenant.rule, "effect": "permit", "expression": f"'{secret}' in roles"},
