@@ -273,7 +273,7 @@ def test_programs_beyond_what_is_kept_are_compiled_again() -> None:
     few = [(POLICY, f"{number} >= 0") for number in range(COMPILED_MAX + 1)]
     assert {result.outcome for result in programs.judge(few, {}, log_id=1)} == {ALLOW}
     assert len(programs._kept[1].compiled) == COMPILED_MAX
-    assert programs._kept[1].characters == sum(len(text) for _, text in programs._kept[1].compiled)
+    assert programs._kept[1].characters == sum(len(text) for _, text, _ in programs._kept[1].compiled)
 
 
 def test_a_tenant_with_many_programs_drives_out_none_of_another() -> None:

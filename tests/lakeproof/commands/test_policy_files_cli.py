@@ -21,6 +21,7 @@ from gateway.policy.pool import WorkerEngine
 from lakeproof.commands import policy_files
 from lakeproof.commands.exits import REFUSED
 from lakeproof.commands.policy_files import add_file_commands
+from lakeproof.commands.refusals import FAILED
 from lakeproof.commands.rules import policies_app
 from lakeproof.commands.tenants import tenants_app
 from lakeproof.errors import LakeproofError
@@ -246,7 +247,7 @@ def test_a_policy_that_the_library_lacks_is_refused_with_the_nearest(command: Co
 
 
 def test_the_exit_codes_are_those_that_pipelines_read() -> None:
-    assert (policy_files.CLEAN, REFUSED, policy_files.FAILED) == (0, 1, 2)
+    assert (policy_files.CLEAN, REFUSED, FAILED) == (0, 1, 2)
 
 
 # Apply

@@ -20,7 +20,7 @@ from gateway.policy.engine import EngineUnavailableError
 from gateway.policy.policy_files import PolicyFileError
 from gateway.policy.pool import WorkerEngine
 from lakeproof.commands.exits import REFUSED
-from lakeproof.commands.policy_files import FAILED
+from lakeproof.commands.refusals import FAILED
 from lakeproof.commands.restrictions import restrictions_app
 from testkit.lakeproof.commands import services_of
 from testkit.servers.forked_workers import fork_worker
