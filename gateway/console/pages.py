@@ -41,13 +41,12 @@ from gateway.identity import Principal
 from gateway.log_errors import unmapped_errors
 from ledger.format.checkpoint import parse_checkpoint
 from ledger.format.encoding import format_base64
-from ledger.format.events import CommitDecision
 from ledger.format.note import parse_note
 from ledger.format.proof import parse_proof
 from ledger.proving.prove import growth_hashes
 from ledger.store.read import Log
 from ledger.store.session import Connection
-from projections.relational.commits import read_commits
+from projections.relational.commits import read_last_refused
 from projections.relational.finding_reviews import FindingState
 from projections.relational.metrics import read_hours
 
@@ -267,16 +266,11 @@ async def static(name: str) -> Response:
 
 
 async def _last_refusals(looking: Looking, connection: Connection) -> list[dict[str, Any]]:
-    """Return the last commits that were not approved, of what the visitor may see, the newest first."""
-    found = [
-        each
-        for decision in (CommitDecision.REJECTED, CommitDecision.UNDECIDABLE)
-        for each in await read_commits(connection, decision=decision, limit=REFUSALS_SHOWN)
-    ]
+    """Return the last commits that were refused, of what the visitor may see, the newest first."""
+    found = await read_last_refused(connection, looking.caller.log_id, limit=REFUSALS_SHOWN)
     await looking.sight.prepare(each.key for each in found)
     with_principal = await looking.sight.reads_inputs()
-    newest = sorted(found, key=lambda each: each.index, reverse=True)[:REFUSALS_SHOWN]
-    return [commit_shown(each, with_principal=with_principal) for each in newest if await looking.sight.sees(each.key)]
+    return [commit_shown(each, with_principal=with_principal) for each in found if await looking.sight.sees(each.key)]
 
 
 async def _drafts(visit: Visit) -> list[str]:

@@ -382,8 +382,8 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         **_PAGES,
     },
     ("GET", f"/v1/tables{TABLE}/schema-history"): {CURSOR: _PAGES[CURSOR]},
-    ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS},
-    ("GET", f"/v1/traverse/{{preset}}{TABLE}"): {"hops": _HOPS},
+    ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS, LIMIT: _PAGES[LIMIT]},
+    ("GET", f"/v1/traverse/{{preset}}{TABLE}"): {"hops": _HOPS, LIMIT: _PAGES[LIMIT]},
     ("GET", "/v1/lineage/{dataset}"): {"hops": _HOPS},
     ("GET", "/v1/runs"): _PAGES,
 }

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from gateway.errors import BadRequestError
 from gateway.http.looking.graphs import asking_graph, impact_shown, propagation_shown
 from gateway.http.looking.lineage import lineage_shown
-from gateway.http.looking.query import Query
+from gateway.http.looking.query import LIMIT, Query
 from gateway.http.looking.reading import Looking
 from gateway.http.looking.shown import Shown, commit_shown
 from gateway.http.table_routes import TABLE, find_table, hops_of, table_shown
@@ -41,9 +41,16 @@ class Preset(StrEnum):
     EXPLAIN_A_NUMBER = "explain_a_number"
 
 
+LIMITED: Final = frozenset({Preset.IMPACT_ANALYSIS, Preset.PII_PROPAGATION})
+"""Walks with lists of which at most `limit` of each kind are shown, the nearest first."""
+
+
 @router.get(f"/impact{TABLE}")
 async def show_impact(request: Request, alias: str, namespace: str, table: str) -> Response:
-    """Show what a change of a table affects within `hops`: tables and columns made from it, and who reads them."""
+    """
+    Show what a change of a table affects within `hops`: tables and columns made from it, and who reads them, at most
+    `limit` of each.
+    """
     return await _walk(request, Preset.IMPACT_ANALYSIS, alias, namespace, table)
 
 
@@ -64,7 +71,9 @@ async def traverse(request: Request, preset: str, alias: str, namespace: str, ta
 
 async def _walk(request: Request, preset: Preset, alias: str, namespace: str, table: str) -> Response:
     looking, target = await find_table(request, alias, namespace, table)
-    hops = hops_of(Query(request, "hops"))
+    names = ("hops", LIMIT) if preset in LIMITED else ("hops",)
+    query = Query(request, *names)
+    hops, limit = hops_of(query), query.limit()
     match preset:
         case Preset.AI_AGENT_CONTEXT:
             shown = await table_shown(looking, target)
@@ -72,11 +81,15 @@ async def _walk(request: Request, preset: Preset, alias: str, namespace: str, ta
             shown = await _number_explained(looking, target, hops=hops)
         case Preset.IMPACT_ANALYSIS:
             async with asking_graph(looking) as (graph, lag_entries):
-                shown = await impact_shown(await impact_analysis(graph, target.key, hops=hops), looking.sight)
+                shown = await impact_shown(
+                    await impact_analysis(graph, target.key, hops=hops, limit=limit), looking.sight
+                )
             shown["lag_entries"] = lag_entries
         case Preset.PII_PROPAGATION:
             async with asking_graph(looking) as (graph, lag_entries):
-                shown = await propagation_shown(await pii_propagation(graph, target.key, hops=hops), looking.sight)
+                shown = await propagation_shown(
+                    await pii_propagation(graph, target.key, hops=hops, limit=limit), looking.sight
+                )
             shown["lag_entries"] = lag_entries
     return Shown({"preset": preset.value, **shown})
 

@@ -82,6 +82,14 @@ class KnownTable:
     is_dropped: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """What a walk reached, nearest first. `is_cut`: there may be more."""
+
+    reached: list[Reached]
+    is_cut: bool
+
+
 class Graph:
     """The live graph of one tenant. Use it only within the transaction in which `open_graph` returned it."""
 
@@ -235,13 +243,26 @@ class Graph:
         limit: int = ROWS_MAX,
         fan: int = FAN_MAX,
     ) -> list[Reached]:
+        """Return what `walked` reaches. Raises as it does."""
+        return (await self.walked(start, keys, steps, ends=ends, hops=hops, limit=limit, fan=fan)).reached
+
+    async def walked(
+        self,
+        start: VertexLabel | None,
+        keys: Sequence[str],
+        steps: Sequence[tuple[EdgeLabel, Direction]],
+        *,
+        ends: Sequence[VertexLabel] = tuple(VertexLabel),
+        hops: int = HOPS,
+        limit: int = ROWS_MAX,
+        fan: int = FAN_MAX,
+    ) -> Walked:
         """
         Return the vertices with a label in `ends` within `hops` steps of any vertex in `keys`, nearest first.
 
         `start` is the label of the vertices `keys`, or None if they have several. A step follows one edge of a label
-        and direction in `steps`; of each vertex the last `fan` edges of a label are
-        followed. At most `limit` vertices are returned, and never more than 1,000: once there are as many, nothing
-        farther is looked for.
+        and direction in `steps`; of each vertex the last `fan` edges of a label are followed. At most `limit` vertices
+        are returned, and never more than 1,000: once there are as many, nothing farther is looked for.
 
         Raises:
             ProjectionError: if `hops` is not 1 to 5, or `steps` is empty.
@@ -252,7 +273,8 @@ class Graph:
         kind = "" if start is None else f"{VERTICES[start].key}:"
         keys = [bounded_key(key) for key in keys if key.startswith(kind)]
         walk = Walk(connection=self._connection, graph=self.name, steps=steps, ends=ends, fan=fan)
-        return await walk.reached(keys, hops=hops, limit=min(limit, ROWS_MAX))
+        reached = await walk.reached(keys, hops=hops, limit=min(limit, ROWS_MAX))
+        return Walked(reached=reached, is_cut=walk.is_cut)
 
     async def omitted(self, keys: Sequence[str]) -> dict[str, Omitted]:
         """

@@ -17,9 +17,9 @@ from typing import Final
 
 from projections.graph.answers import ColumnFound, column_found
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Graph, KnownTable, check_hops
+from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Graph, KnownTable, Walked, check_hops
 from projections.graph.scan_coverage import ScanCoverage
-from projections.graph.walking import Direction, Reached
+from projections.graph.walking import FAN_MAX, Direction, Reached
 from projections.keys import bounded_key
 from projections.lineage.runs import Omitted
 
@@ -38,6 +38,9 @@ _READ: Final = (
 READ_MAX: Final = 3_000
 """Runs that are looked at for who reads some tables: the last ones of each, as many of each as of every other."""
 READ_EACH_MIN: Final = 3
+FAN_MIN: Final = 500
+FAN_EACH: Final = 10
+"""Edges of one vertex that are followed for each vertex that is asked for."""
 _READ_HOPS: Final = 2
 """From a table to its run, and from that to whose it is; from there no step leads on."""
 
@@ -64,6 +67,8 @@ class Impact:
     readers: tuple[Reached, ...]
     omitted: Mapping[str, Omitted]
     """What was reported of the table and of those tables and is not drawn, by key: there may be more."""
+    is_cut: bool
+    """Whether there may be more than these: a list has as many as were asked for, or a table too many edges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +94,13 @@ class Propagation:
     tables: tuple[Reached, ...]
     omitted: Mapping[str, Omitted]
     """As in `Impact`."""
+    is_cut: bool
+    """As in `Impact`."""
 
 
-async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS) -> Impact:
+async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS, limit: int = ROWS_MAX) -> Impact:
     """
-    Return what is downstream of a table within `hops`.
+    Return what is downstream of a table within `hops`, at most `limit` of each kind.
 
     Raises:
         UnknownTableError: if the graph has no such table.
@@ -102,29 +109,31 @@ async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS) -> 
     check_hops(hops)
     table = await graph.table(table_key)
     names = await _names(graph, table_key)
-    tables = await graph.walk(VertexLabel.TABLE, [table_key], _MADE_FROM, ends=_DATA, hops=hops)
+    made = await _made_from(graph, [table_key], hops=hops, limit=limit)
+    tables = made.reached
     own = [
         str(key)
         for name in names
         for (key,) in await graph.query(CYPHER["columns"], ["key"], {"key": bounded_key(name), "limit": ROWS_MAX})
     ]
-    columns = await graph.walk(VertexLabel.COLUMN, own, _COLUMNS_MADE_FROM, ends=[VertexLabel.COLUMN], hops=hops)
+    columns = await _columns_made_from(graph, own, hops=hops, limit=limit)
     read = list(dict.fromkeys([*names, *(reached.key for reached in tables)]))
     fan = max(READ_EACH_MIN, READ_MAX // len(read))
-    readers = await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS, fan=fan)
+    readers = await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS, limit=limit, fan=fan)
     return Impact(
         table=table_key,
         state=table,
         tables=_made(tables, names),
-        columns=tuple(columns),
+        columns=tuple(columns.reached),
         readers=tuple(readers),
         omitted=await graph.omitted(read),
+        is_cut=made.is_cut or columns.is_cut or len(readers) >= limit,
     )
 
 
-async def pii_propagation(graph: Graph, table_key: str, *, hops: int = HOPS) -> Propagation:
+async def pii_propagation(graph: Graph, table_key: str, *, hops: int = HOPS, limit: int = ROWS_MAX) -> Propagation:
     """
-    Return where personal data that was found in a table may have gone within `hops`.
+    Return where personal data that was found in a table may have gone within `hops`, at most `limit` of each kind.
 
     Raises:
         UnknownTableError: if the graph has no such table.
@@ -138,22 +147,45 @@ async def pii_propagation(graph: Graph, table_key: str, *, hops: int = HOPS) -> 
     if not found:
         omitted = await graph.omitted(names)
         return Propagation(
-            table=table_key, state=table, found=(), evidence=evidence, columns=(), tables=(), omitted=omitted
+            table=table_key,
+            state=table,
+            found=(),
+            evidence=evidence,
+            columns=(),
+            tables=(),
+            omitted=omitted,
+            is_cut=False,
         )
     # What was made from a column under an earlier name of its table was made from that column.
     earlier = [each for name in names[1:] for each in await _classified(graph, name, table.table_uuid)]
     sources = sorted({column.key for column in (*found, *earlier)})
-    columns = await graph.walk(VertexLabel.COLUMN, sources, _COLUMNS_MADE_FROM, ends=[VertexLabel.COLUMN], hops=hops)
-    tables = await graph.walk(VertexLabel.TABLE, [table_key], _MADE_FROM, ends=_DATA, hops=hops)
+    columns = await _columns_made_from(graph, sources, hops=hops, limit=limit)
+    tables = await _made_from(graph, [table_key], hops=hops, limit=limit)
     return Propagation(
         table=table_key,
         state=table,
         found=tuple(found),
         evidence=evidence,
-        columns=tuple(columns),
-        tables=_made(tables, names),
-        omitted=await graph.omitted([*names, *(reached.key for reached in tables)]),
+        columns=tuple(columns.reached),
+        tables=_made(tables.reached, names),
+        omitted=await graph.omitted([*names, *(reached.key for reached in tables.reached)]),
+        is_cut=columns.is_cut or tables.is_cut,
     )
+
+
+async def _made_from(graph: Graph, keys: Sequence[str], *, hops: int, limit: int) -> Walked:
+    fan = _fan(limit)
+    return await graph.walked(VertexLabel.TABLE, keys, _MADE_FROM, ends=_DATA, hops=hops, limit=limit, fan=fan)
+
+
+async def _columns_made_from(graph: Graph, keys: Sequence[str], *, hops: int, limit: int) -> Walked:
+    ends, fan = [VertexLabel.COLUMN], _fan(limit)
+    return await graph.walked(VertexLabel.COLUMN, keys, _COLUMNS_MADE_FROM, ends=ends, hops=hops, limit=limit, fan=fan)
+
+
+def _fan(limit: int) -> int:
+    """Return how many edges of one vertex are followed for so many answers: of a hub that has thousands, the last."""
+    return min(FAN_MAX, max(FAN_MIN, FAN_EACH * limit))
 
 
 async def _names(graph: Graph, table_key: str) -> list[str]:

@@ -11,7 +11,7 @@ same table.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -64,6 +64,8 @@ class Walk:
     steps: Sequence[tuple[EdgeLabel, Direction]]
     ends: Sequence[VertexLabel]
     fan: int
+    is_cut: bool = field(default=False, init=False)
+    """Whether there may be more than was returned: a bound was reached."""
     _seen: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
     _origins: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -98,7 +100,10 @@ class Walk:
                     break
             if not (goes_on and names):
                 _, ahead = await self._rows(level, (), others)
-            level = _bounded(self._new(ahead))
+            level = self._new(ahead)
+            if sum(map(len, level.values())) > LEVEL_MAX:
+                level, self.is_cut = dict(_last(level)), True
+        self.is_cut |= len(found) >= limit
         return found[:limit]
 
     async def _starts(self, keys: Sequence[str]) -> Any:
@@ -133,6 +138,7 @@ class Walk:
         parameters = {"ids": ids, "fan": self.fan}
         rows = await (await self.connection.execute(compose("step", edges=edges), parameters)).fetchall()
         pairs: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
+        self.is_cut |= any(count >= self.fan for count in Counter(place for place, *_ in rows).values())
         for place, there, is_name in rows:
             pairs[is_name] += ((there, origin) for origin in level[ids[place - 1]])
         return pairs[True], pairs[False]
@@ -180,14 +186,8 @@ def _count(level: Pairs) -> int:
     return sum(len(origins) - (id_ in origins) for id_, origins in level.items())
 
 
-def _bounded(level: Pairs) -> Pairs:
-    """Return the last pairs of a level, by the vertices' ids, which are given in the order of the log."""
-    if sum(map(len, level.values())) <= LEVEL_MAX:
-        return level
-    return dict(_last(level))
-
-
 def _last(level: Pairs) -> Iterator[tuple[str, set[str]]]:
+    """Yield the last pairs of a level, by the vertices' ids, which are given in the order of the log."""
     left = LEVEL_MAX
     for id_ in sorted(level, key=int, reverse=True):
         left -= len(level[id_])

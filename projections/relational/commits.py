@@ -145,6 +145,14 @@ async def read_commits(
     return [commit_of(row) for row in await (await connection.execute(query, parameters)).fetchall()]
 
 
+async def read_last_refused(connection: Connection, log_id: int, *, limit: int) -> list[Commit]:
+    """
+    Return the last commits of a log that were rejected or undecidable, newest first.
+    """
+    parameters = {"log_id": log_id, "limit": min(limit, ROWS_MAX)}
+    return [commit_of(row) for row in await (await connection.execute(QUERIES["last_refused"], parameters)).fetchall()]
+
+
 async def read_commits_of_group(connection: Connection, group_id: UUID) -> list[Commit]:
     """
     Return the commits that one group decided, in order.

@@ -63,6 +63,20 @@ WHERE l.projection = 'commits' AND c.index < %(before)s
 ORDER BY c.index DESC
 LIMIT %(limit)s
 
+-- name: last_refused
+-- The last commits of one log that were refused, found by the index of those.
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM projections.commits AS c
+WHERE c.log_id = %(log_id)s AND c.generation = (
+    SELECT l.generation FROM projections.live AS l WHERE l.projection = 'commits' AND l.log_id = %(log_id)s
+  )
+  AND c.decision IN ('rejected', 'undecidable')
+ORDER BY c.index DESC
+LIMIT %(limit)s
+
 -- name: commits_of_key
 -- The same for one table, view or namespace.
 SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,

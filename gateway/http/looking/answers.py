@@ -665,6 +665,8 @@ class _Walked(_State):
     tables: list[ReachedShown]
     columns: list[ReachedShown]
     omitted: dict[str, OmittedShown]
+    is_cut: bool
+    """Whether there may be more than these, which the caller may see or not: ask with a higher limit, or of a table."""
 
 
 class ImpactShown(_Walked):

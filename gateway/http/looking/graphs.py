@@ -88,6 +88,7 @@ async def impact_shown(impact: Impact, sight: Sight) -> dict[str, Any]:
         "columns": await _reached(impact.columns, sight),
         "readers": await _readers(impact.readers, sight),
         "omitted": await _omitted(impact.omitted, sight),
+        "is_cut": impact.is_cut,
     }
 
 
@@ -103,6 +104,7 @@ async def propagation_shown(gone: Propagation, sight: Sight) -> dict[str, Any]:
         "columns": await _reached(gone.columns, sight),
         "tables": await _reached(gone.tables, sight),
         "omitted": await _omitted(gone.omitted, sight),
+        "is_cut": gone.is_cut,
     }
 
 

@@ -327,6 +327,13 @@ async def test_walks_from_a_table_reach_what_may_be_seen(views: TwoViews) -> Non
     assert unknown.status_code == 400
     assert "explain_a_number" in error_of(unknown)["message"]
     assert (await views.whole.get("/v1/impact/lake/sales/orders?hops=0")).status_code == 400
+    few = await shown(views.whole, f"/v1/impact/lake/hr/{SECRET}", limit=1)
+    assert ([len(few[kind]) for kind in ("tables", "readers")], few["is_cut"], impact["is_cut"]) == (
+        [1, 1],
+        True,
+        False,
+    )
+    assert (await views.whole.get(f"/v1/traverse/explain_a_number/lake/hr/{SECRET}?limit=1")).status_code == 400
 
 
 async def test_a_number_is_explained_and_an_agent_given_context_as_far_as_each_may_see(views: TwoViews) -> None:

@@ -224,6 +224,7 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             {"log_id": log_id, "key": "table:far/a/t0", "before": INDEX_END, "skipped": 999},
             READ_MAX,
         ),
+        "the last refusals": (COMMITS["last_refused"], {"log_id": log_id, "limit": 10}, READ_MAX),
         "a decision": (COMMITS["commit_at"], {"index": end}, READ_MAX),
         "decisions of a snapshot": (
             COMMITS["commits_of_snapshots"],

@@ -14,6 +14,7 @@ import pytest
 from ledger.format.event import format_key
 from ledger.format.events import CommitDecision, DetectionKind, FindingVerdict
 from projections.errors import NotProjectedError, ProjectionError
+from projections.graph import traversals
 from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, DataRef, GoverningPolicy, RunSummary
 from projections.graph.answers_svg import draw_answers
 from projections.graph.labels import EdgeLabel, VertexLabel
@@ -227,6 +228,27 @@ async def test_traversals_are_bounded_in_length_and_follow_each_step_its_own_way
         both = [(EdgeLabel.LINEAGE_OF, Direction.OUT), (EdgeLabel.LINEAGE_OF, Direction.IN)]
         reached = await graph.walk(VertexLabel.TABLE, ["table:lake/s/t4", "table:lake/s/t0"], both, hops=1)
     assert [(each.origin[-2:], each.key[-2:]) for each in reached] == [("t0", "t1"), ("t4", "t3"), ("t4", "t5")]
+
+
+async def test_walks_from_a_hub_are_bounded_and_say_so(
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened(story)
+    for number in range(6):
+        story.lineage(
+            [dataset("sales.orders")], [dataset(f"s.t{number}")], columns=[("email", "who")], run_id=f"r{number}"
+        )
+    log = await projected(world, story)
+    async with world.as_reader(log) as connection:
+        graph = await open_graph(connection)
+        for walk in (impact_analysis, pii_propagation):
+            whole, part = await walk(graph, ORDERS, hops=2), await walk(graph, ORDERS, hops=2, limit=3)
+            assert (len(whole.tables), len(whole.columns), whole.is_cut) == (7, 7, False)
+            assert (part.tables, part.columns, part.is_cut) == (whole.tables[:3], whole.columns[:3], True)
+            monkeypatch.setattr(traversals, "_fan", lambda _: 5)
+            hub = await walk(graph, ORDERS, hops=2)
+            monkeypatch.undo()
+            assert (len(hub.tables), hub.is_cut) == (5, True), "of more edges than are followed, the last are"
 
 
 async def test_nobody_gets_answers_from_another_tenants_graph(world: World, new_story: Callable[[], Story]) -> None:
