@@ -9,8 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway.errors import ForbiddenError
-from gateway.http.admin_routes import authenticate
-from gateway.http.request import has_own_origin
+from gateway.http.request import authenticate, has_own_origin
 
 router = APIRouter(include_in_schema=False)
 

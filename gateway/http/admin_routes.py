@@ -41,7 +41,7 @@ from gateway.errors import UnavailableError
 from gateway.http.checking import check_upstream
 from gateway.http.looking.as_of import AS_OF, as_of_asked, control_as_of
 from gateway.http.looking.query import Query
-from gateway.http.request import body_of, check_access, credentials, parse_model
+from gateway.http.request import authenticate, body_of, check_access, parse_model
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.cedar.files import parse_cedar_file
@@ -502,15 +502,6 @@ def editor_of(caller: Principal, as_of: int) -> Editor:
         # A key's own access token stands for the key, which ends when the key does.
         ends_at=caller.ends_at if caller.key_id is None else None,
     )
-
-
-async def authenticate(request: Request) -> tuple[Gateway, Principal]:
-    """Authenticate the caller, once per request and before its body is read."""
-    gateway: Gateway = request.app.state.gateway
-    if not hasattr(request.state, "caller"):
-        request.state.caller = await gateway.authenticator.authenticate(credentials(request))
-    caller: Principal = request.state.caller
-    return gateway, caller
 
 
 async def may_read(request: Request, kind: str, thing: str = "") -> tuple[Gateway, Principal]:

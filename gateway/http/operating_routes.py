@@ -18,11 +18,11 @@ from fastapi.responses import JSONResponse, Response
 from gateway.admin.limits import check_text
 from gateway.commit.gateway import Gateway
 from gateway.errors import ConflictError, NotFoundError, UnavailableError
-from gateway.http.admin_routes import Body, authenticate, body_as
+from gateway.http.admin_routes import Body, body_as
 from gateway.http.log_routes import CHANGING, VARY, VIEW
 from gateway.http.looking.query import Query
 from gateway.http.looking.reading import Looking, look
-from gateway.http.request import check_access
+from gateway.http.request import authenticate, check_access
 from gateway.identity import Principal
 from gateway.jobs import Job, JobKind, Jobs, JobState, subject_of
 from gateway.policy.variables import CommitView

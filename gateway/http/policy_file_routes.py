@@ -22,7 +22,8 @@ from gateway.admin.limits import check_expression
 from gateway.admin.policy_lint import lint
 from gateway.admin.policy_reports import Author, compile_policy, holds, run_examples, savable
 from gateway.errors import BadRequestError
-from gateway.http.admin_routes import Body, authenticate, body_as, may_edit
+from gateway.http.admin_routes import Body, body_as, may_edit
+from gateway.http.request import authenticate
 from gateway.policy.policy_files import FILE_SIZE_BYTES_MAX, PolicyFile, parse_policy
 
 router = APIRouter(prefix="/v1/policies")

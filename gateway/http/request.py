@@ -40,6 +40,15 @@ def credentials(request: Request) -> Credentials:
     return credentials_of(request.scope)
 
 
+async def authenticate(request: Request) -> tuple[Gateway, Principal]:
+    """Authenticate the caller, once per request and before its body is read."""
+    gateway: Gateway = request.app.state.gateway
+    if not hasattr(request.state, "caller"):
+        request.state.caller = await gateway.authenticator.authenticate(credentials(request))
+    caller: Principal = request.state.caller
+    return gateway, caller
+
+
 async def body_of(request: Request, *, size_bytes_max: int) -> bytes:
     """
     Return the whole body of a request.

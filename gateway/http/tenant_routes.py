@@ -21,9 +21,9 @@ from fastapi.responses import JSONResponse, Response
 from gateway.admin.limits import check_text
 from gateway.commit.gateway import Gateway
 from gateway.errors import BadRequestError, UnavailableError
-from gateway.http.admin_routes import authenticate, may_read
+from gateway.http.admin_routes import may_read
 from gateway.http.log_routes import INPUTS, VIEW
-from gateway.http.request import check_access
+from gateway.http.request import authenticate, check_access
 from gateway.http.tenant_view import tenant_shown
 from gateway.identity import Principal
 from gateway.purging.dropped import read_dropped

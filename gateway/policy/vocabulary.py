@@ -185,6 +185,17 @@ _SHAPES: Final[Mapping[str, Mapping[str, Mapping[str, Shape]]]] = {
                     "kinds": ListOf({"kind": None, "confidence": _INT}),
                 }
             ),
+            "classified": ListOf(
+                {
+                    "catalog": None,
+                    "namespace": None,
+                    "name": None,
+                    "uuid": None,
+                    "hops": _INT,
+                    "known": None,
+                    "classifications": None,
+                }
+            ),
             "as_of": _INT,
         },
     },

@@ -7,9 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
-from bench.listing import KINDS, RULES, measure
 from testkit.measured_page import PAGE, RESULTS, SECTIONS, page
-from testkit.servers.policy_engine import shared_engine
 
 
 def test_the_page_is_what_the_results_say() -> None:
@@ -31,15 +29,3 @@ def test_a_result_that_is_not_there_is_left_out(tmp_path: Path) -> None:
     shutil.copy(RESULTS / "forks.json", tmp_path)
     assert [line for line in page(tmp_path).splitlines() if line.startswith("##")] == ["## Forks"]
     assert {tell.__name__ for _, tell in SECTIONS} >= {"append", "prove", "verify", "tamper", "fuzz", "round_trips"}
-
-
-async def test_what_the_bench_of_lists_finds_is_a_section_of_the_page(tmp_path: Path) -> None:
-    names = [f"t{number % RULES}-{number}" for number in range(RULES)]
-    runs = [await measure(shared_engine(), kind, names) for kind in KINDS]
-    assert {run["rules"]: run["shown"] for run in runs} == {"names of others": 1, "names of all": 46, "no names": 50}
-    found = {"names": len(names), "rule_count": RULES, "runs": runs}
-    (tmp_path / "listing.json").write_text(json.dumps(found))
-    said = page(tmp_path)
-    assert "## Lists under access rules\n" in said
-    for kind in KINDS:
-        assert f"| {kind} | " in said

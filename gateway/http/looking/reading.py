@@ -16,8 +16,8 @@ from fastapi import Request
 
 from gateway.commit.gateway import Gateway
 from gateway.errors import UnavailableError
-from gateway.http.admin_routes import authenticate
 from gateway.http.looking.sight import Sight
+from gateway.http.request import authenticate
 from gateway.identity import Principal
 from gateway.policy.variables import RequestView
 from ledger.store.read import Log, read_logs

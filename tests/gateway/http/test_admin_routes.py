@@ -192,7 +192,7 @@ BODIES: list[tuple[str, str, object, str]] = [
     ("POST", "/v1/policies", {**POLICY, "id": 1}, "id"),
     ("POST", "/v1/policies", {**POLICY, "id": "no spaces"}, "id"),
     ("POST", "/v1/policies", {**POLICY, "message": ""}, "message"),
-    ("POST", "/v1/policies", {**POLICY, "expression": "x" * 5_000}, "expression"),
+    ("POST", "/v1/policies", {**POLICY, "expression": "x" * 16_385}, "expression"),
     ("POST", "/v1/policies", {"id": "p", "message": "m"}, "expression"),
     ("POST", "/v1/policies", {**POLICY, "enabled": True}, "enabled"),
     ("PUT", "/v1/policies/p", {"expression": "true", "message": "m", "version": "1"}, "version"),

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
+from gateway.http import log_entry_routes
 from gateway.http.looking import following
 from gateway.http.server.connections import Connections
 from ledger.format.sequence import LogHead
@@ -223,7 +224,9 @@ async def test_a_reader_that_left_before_its_answer_began_is_not_followed_for(
 
 
 async def test_a_reader_that_does_not_read_is_cut_off(sales: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "entry_shown", lambda entry: {"index": entry.index, "filler": "x" * 4_000_000})
+    monkeypatch.setattr(
+        log_entry_routes, "entry_shown", lambda entry: {"index": entry.index, "filler": "x" * 4_000_000}
+    )
     connections = Connections(bounds=patient(stall_timeout_s=SOON_S, rate_min_bytes_per_s=2**30))
     async with serve_gateway(sales.app, connections) as url:
         host, port = url.removeprefix("http://").split(":")

@@ -107,11 +107,16 @@ async def test_an_id_that_is_taken_refuses_the_whole_file(shared_gateway: Gatewa
 
 async def test_all_that_is_wrong_with_a_file_is_said_at_once(shared_gateway: Gateway) -> None:
     file = "\n".join(
-        [f"{PREFIX}Big=true", f"{PREFIX}names=opp == 'A'", f"{PREFIX}long={'1 == 1 && ' * 500}true", f"{PREFIX}empty="]
+        [
+            f"{PREFIX}Big=true",
+            f"{PREFIX}names=opp == 'A'",
+            f"{PREFIX}long={'1 == 1 && ' * 1_700}true",
+            f"{PREFIX}empty=",
+        ]
     )
     message = error_of(await send(shared_gateway.http, file))["message"]
     assert message.startswith("4 of 4 rules cannot be imported")
-    for words in ("line 1, column 1: rule Big", "rule names: unknown variable 'opp'", "at most 4096", "rule empty"):
+    for words in ("line 1, column 1: rule Big", "rule names: unknown variable 'opp'", "at most 16384", "rule empty"):
         assert words in message
 
 

@@ -370,7 +370,7 @@ def test_an_unknown_log_cannot_be_verified_exported_or_proven(commands: LedgerCo
         ["key", "nobody"],
     ):
         done = commands.run(*command)
-        assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+        assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (1, "", 1), command
     assert not (tmp_path / "out").exists()
 
 

@@ -419,6 +419,7 @@ async def test_anchors_shows_how_far_each_log_is_anchored(site: Site, client: ht
             "witnessed": False,
             "published_size": size,
             "cosigned_by": [],
+            "witnesses": [],
             "stamp": None,
         }
         (log,) = told["logs"]
