@@ -34,6 +34,12 @@ def _isolate_pyiceberg_config() -> None:
     pass
 """
 """Takes the place of two fixtures: one names PyIceberg's own image, one hides the file of configuration."""
+INSTALLING: Final = """
+import sys
+import duckdb
+for extension in sys.argv[1:]:
+    duckdb.execute(f"INSTALL '{extension}'")
+"""
 
 
 def run_pyiceberg_tests(catalog: ServedCatalog, files: Sequence[str]) -> Mapping[str, str]:
@@ -52,11 +58,15 @@ def run_pyiceberg_tests(catalog: ServedCatalog, files: Sequence[str]) -> Mapping
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         packages = [python_packages("pyiceberg-tests"), python_packages("duckdb")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "CI"))} | {
+            "HOME": name,
             "PYICEBERG_HOME": name,
             "PYICEBERG_TEST_CATALOG": catalog.alias,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONPATH": os.pathsep.join(map(str, (folder, *packages, PROJECT))),
         }
+        # Some of the tests load DuckDB's extensions, which it would fetch from a host of its own.
+        extensions = map(str, python_packages("duckdb").glob("duckdb_extension_*/extensions/*/*.duckdb_extension"))
+        subprocess.run([sys.executable, "-c", INSTALLING, *extensions], env=environment, timeout=TIMEOUT_S, check=True)
         plugins = [argument for plugin in PLUGINS for argument in ("-p", plugin)]
         done = subprocess.run(
             [
