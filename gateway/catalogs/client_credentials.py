@@ -36,6 +36,7 @@ from gateway.catalogs.upstream import exchange
 from gateway.errors import GatewayError, UnavailableError, UpstreamCredentialsError, UpstreamNotAllowedError
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
+from ledger.futures import retrieve
 
 FORM: Final = "application/x-www-form-urlencoded"
 TOKEN_TIMEOUT_S: Final = 10.0
@@ -145,7 +146,7 @@ class ClientCredentials:
                 return request.task
         self._request = begun = _Request(credential=credential)
         begun.task = asyncio.create_task(self._carry_out(begun, tls))
-        begun.task.add_done_callback(_retrieve)
+        begun.task.add_done_callback(retrieve)
         return begun.task
 
     async def _carry_out(self, request: _Request, tls: ssl.SSLContext | None) -> _Token:
@@ -210,12 +211,6 @@ class ClientCredentials:
         if answered.status in _ABSENT:
             return UnavailableError(f"{said}: name the URL that gives tokens in the option {TOKEN_URI}")
         return UnavailableError(f"{said}: expected 200 with a token")
-
-
-def _retrieve(task: asyncio.Task[_Token]) -> None:
-    """Mark its exception as retrieved: perhaps nobody waits for it, and the next who needs a token gets another."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _seconds(value: Any) -> float | None:

@@ -24,6 +24,7 @@ from gateway.commit.requests import Request
 from gateway.errors import GatewayError
 from gateway.identifiers import Target
 from gateway.identity import Principal
+from ledger.futures import retrieve
 
 EARLY_MAX: Final = 16
 """Early loads of a process at a time, until their requests are answered: each holds an answer."""
@@ -67,7 +68,7 @@ class EarlyLoad:
             early.add(key)
             self._key = key
             self._loading = asyncio.create_task(self._load(catalog, target), name="early load")
-            self._loading.add_done_callback(_retrieve)
+            self._loading.add_done_callback(retrieve)
 
     async def _load(self, catalog: Forwards, target: Target) -> Loaded:
         try:
@@ -81,9 +82,3 @@ class EarlyLoad:
             return None
         await asyncio.wait([self._loading])
         return self._loading.result() if monotonic() - self._ended_s <= AGE_S_MAX else None
-
-
-def _retrieve(loading: asyncio.Task[Loaded]) -> None:
-    """Nobody may need it any more: an error of it is none then."""
-    if not loading.cancelled():
-        loading.exception()

@@ -29,6 +29,7 @@ from ledger.format.entry import Branch
 from ledger.format.event import PreparedEvent
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
+from ledger.futures import retrieve
 
 _Prepared: TypeAlias = tuple[Approved, Written | None]
 """A change, and the file that it needs, if any."""
@@ -90,17 +91,11 @@ async def _begin_to_write(catalog: SwapsPointer, written: Written, approved: App
     """Begin to write the file of a change, and wait until it is written if that may take long. Raises as `write`."""
     writing = asyncio.ensure_future(catalog.write(written, approved.change))
     if catalog.writes_quickly:
-        writing.add_done_callback(_note_error)
+        writing.add_done_callback(retrieve)
         await asyncio.sleep(0)  # it begins
     else:
         await writing
     return writing
-
-
-def _note_error(writing: asyncio.Future[None]) -> None:
-    """Whoever waits for it has the error. Nobody may, if the caller has gone."""
-    if not writing.cancelled():
-        writing.exception()
 
 
 async def swap_all(catalog: SwapsPointer, parts: Sequence[Approved]) -> Stale | bool:

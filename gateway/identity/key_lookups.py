@@ -17,6 +17,7 @@ from typing import Final
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.identity.key_rows import KeyRow, find_keys
+from ledger.futures import retrieve
 from ledger.store.log_store import LendConnection
 
 PREFIXES_MAX: Final = 256
@@ -61,7 +62,7 @@ class KeyLookups:
         if batch is None or len(batch.prefixes) >= PREFIXES_MAX:
             batch = self._gathering = _Batch()
             batch.rows = asyncio.create_task(self._look_up(batch), name="lookup of API keys")
-            batch.rows.add_done_callback(_seen)
+            batch.rows.add_done_callback(retrieve)
         batch.prefixes.add(prefix)
         assert batch.rows is not None  # noqa: S101  (for the type checker: it was made above)
         self._waiting += 1
@@ -77,9 +78,3 @@ class KeyLookups:
             with outage_as_unavailable("the database cannot be reached: credentials cannot be checked"):
                 async with self._lend() as connection:
                     return await find_keys(connection, batch.prefixes, secret_id=self._secret_id)
-
-
-def _seen(task: asyncio.Task[Mapping[str, KeyRow]]) -> None:
-    """Retrieve the exception of a lookup, in case all requests that waited for it were cancelled."""
-    if not task.cancelled():
-        task.exception()

@@ -16,6 +16,7 @@ from typing import Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
+from ledger.futures import retrieve
 from streams.errors import TransientError
 from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater, SinkResult
 
@@ -53,7 +54,7 @@ class KafkaSink:
             # Whatever was not awaited because another failed must not be reported as never retrieved.
             for each in waiting:
                 if isinstance(each, asyncio.Future):
-                    each.add_done_callback(_retrieve)
+                    each.add_done_callback(retrieve)
 
     async def _enqueue(self, outgoing: QueuedMessage) -> asyncio.Future[object] | SinkResult:
         message = outgoing.message
@@ -80,11 +81,6 @@ async def _taken(sent: asyncio.Future[object]) -> SinkResult:
     except KafkaError as error:
         raise TransientError(f"Kafka did not say that it has a message: {error}") from error
     return Delivered()
-
-
-def _retrieve(sent: asyncio.Future[object]) -> None:
-    if not sent.cancelled():
-        sent.exception()
 
 
 @asynccontextmanager
