@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ledger.errors import NoSuchLogError
+from ledger.errors import LogUnavailableError, NoSuchLogError
 from ledger.store.read import Log, read_logs
 from ledger.store.session import Connection
 
@@ -25,6 +25,7 @@ async def find_named_log(provisioned: Provisioned, auditor: Connection, name: st
 
     Raises:
         NoSuchLogError: if there is none.
+        LogUnavailableError: if the names of tenants cannot be read.
     """
     logs = await read_logs(auditor)
     # By its name, not as the log of no tenant: that column can be changed.
@@ -41,8 +42,12 @@ async def find_named_log(provisioned: Provisioned, auditor: Connection, name: st
 
 
 async def _newest_tenant(auditor: Connection, system: Log, name: str) -> UUID | None:
-    from gateway.control.plane import ControlPlane  # only a name needs it: an origin and an id do not
+    # Only a name needs them: an origin and an id do not.
+    from gateway.control.plane import ControlPlane, ControlUnreadableError
 
-    state = await ControlPlane(lambda: nullcontext(auditor)).current(system.log_id)
+    try:
+        state = await ControlPlane(lambda: nullcontext(auditor)).current(system.log_id)
+    except ControlUnreadableError as error:
+        raise LogUnavailableError(str(error)) from error
     named = [tenant for tenant in state.tenants.values() if tenant.name == name]
     return UUID(named[-1].id) if named else None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -160,13 +159,6 @@ def failure() -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except (LedgerError, OSError) as error:
-        _complain(error)
-        raise typer.Exit(FAILED) from error
-    except Exception as error:
-        # Commands that work offline load nothing of the gateway, so this asks only whether somebody has.
-        gateway = sys.modules.get("gateway.errors")
-        if gateway is None or not isinstance(error, gateway.GatewayError):
-            raise
         _complain(error)
         raise typer.Exit(FAILED) from error
 
