@@ -282,8 +282,7 @@ class PolicyEdits:
             )
             return None
         author = await self.author(log_id, policy_id, version)
-        issuers = {key.issuer for key in state.keys.values() if key.issuer is not None}
-        await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=issuers)
+        await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=state.key_issuers)
         policy = state.newest_policies.get(policy_id)
         brought: PolicyCreated | PolicyChanged | PolicyRetired | PolicyRetiredV3
         if draft.contents is None:

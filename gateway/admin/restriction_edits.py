@@ -171,8 +171,7 @@ class RestrictionEdits:
             )
             return None
         author = await self.author(log_id, restriction_id, version)
-        issuers = {key.issuer for key in state.keys.values() if key.issuer is not None}
-        await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=issuers)
+        await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=state.key_issuers)
         restriction = state.restrictions.get(restriction_id)
         brought: RestrictionCreated | RestrictionChanged | RestrictionRetired
         if draft.contents is None:

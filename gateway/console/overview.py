@@ -26,8 +26,8 @@ BEHIND_S_MAX: Final = 60.0
 KINDS: Final = ("done", "rejected", "undecidable", "conflicted", "failed", "unknown")
 """
 What becomes of a commit, as the page has it, from the bottom of a bar to its top. One that was approved is done,
-conflicted (another commit came first), failed (the catalog refused it, or could not), or its outcome is unknown,
-perhaps for now.
+conflicted (another commit came first), failed (the catalog refused it, or could not), or its outcome is unknown: it may
+come yet.
 """
 _KIND_OF_OUTCOME: Final[Mapping[str, str]] = {
     CommitOutcome.ACCEPTED: "done",

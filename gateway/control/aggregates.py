@@ -252,19 +252,24 @@ def policy_contents(
     return PolicyContents(
         expression=expression,
         message=message,
-        scope=PolicyScope(
-            catalogs=scope.catalogs,
-            names=scope.names,
-            kinds=scope.kinds,
-            operations=scope.operations,
-            properties=scope.properties,
-            uuids=scope.uuids,
-        ),
+        scope=_held(scope),
         examples=examples,
     )
 
 
-def scope_of(contents: AnyContents) -> Scope:
+def _held(scope: Scope) -> PolicyScope:
+    """Return a scope as events hold it today."""
+    return PolicyScope(
+        catalogs=scope.catalogs,
+        names=scope.names,
+        kinds=scope.kinds,
+        operations=scope.operations,
+        properties=scope.properties,
+        uuids=scope.uuids,
+    )
+
+
+def scope_of(contents: AnyContents | RestrictionContentsV1) -> Scope:
     """
     Return the scope that an event holds.
     """
@@ -296,16 +301,8 @@ def _restriction_contents(contents: RestrictionContents | RestrictionContentsV1)
     """Return contents of a restriction as they are written today."""
     if isinstance(contents, RestrictionContents):
         return contents
-    held = contents.scope
     return RestrictionContents(
-        scope=PolicyScope(
-            catalogs=held.catalogs,
-            names=held.names,
-            kinds=held.kinds,
-            operations=held.operations,
-            properties=held.properties,
-            uuids=(),
-        ),
+        scope=_held(scope_of(contents)),
         filter=contents.filter,
         masks=contents.masks,
         schemas=contents.schemas,

@@ -132,6 +132,11 @@ class ControlState:
         """Return the state of a log without control entries: nothing is permitted."""
         return _state(NO_CONTROL, ())
 
+    @property
+    def key_issuers(self) -> frozenset[str]:
+        """Who has issued keys that are in force, by actor."""
+        return frozenset(key.issuer for key in self.keys.values() if key.issuer is not None)
+
     def at(self, moment: datetime) -> ControlState:
         """
         Return what these entries have put in force at a time.

@@ -37,7 +37,7 @@ from gateway.commit.commit_flow import STALE_MAX
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import principal_view
 from gateway.control.aggregates import AccessRule, Catalog, Policy, TenantSetting
-from gateway.errors import UnavailableError
+from gateway.errors import BadRequestError, UnavailableError
 from gateway.http.checking import check_upstream
 from gateway.http.looking.as_of import AS_OF, as_of_asked, control_as_of
 from gateway.http.looking.query import Query
@@ -49,7 +49,7 @@ from gateway.policy.examples import parse_examples
 from gateway.policy.rule_files import FILE_BYTES_MAX, parse_rule_file
 from gateway.policy.scopes import parse_scope
 from gateway.policy.variables import CommitView
-from ledger.format.events import AccessRuleCreated
+from ledger.format.events import AccessRuleCreated, ReviewVerdict
 
 router = APIRouter(prefix="/v1")
 
@@ -502,6 +502,18 @@ def editor_of(caller: Principal, as_of: int) -> Editor:
         # A key's own access token stands for the key, which ends when the key does.
         ends_at=caller.ends_at if caller.key_id is None else None,
     )
+
+
+def verdict_of(text: str) -> ReviewVerdict:
+    """
+    Return the verdict of a review.
+
+    Raises:
+        BadRequestError: if it is none.
+    """
+    if text not in set(ReviewVerdict):
+        raise BadRequestError(f"expected one of {sorted(ReviewVerdict)}, found {text!r:.80}", field="verdict")
+    return ReviewVerdict(text)
 
 
 async def may_read(request: Request, kind: str, thing: str = "") -> tuple[Gateway, Principal]:

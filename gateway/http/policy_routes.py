@@ -20,11 +20,10 @@ from gateway.admin.policy_edits import PolicyText, one_step
 from gateway.admin.shown import draft_shown, policy_step_shown
 from gateway.control.aggregates import Policy, PolicyDraft
 from gateway.errors import BadRequestError
-from gateway.http.admin_routes import Body, body_as, edit, may_read, saved_policy, time_of
+from gateway.http.admin_routes import Body, body_as, edit, may_read, saved_policy, time_of, verdict_of
 from gateway.identity import Principal
 from gateway.policy.examples import parse_examples
 from gateway.policy.scopes import parse_scope
-from ledger.format.events import ReviewVerdict
 
 router = APIRouter(prefix="/v1")
 
@@ -146,8 +145,7 @@ async def draft_policy(request: Request, policy_id: str) -> Response:
 async def review_policy(request: Request, policy_id: str) -> Response:
     """Approve a draft, which puts it in force, or refuse it. Another person than its author approves it."""
     body = await body_as(request, PolicyReviewBody)
-    if body.verdict not in set(ReviewVerdict):
-        raise BadRequestError(f"expected one of {sorted(ReviewVerdict)}, found {body.verdict!r:.80}", field="verdict")
+    verdict = verdict_of(body.verdict)
     activate_at = time_of(body.activate_at)
 
     async def review(admin: Admin, caller: Principal, by: Editor) -> Policy | None:
@@ -156,7 +154,7 @@ async def review_policy(request: Request, policy_id: str) -> Response:
             by,
             policy_id=policy_id,
             version=body.version,
-            verdict=ReviewVerdict(body.verdict),
+            verdict=verdict,
             reason=body.reason,
             activate_at=activate_at,
         )

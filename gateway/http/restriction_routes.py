@@ -20,10 +20,9 @@ from gateway.admin.policy_edits import one_step
 from gateway.admin.shown import restriction_draft_shown, restriction_shown, restriction_step_shown
 from gateway.control.aggregates import Restriction, RestrictionDraft
 from gateway.errors import BadRequestError
-from gateway.http.admin_routes import Body, body_as, created, edit, may_read
+from gateway.http.admin_routes import Body, body_as, created, edit, may_read, verdict_of
 from gateway.identity import Principal
 from ledger.format.canonical import Json
-from ledger.format.events import ReviewVerdict
 
 router = APIRouter(prefix="/v1")
 
@@ -145,8 +144,7 @@ async def draft_restriction(request: Request, restriction_id: str) -> Response:
 async def review_restriction(request: Request, restriction_id: str) -> Response:
     """Approve a draft, which saves it, or refuse it. Another person than its author approves it."""
     body = await body_as(request, RestrictionReviewBody)
-    if body.verdict not in set(ReviewVerdict):
-        raise BadRequestError(f"expected one of {sorted(ReviewVerdict)}, found {body.verdict!r:.80}", field="verdict")
+    verdict = verdict_of(body.verdict)
 
     async def review(admin: Admin, caller: Principal, by: Editor) -> Restriction | None:
         return await admin.review_restriction(
@@ -154,7 +152,7 @@ async def review_restriction(request: Request, restriction_id: str) -> Response:
             by,
             restriction_id=restriction_id,
             version=body.version,
-            verdict=ReviewVerdict(body.verdict),
+            verdict=verdict,
             reason=body.reason,
         )
 

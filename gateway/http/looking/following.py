@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.commit.gateway import Gateway
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
-from gateway.http.looking.entries import AskedEntries, entry_shown, read_page
+from gateway.http.looking.entries import AskedEntries, read_page
 from gateway.http.looking.query import INDEX_MAX
 from gateway.http.looking.reading import own_log, reading_as
 from gateway.http.looking.sight import Sight
@@ -104,7 +104,7 @@ async def follow(
     *,
     at: int | None,
     look: Callable[[], Awaitable[Sight]],
-    show: Callable[[Entry], Mapping[str, Any]] = entry_shown,
+    show: Callable[[Entry], Mapping[str, Any]],
 ) -> AsyncGenerator[bytes, None]:
     """
     Yield the events of a log from the index `at` on (None: from its end), and comments in between, without an end.
