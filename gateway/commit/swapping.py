@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.catalogs.catalog import SwapsPointer
 from gateway.commit.approved import Approved, Changed
@@ -30,6 +30,9 @@ from ledger.format.event import PreparedEvent
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.futures import retrieve
+
+WRITTEN_S: Final = 5.0
+"""How long a file that is not needed any more may be written, before it is left to whoever writes it."""
 
 _Prepared: TypeAlias = tuple[Approved, Written | None]
 """A change, and the file that it needs, if any."""
@@ -65,15 +68,13 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
     group = _group(catalog, [(approved, written)])
     files = [] if written is None else [written]
     if not await turn.before_is_submitted():
-        if writing is not None:
-            await asyncio.wait([writing])
-        await _discard(catalog, files)
+        await _discard(catalog, files, after=writing)
         return None
     turn.submitted()
     outcome = await _append(catalog, approved, group, files, after=writing)
     if isinstance(outcome, Stale):
         turn.end()
-        await _discard(catalog, files)
+        await _discard(catalog, files, after=writing)
         return outcome
     approved.done(MutationStage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
@@ -81,7 +82,7 @@ async def swap(catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed
             return approved.answer(None)
         catalog.forget(loaded)
         return approved.answer(catalog.show_written(written), left=left)
-    await _discard(catalog, files)
+    await _discard(catalog, files, after=writing)
     if turn.before is not None and await turn.before_is_made():
         turn.raced()
     return None
@@ -213,14 +214,24 @@ async def _append(
         ):
             return await approved.gateway.append(approved.log_id, group, after=after)
     except (UnavailableError, LedgerError):
-        if after is not None and after.done():
+        await _discard(catalog, files, after=after)
+        if after is not None and not after.cancelled():
             after.result()  # raises why the file could not be written
-        await _discard(catalog, files)
         raise
 
 
-async def _discard(catalog: SwapsPointer, files: Sequence[Written]) -> None:
-    """Delete metadata files that the log certainly does not name; a file that is left behind does no harm."""
+async def _discard(
+    catalog: SwapsPointer, files: Sequence[Written], *, after: asyncio.Future[None] | None = None
+) -> None:
+    """
+    Delete metadata files that the log certainly does not name; a file that is left behind does no harm.
+
+    A file that is still being written, until `after` is done, would come back if it were deleted before. After
+    `WRITTEN_S` it is left to whoever writes it: a file that nobody waits for is deleted there.
+    """
+    if after is not None and not (await asyncio.wait([after], timeout=WRITTEN_S))[0]:
+        after.cancel()
+        await asyncio.wait([after])
     for written in files:
         try:
             await catalog.discard(written)

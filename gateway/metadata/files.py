@@ -39,9 +39,9 @@ from ledger.values import value_class
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
 FOLDERS_MAX: Final = 4_096
+"""Folders whose path is kept."""
 QUICK_S: Final = 0.005
 """A file that takes longer is waited for before the log is: others would wait for it, too."""
-"""Folders whose path is kept."""
 _PLAIN: Final = re.compile(r"([^?#\s]*/)([A-Za-z0-9._-]+)")
 """A location whose folder can be parsed alone, which many files share, and the name of its file."""
 

@@ -163,6 +163,32 @@ async def test_a_commit_whose_record_is_not_there_leaves_no_file(sales: Gateway,
     assert await location_of_orders(sales) == location
 
 
+@pytest.mark.parametrize("patience_s", [5.0, 0.01])
+async def test_a_file_that_is_written_after_its_commit_failed_is_deleted(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch, patience_s: float
+) -> None:
+    write, may_end, ended = MetadataFiles.write, asyncio.Event(), asyncio.Event()
+
+    async def write_late(self: MetadataFiles, *args: Any, **within: Any) -> None:
+        try:
+            await may_end.wait()
+            await write(self, *args, **within)
+        finally:
+            ended.set()
+
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        raise LogUnavailableError("no log")
+
+    monkeypatch.setattr(MetadataFiles, "write", write_late)
+    monkeypatch.setattr("gateway.commit.swapping.WRITTEN_S", patience_s)
+    files = files_beside(await location_of_orders(sales))
+    answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert answer.status_code == 503
+    assert ended.is_set()
+    assert files_beside(await location_of_orders(sales)) == files
+
+
 async def test_a_refusal_that_cannot_be_recorded_is_503(sales: Gateway) -> None:
     await sales.services.gateway.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "false"))
     for error in (LogUnavailableError("no log"), QueueFullError("too many"), OutcomeUnknownError("who knows")):
