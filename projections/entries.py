@@ -12,7 +12,8 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -20,7 +21,7 @@ import orjson
 from ledger.errors import FormatError
 from ledger.format import canonical
 from ledger.format.canonical import Json
-from ledger.format.entry import Entry, parse_entry
+from ledger.format.entry import Entry, parse_entry_quickly
 from ledger.format.event import Part, is_control
 from ledger.format.events import (
     EVENTS,
@@ -62,7 +63,7 @@ def read_log_entry(data: bytes, parts: Mapping[str, Part]) -> LogEntry:
         FormatError: if `data` is not an entry, or a known event lacks a member: that is corruption.
         UnknownControlError: if it is a control entry of a type or version that is not known here.
     """
-    entry = parse_entry(data)
+    entry = parse_entry_quickly(data)
     kind = EVENTS.get((entry.type, entry.version))
     if kind is None:
         if is_control(entry.type):
@@ -89,12 +90,19 @@ def read_principal(item: LogEntry) -> str | None:
         return None
     where = f"part principal of entry {item.entry.index}"
     try:
-        members = json.loads(part.payload)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(where, expected="JSON", found=str(error)) from error
+        members = orjson.loads(part.payload)
+    except orjson.JSONDecodeError:
+        members = _loads(part.payload, where)  # escapes of lone surrogates, for instance
     if not isinstance(members, dict) or not isinstance(sub := members.get("sub", 0), str | None):
         raise FormatError(where, expected="an object with a text as sub", found=type(members).__name__)
     return None if sub is None else storable(sub)
+
+
+def _loads(data: bytes, where: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(where, expected="JSON", found=str(error)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +153,22 @@ def decision_of(entry: Entry, settled: CommitSettled) -> UUID:
         FormatError: if it is none.
     """
     try:
-        return UUID(settled.decision)
+        return _uuid(settled.decision)
     except ValueError as error:
         raise FormatError(f"decision of entry {entry.index}", expected="a UUID", found=settled.decision) from error
+
+
+_uuid = lru_cache(maxsize=1_024)(UUID)  # each projection asks for that of the same outcome
+
+
+def recorded_text(entry: Entry) -> str:
+    """
+    Return when an entry was recorded, as text.
+    """
+    return _time_text(entry.recorded_at)
+
+
+_time_text = lru_cache(maxsize=1_024)(canonical.format_time)  # that of many entries, for each projection
 
 
 def storable(text: str) -> str:

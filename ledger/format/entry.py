@@ -10,6 +10,7 @@ entry. Format: docs/formats.md, "Entry".
 exactly the bytes that `parse_entry` accepts. One regular expression recognises the fixed members of an entry as
 `format_entry` writes them, and only `data`, whose members differ from type to type, is decoded. What the expression
 does not recognise goes to `parse_entry`, which accepts or refuses it. So the expression is only a shortcut.
+`parse_entry_quickly` takes the same shortcut to the whole entry, for who reads every entry of a log.
 """
 
 from __future__ import annotations
@@ -254,8 +255,8 @@ _PART = rb'\["%b","[0-9a-f]{64}"\]' % PART_NAME_FORM.pattern.encode()
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 _ENTRY = re.compile(
-    rb'\{"event":\{"actor":"(?:%(actor)b)","data":(\{.*\}),"key":"(%(key)b)","occurred_at":"(%(time)b)",'
-    rb'"parts":(\[(?:%(part)b(?:,%(part)b)*)?\]),"type":"(%(type)b)","version":[1-9][0-9]{0,14}\},'
+    rb'\{"event":\{"actor":"(%(actor)b)","data":(\{.*\}),"key":"(%(key)b)","occurred_at":"(%(time)b)",'
+    rb'"parts":(\[(?:%(part)b(?:,%(part)b)*)?\]),"type":"(%(type)b)","version":([1-9][0-9]{0,14})\},'
     rb'"group":\{"branch":"(then|else)","id":"(%(uuid)b)","of":(%(count)b),"position":(%(count)b)\},'
     rb'"index":(%(count)b),"log":"(%(origin)b)","previous":"([0-9a-f]{64})","recorded_at":"(%(time)b)"\}'
     % {
@@ -270,6 +271,7 @@ _ENTRY = re.compile(
     }
 )
 _PART_NAME = re.compile(rb'\["([a-z0-9_]+)"')
+_PART_COMMITMENT = re.compile(rb'\["([a-z0-9_]+)","([0-9a-f]{64})"\]')
 
 _BRACKETS_MAX = canonical.DEPTH_MAX - 2
 """`data` with more brackets than this may be nested too deeply for an entry, where it is two levels down."""
@@ -285,20 +287,56 @@ def read_envelope(data: bytes) -> Envelope:
     match = _ENTRY.fullmatch(data)
     if match is None or len(data) > ENTRY_SIZE_BYTES_MAX:
         return _envelope(parse_entry(data))
-    body, key, occurred_at, parts, kind, branch, group_id, of_text, position_text, index, log, previous, recorded_at = (
-        match.groups()
-    )
+    _, body, key, occurred_at, parts, kind, _, branch, group_id, *places = match.groups()
+    of_text, position_text, index, log, previous, recorded_at = places
     of, position = int(of_text), int(position_text)
-    if (
-        position >= of
-        or of > GROUP_EVENTS_MAX
-        or body.count(b"{") + body.count(b"[") > _BRACKETS_MAX
-        or not (_is_time(occurred_at) and _is_known_time(recorded_at))
-        or (len(parts) > 2 and not _are_sorted_and_unique(_PART_NAME.findall(parts)))
-    ):
+    if not (_fits(body, parts, of, position) and _is_time(occurred_at) and _is_known_time(recorded_at)):
         return _envelope(parse_entry(data))
     canonical.decode(body)
     return Envelope(key, parts, kind, branch, group_id, of, position, int(index), log, previous, recorded_at)
+
+
+def parse_entry_quickly(data: bytes) -> Entry:
+    """
+    Return what `parse_entry` returns, in half the time if the entry is as `format_entry` writes it.
+
+    Raises:
+        FormatError: if `data` is not an entry, exactly as `parse_entry` does.
+    """
+    match = _ENTRY.fullmatch(data)
+    if match is None or len(data) > ENTRY_SIZE_BYTES_MAX:
+        return parse_entry(data)
+    actor, body, key, occurred_at, parts, kind, version, branch, group_id, *places = match.groups()
+    of_text, position_text, index, log, previous, recorded_at = places
+    of, position = int(of_text), int(position_text)
+    if not (_fits(body, parts, of, position) and _is_known_time(occurred_at) and _is_known_time(recorded_at)):
+        return parse_entry(data)
+    return Entry(
+        log=_known_text(log),
+        index=int(index),
+        previous=bytes.fromhex(previous.decode()),
+        recorded_at=_known_time(recorded_at),
+        group_id=_known_uuid(group_id),
+        branch=_BRANCHES[branch],
+        of=of,
+        position=position,
+        type=_known_text(kind),
+        version=int(version),
+        key=_known_text(key),
+        actor=_known_text(actor),
+        occurred_at=_known_time(occurred_at),
+        data=cast("dict[str, Json]", canonical.decode(body)),
+        parts={name.decode(): bytes.fromhex(hexed.decode()) for name, hexed in _PART_COMMITMENT.findall(parts)},
+    )
+
+
+def _fits(body: bytes, parts: bytes, of: int, position: int) -> bool:
+    """Return whether what `_ENTRY` does not tell of an entry is as it has to be; what it is unsure of does not fit."""
+    return (
+        position < of <= GROUP_EVENTS_MAX
+        and body.count(b"{") + body.count(b"[") <= _BRACKETS_MAX
+        and (len(parts) == 2 or _are_sorted_and_unique(_PART_NAME.findall(parts)))
+    )
 
 
 def commitments(envelope: Envelope) -> dict[str, bytes]:
@@ -335,6 +373,25 @@ def _is_time(text: bytes) -> bool:
 
 
 _is_known_time = lru_cache(maxsize=16)(_is_time)  # the entries of a batch were recorded at the same time
+
+
+# What the entries of a group, a batch, or a log have in common.
+@lru_cache(maxsize=16)
+def _known_time(text: bytes) -> datetime:
+    return canonical.parse_time(text.decode())
+
+
+@lru_cache(maxsize=16)
+def _known_uuid(text: bytes) -> UUID:
+    return UUID(text.decode())
+
+
+@lru_cache(maxsize=1_024)
+def _known_text(text: bytes) -> str:
+    return text.decode()
+
+
+_BRANCHES: Final = {branch.value.encode(): branch for branch in Branch}
 
 
 def _are_sorted_and_unique(names: list[bytes]) -> bool:

@@ -23,7 +23,7 @@ from ledger.errors import BrokenError, FormatError, LimitExceededError
 from ledger.format import canonical
 from ledger.format.checkpoint import Checkpoint, format_checkpoint, parse_checkpoint
 from ledger.format.cosignature import COSIGNATURE_TYPES, Cosigner, format_cosignatures, parse_cosignatures
-from ledger.format.entry import commitments, parse_entry, read_envelope
+from ledger.format.entry import commitments, parse_entry, parse_entry_quickly, read_envelope
 from ledger.format.event import Part
 from ledger.format.merkle import leaf_hash, prove_inclusion, root_of
 from ledger.format.note import (
@@ -211,6 +211,8 @@ def _envelope(data: bytes) -> None:
     entry = parse_entry(data)
     if commitments(envelope) != entry.parts or envelope.entry_index != entry.index:
         raise NotWrittenAgainError(envelope)
+    if parse_entry_quickly(data) != entry:
+        raise NotWrittenAgainError(entry)
 
 
 def _entry_again(data: bytes) -> bytes:

@@ -85,7 +85,7 @@ def _reader(kind: Any) -> _Reader:
     if origin in {typing.Union, types.UnionType}:
         return _optional(arguments)
     if origin is tuple:
-        return _tuple(_reader(arguments[0]))
+        return _tuple(_reader(arguments[0]), _as_they_are(arguments[0]))
     if origin is Mapping or origin is dict:
         return _mapping(_reader(arguments[1]))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -111,10 +111,12 @@ def _optional(arguments: tuple[Any, ...]) -> _Reader:
     return lambda value, where: None if value is None else inner(value, where)
 
 
-def _tuple(inner: _Reader) -> _Reader:
+def _tuple(inner: _Reader, plain: frozenset[type]) -> _Reader:
     def read(value: Json, where: str) -> Any:
         if not isinstance(value, list):
             raise FormatError(where, expected="a list", found=value)
+        if plain.issuperset(map(type, value)):
+            return tuple(value)
         return tuple(inner(item, f"{where}[{position}]") for position, item in enumerate(value))
 
     return read
@@ -143,12 +145,24 @@ def _member_of(kind: type[StrEnum]) -> _Reader:
 
 def _dataclass(kind: type) -> _Reader:
     hints = typing.get_type_hints(kind)
-    readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
+    readers = {field.name: (_as_they_are(hints[field.name]), _reader(hints[field.name])) for field in fields(kind)}
 
     def read(value: Json, where: str) -> Any:
         if not isinstance(value, dict) or value.keys() != readers.keys():
             found = sorted(value) if isinstance(value, dict) else value
             raise FormatError(where, expected=f"exactly the members {sorted(readers)}", found=found)
-        return kind(**{name: read_field(value[name], f"{where}.{name}") for name, read_field in readers.items()})
+        # Most members are taken as they are: without a call, and a text of where they stand, for each.
+        return kind(
+            **{
+                name: member if type(member := value[name]) in plain else read_field(member, f"{where}.{name}")
+                for name, (plain, read_field) in readers.items()
+            }
+        )
 
     return read
+
+
+def _as_they_are(kind: Any) -> frozenset[type]:
+    """Return the types of values that a field of this type takes as they are in canonical JSON."""
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in {typing.Union, types.UnionType} else (kind,)
+    return frozenset(kinds) & _PLAIN

@@ -21,7 +21,7 @@ from ledger.files.directory import LogDirectory, bundle_addresses, format_parts,
 from ledger.files.regular_file import UnreadableError
 from ledger.format.canonical import DEPTH_MAX
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
-from ledger.format.entry import commitments, parse_entry, read_envelope
+from ledger.format.entry import commitments, parse_entry, parse_entry_quickly, read_envelope
 from ledger.format.event import Event, Part, prepare
 from ledger.format.merkle import EMPTY_ROOT, root_of
 from ledger.format.note import Ed25519Signer, sign_note
@@ -593,13 +593,15 @@ def test_the_envelope_accepts_and_reads_what_the_entry_does(rows: list[Sequenced
 
 
 def check_same(data: bytes) -> bool:
-    """Check that both readers refuse `data`, or that both read the same; returns whether they accept it."""
+    """Check that all readers refuse `data`, or that all read the same; returns whether they accept it."""
     try:
         entry = parse_entry(data)
     except FormatError:
-        with pytest.raises(FormatError):
-            read_envelope(data)
+        for read in (read_envelope, parse_entry_quickly):
+            with pytest.raises(FormatError):
+                read(data)
         return False
+    assert parse_entry_quickly(data) == entry
     envelope = read_envelope(data)
     assert commitments(envelope) == entry.parts
     assert (envelope.type.decode(), envelope.key.decode(), envelope.log.decode()) == (entry.type, entry.key, entry.log)
@@ -671,6 +673,7 @@ def test_ordinary_entries_take_the_short_way(rows: list[SequencedEntry], monkeyp
     monkeypatch.setattr("ledger.format.entry.parse_entry", long_way)
     for entry in ordinary:
         read_envelope(entry)
+        parse_entry_quickly(entry)
 
 
 @pytest.mark.parametrize(("depth", "accepted"), [(DEPTH_MAX - 3, True), (DEPTH_MAX - 2, False)])
