@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ledger.format.canonical import Json
-from projections.entries import PrincipalsErased, storable_json
+from projections.entries import PrincipalsErased, storable, storable_json
 from projections.errors import UnknownLabelError
 from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
 from projections.graph.policy_scope import Governs, TableWrite, covers
@@ -33,16 +33,14 @@ OF_TABLE: Final = (VertexLabel.SNAPSHOT, VertexLabel.CLASSIFICATION)
 _NOBODY: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Vertex:
-    """A vertex, by its label and natural key."""
+class Vertex(NamedTuple):
+    """A vertex, by its label and natural key. A tuple, because many are made and looked up for each entry."""
 
     label: VertexLabel
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """An edge, by its label and ends."""
 
     label: EdgeLabel
@@ -73,7 +71,10 @@ class GraphChanges:
 
     def vertex(self, label: VertexLabel, *segments: str, **properties: Json) -> Vertex:
         """Let the vertex that `segments` name be there, with `properties` set on it; return it."""
-        vertex = Vertex(label, vertex_key(label, *segments))
+        return self.add(Vertex(label, vertex_key(label, *segments)), properties)
+
+    def add(self, vertex: Vertex, properties: Mapping[str, Json]) -> Vertex:
+        """Let a vertex be there, with `properties` set on it; return it."""
         self.vertices.setdefault(vertex, {}).update(_storable(properties))
         return vertex
 
@@ -109,7 +110,9 @@ class GraphChanges:
         Raises:
             UnknownLabelError: if the inventory has no such edge between such vertices.
         """
-        self.edges.setdefault(_edge(start, label, end), {}).update(_storable(properties))
+        known = self.edges.setdefault(_edge(start, label, end), {})
+        if properties:
+            known.update(_storable(properties))
 
     def edge_if_in_force(self, start: Vertex, label: EdgeLabel, end: Vertex, *, as_of: int) -> None:
         """
@@ -200,8 +203,12 @@ def _edge(start: Vertex, label: EdgeLabel, end: Vertex) -> Edge:
 
 
 def _storable(properties: Mapping[str, Json]) -> dict[str, Json]:
-    # Numbers and nulls are nearly half of all values, and asking whether they are sequences is slow.
+    # Nearly all values are numbers, nulls and short texts, and asking whether they are sequences is slow.
     return {
-        name: value if value is None or isinstance(value, int) else storable_json(value)
+        name: value
+        if value is None or isinstance(value, int)
+        else storable(value)
+        if type(value) is str
+        else storable_json(value)
         for name, value in properties.items()
     }

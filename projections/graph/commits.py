@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
+from ledger.format.event import uuid_text
 from ledger.format.events import (
     CommitDecided,
     CommitDecision,
@@ -21,10 +21,10 @@ from ledger.format.events import (
     CommitSettled,
     PayloadErased,
 )
-from projections.entries import LogEntry, decision_of, principals_erased, read_principal
+from projections.entries import LogEntry, decision_of, principals_erased, read_principal, recorded_text
 from projections.graph import vertices
 from projections.graph.changes import GraphChanges, Vertex
-from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
+from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key, write_event_key
 from projections.graph.policy_scope import TableWrite
 from projections.name_patterns import joined_path
 
@@ -39,7 +39,7 @@ def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None
         entry.group_id,
         entry.key,
         index=entry.index,
-        recorded_at=canonical.format_time(entry.recorded_at),
+        recorded_at=recorded_text(entry),
         operation=event.operation,
         actions=list(event.actions),
         decision=event.decision.value,
@@ -76,7 +76,7 @@ def settled(changes: GraphChanges, entry: Entry, event: CommitSettled) -> None:
         entry.key,
         outcome=event.outcome.value,
         settled_index=entry.index,
-        settled_at=canonical.format_time(entry.recorded_at),
+        settled_at=recorded_text(entry),
     )
     if event.outcome is not CommitOutcome.ACCEPTED:
         return
@@ -110,7 +110,7 @@ def observed(changes: GraphChanges, entry: Entry, event: CommitObserved) -> None
         operation=event.operation,
         governed=False,
         index=entry.index,
-        observed_at=canonical.format_time(entry.recorded_at),
+        observed_at=recorded_text(entry),
     )
     if event.parent is not None:
         parent = vertices.snapshot(changes, event.table_uuid, event.parent, table_uuid=event.table_uuid)
@@ -129,4 +129,6 @@ def erased(changes: GraphChanges, entry: Entry, event: PayloadErased) -> None:
 
 
 def _write_event(changes: GraphChanges, group_id: UUID, key: str, **properties: Json) -> Vertex:
-    return changes.vertex(VertexLabel.WRITE_EVENT, str(group_id), key, group_id=str(group_id), **properties)
+    group = uuid_text(group_id)
+    properties["group_id"] = group
+    return changes.add(Vertex(VertexLabel.WRITE_EVENT, write_event_key(group, key)), properties)

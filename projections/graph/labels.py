@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote
 
 from ledger.format.event import format_key
 from projections.keys import KEYS_CACHED, bounded_key
@@ -23,6 +24,8 @@ from projections.keys import KEYS_CACHED, bounded_key
 
 class VertexLabel(StrEnum):
     """The labels of vertices."""
+
+    __hash__ = str.__hash__  # that of an enum is a call of Python, and labels are parts of keys
 
     CATALOG = "Catalog"
     NAMESPACE = "Namespace"
@@ -51,6 +54,8 @@ class VertexLabel(StrEnum):
 
 class EdgeLabel(StrEnum):
     """The labels of edges; read as start, label, end."""
+
+    __hash__ = str.__hash__
 
     IN_CATALOG = "IN_CATALOG"
     IN_NAMESPACE = "IN_NAMESPACE"
@@ -189,3 +194,17 @@ def vertex_key(label: VertexLabel, *segments: str) -> str:
     Return the natural key of the vertex that `segments` name, at most 1,024 ASCII bytes.
     """
     return bounded_key(format_key(VERTICES[label].key, segments))
+
+
+def write_event_key(group_id: str, key: str) -> str:
+    """
+    Return the natural key of the WriteEvent of a decision: what `vertex_key` makes of its group's id and event key.
+
+    No two decisions have the same one, and the id has no character that is encoded.
+    """
+    return bounded_key(f"{VERTICES[VertexLabel.WRITE_EVENT].key}:{group_id}/{_quoted(key)}")
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _quoted(segment: str) -> str:
+    return quote(segment, safe="")

@@ -76,6 +76,7 @@ def changes_of(
     lineage: Mapping[int, ResolvedLineage] = _NOTHING,
     stored_uuids: Mapping[str, str] = MappingProxyType({}),
     names: TableNames | None = None,
+    names_change: bool = True,
     stored_things: Mapping[str, Mapping[Vertex, Mapping[str, Json]]] = MappingProxyType({}),
 ) -> GraphChanges:
     """
@@ -83,23 +84,30 @@ def changes_of(
 
     `lineage` is what every `lineage.received` among them was resolved to, by index; `stored_uuids` are the uuids that
     the graph has of the tables that it names (`GraphChanges.stored_uuids`). `names` are those before the first entry,
-    and are brought up to the last one; `stored_things` is what the graph has of the tables that get another name.
+    and are brought up to the last one, unless the caller knows that they do not change; `stored_things` is what the
+    graph has of the tables that get another name.
 
     Raises:
         FormatError: if a commit is about something that no commit can be about.
     """
     changes = GraphChanges(stored_uuids=stored_uuids, names=names or TableNames(), stored_things=stored_things)
     for item in entries:
-        apply_entry(changes, item, lineage)
+        apply_entry(changes, item, lineage, names_change=names_change)
     return changes
 
 
-def apply_entry(changes: GraphChanges, item: LogEntry, lineage: Mapping[int, ResolvedLineage] = _NOTHING) -> None:
+def apply_entry(
+    changes: GraphChanges,
+    item: LogEntry,
+    lineage: Mapping[int, ResolvedLineage] = _NOTHING,
+    *,
+    names_change: bool = True,
+) -> None:
     """
     Add to `changes` what one entry means.
     """
     entry = item.entry
-    if (bound := changes.names.apply(item)) is not None:
+    if names_change and (bound := changes.names.apply(item)) is not None:
         scans.named(changes, bound)
     match item.event:
         case CommitDecided() as decided:

@@ -16,9 +16,8 @@ removals by their action alone (`'META_REMOVE_SNAPSHOTS' in commit.actions`) kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ledger.format.canonical import Json
 from ledger.format.events import PolicyScope, PolicyScopeV1, PolicyScopeV2
@@ -37,8 +36,7 @@ class Governs(StrEnum):
     WRITE = "write"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableWrite:
+class TableWrite(NamedTuple):
     """
     A write of a table as scopes see it: the alias, the path (`sales.orders`), the operation, and the uuid of the table
     (None: it is not known, so that every scope by uuids covers it).

@@ -8,6 +8,7 @@ Each function adds the vertex with its parents and returns it; adding it again c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from ledger.errors import FormatError
@@ -15,6 +16,7 @@ from ledger.format.canonical import Json
 from ledger.format.event import parse_key
 from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
+from projections.keys import KEYS_CACHED
 
 TARGETS: Final[Mapping[str, VertexLabel]] = {
     "table": VertexLabel.TABLE,
@@ -31,14 +33,13 @@ def target(changes: GraphChanges, key: str, **properties: Json) -> Vertex:
     Raises:
         FormatError: if it names something that no commit can be about.
     """
-    kind, (alias, *path) = parse_key(key)
-    label = TARGETS.get(kind)
-    if label is None or not path:
-        raise FormatError("key of a commit", expected=f"{', '.join(TARGETS)} with alias and name", found=key)
+    named = _named(key)
+    label = named.label
     if label is VertexLabel.NAMESPACE:
         properties = {}  # of a namespace nothing is known but where it is: no uuid, no metadata
-    if Vertex(label, vertex_key(label, alias, *path)) in changes.vertices:
-        return changes.vertex(label, alias, *path, **properties)
+    if named in changes.vertices:
+        return changes.add(named, properties) if properties else named
+    _, (alias, *path) = parse_key(key)
     parent: Vertex | None = None
     for depth in range(1, len(path) + (label is VertexLabel.NAMESPACE)):
         levels = path[:depth]
@@ -57,6 +58,16 @@ def target(changes: GraphChanges, key: str, **properties: Json) -> Vertex:
     if parent is not None:
         changes.edge(made, EdgeLabel.IN_NAMESPACE, parent)
     return made
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _named(key: str) -> Vertex:
+    """Return the table, view or namespace that an event key names. Raises as `target`."""
+    kind, (alias, *path) = parse_key(key)
+    label = TARGETS.get(kind)
+    if label is None or not path:
+        raise FormatError("key of a commit", expected=f"{', '.join(TARGETS)} with alias and name", found=key)
+    return Vertex(label, vertex_key(label, alias, *path))
 
 
 def table_of(changes: GraphChanges, table_uuid: str) -> Vertex | None:

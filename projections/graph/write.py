@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,6 +31,8 @@ from projections.processing.digest import GenerationDigest
 from projections.processing.projection import iterate_rows
 
 QUERIES: Final = load_queries("projections", "graph.sql")
+COMPOSED_CACHED: Final = 4_096
+"""Queries on labels, some ten of each graph that is written."""
 ALL_VERTICES: Final = "_ag_label_vertex"
 """AGE's parent of all vertex tables."""
 
@@ -46,6 +49,12 @@ def compose(name: str, **names: sql.Composable) -> sql.Composed:
     Return the query `name` of `graph.sql` with its placeholders replaced by `names`.
     """
     return sql.SQL(QUERIES[name]).format(**names)
+
+
+@lru_cache(maxsize=COMPOSED_CACHED)
+def _on_label(name: str, graph: str, label: str) -> str:
+    """Return the query `name` of `graph.sql` on one label of a graph."""
+    return compose(name, label=sql.Identifier(graph, label)).as_string(None)
 
 
 async def create_graph(connection: Connection, graph: str, *, reader: str) -> None:
@@ -97,8 +106,7 @@ async def write_changes(connection: Connection, graph: str, changes: GraphChange
         edges.setdefault(edge.label, []).append([ids[edge.start], ids[edge.end], properties])
     async with connection.pipeline():
         for label, between in edges.items():
-            table = sql.Identifier(graph, label.value)
-            await connection.execute(compose("upsert_edges", label=table), {"edges": agtype(between)})
+            await connection.execute(_on_label("upsert_edges", graph, label), {"edges": agtype(between)})
     if changes.erased:
         await _erase_principals(connection, graph, changes.erased)
 
@@ -126,11 +134,9 @@ async def _write_vertices(
     written: list[tuple[list[Vertex], AsyncCursor[Any]]] = []
     async with connection.pipeline():
         for label, vertices in by_label.items():
-            table = sql.Identifier(graph, label.value)
+            query = _on_label("upsert_vertices", graph, label)
             rows = agtype([{**changed[vertex], "key": vertex.key} for vertex in vertices])
-            written.append(
-                (vertices, await connection.execute(compose("upsert_vertices", label=table), {"properties": rows}))
-            )
+            written.append((vertices, await connection.execute(query, {"properties": rows})))
     return {vertices[place - 1]: id_ for vertices, cursor in written for place, id_ in await cursor.fetchall()}
 
 
@@ -140,7 +146,7 @@ async def _if_there(connection: Connection, graph: str, changes: GraphChanges) -
     for label in dict.fromkeys(vertex.label for vertex in changes.if_there):
         vertices = [vertex for vertex in changes.if_there if vertex.label is label]
         keys = agtype([vertex.key for vertex in vertices])
-        rows = await connection.execute(compose("versions", label=sql.Identifier(graph, label.value)), {"keys": keys})
+        rows = await connection.execute(_on_label("versions", graph, label), {"keys": keys})
         found |= {vertices[place - 1]: changes.if_there[vertices[place - 1]] for place, *_ in await rows.fetchall()}
     return found
 
@@ -153,7 +159,7 @@ async def _in_force(connection: Connection, graph: str, changes: GraphChanges) -
     ends: dict[Edge, str] = {}
     for label, edges in by_label.items():
         keys = agtype([edge.end.key for edge in edges])
-        rows = await connection.execute(compose("versions", label=sql.Identifier(graph, label.value)), {"keys": keys})
+        rows = await connection.execute(_on_label("versions", graph, label), {"keys": keys})
         for place, id_, from_index, to_index in await rows.fetchall():
             edge = edges[place - 1]
             if is_in_force(from_index, to_index, as_of=changes.edges_if_in_force[edge]):
@@ -170,7 +176,7 @@ async def _governing(connection: Connection, graph: str, changes: GraphChanges) 
         tables.setdefault(as_of, []).append((table, write))
     edges: dict[Edge, str] = {}
     for label in JUDGING:
-        query = compose("policies_in_force", label=sql.Identifier(graph, label.value))
+        query = _on_label("policies_in_force", graph, label)
         rows = await connection.execute(query, {"as_of": sorted(tables)})
         for as_of, id_, key, governs, scope in await rows.fetchall():
             policy = Vertex(label, key)

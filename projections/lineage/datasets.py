@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from ledger.errors import FormatError
 from ledger.format.event import KEY_LENGTH_MAX, format_key
 from ledger.format.events import DatasetName, LineageDataset
 from projections.entries import storable
+from projections.keys import KEYS_CACHED
 
 METADATA: Final = "/metadata/"
 _SAME_SCHEME: Final[Mapping[str, str]] = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
@@ -90,6 +92,7 @@ def location_of(name: DatasetName) -> str | None:
     return normalise_location(f"{name.namespace.rstrip('/')}/{name.name.lstrip('/')}")
 
 
+@lru_cache(maxsize=KEYS_CACHED)
 def normalise_location(location: str) -> str:
     """
     Return the canonical spelling of a location: one scheme per store, and no slash at the end.

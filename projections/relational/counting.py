@@ -83,7 +83,7 @@ class EventKind(NamedTuple):
 class CountChanges:
     """
     What a batch changes: counts, refusals by (operation, reason), other events by `kind_of_event`, and the commits that
-    were opened, changed or closed.
+    were opened, changed or closed: closed are those that were open before.
     """
 
     counts: Counter[Dimensions] = field(default_factory=Counter)
@@ -93,12 +93,21 @@ class CountChanges:
     closed: set[int] = field(default_factory=set)
 
 
-def groups_settled(entries: Iterable[LogEntry]) -> list[UUID]:
+def groups_settled(entries: Sequence[LogEntry]) -> list[UUID]:
     """
-    Return the decisions whose open commits `count_entries` must be given.
+    Return the decisions whose open commits `count_entries` must be given: not those that `entries` have from their
+    beginning on.
     """
-    found = {decision_of(item.entry, item.event) for item in entries if isinstance(item.event, CommitSettled)}
-    return sorted(found)
+    first = entries[0].entry.index if entries else 0
+    found: dict[int, UUID] = {}
+    whole: set[int] = set()
+    for item in entries:
+        if isinstance(item.event, CommitSettled):
+            decision = decision_of(item.entry, item.event)
+            found[decision.int] = decision
+        elif isinstance(item.event, CommitDecided) and item.entry.index - item.entry.position >= first:
+            whole.add(item.entry.group_id.int)
+    return [found[number] for number in sorted(found.keys() - whole)]
 
 
 def count_entries(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> CountChanges:
@@ -106,27 +115,30 @@ def count_entries(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> 
     Return what `entries` add, given the open commits `stored` of the decisions that they settle.
     """
     result = CountChanges()
-    open_commits: dict[tuple[UUID, str], list[OpenCommit]] = {}
+    open_commits: dict[tuple[int, str], list[OpenCommit]] = {}  # of no UUID, whose hash is a call of Python
+    were_open: set[int] = set()
     for commit in stored:
-        open_commits.setdefault((commit.group_id, commit.key), []).append(commit)
+        were_open.add(commit.index)
+        open_commits.setdefault((commit.group_id.int, commit.key), []).append(commit)
     for item in entries:
         entry = item.entry
         match item.event:
             case CommitDecided(decision=CommitDecision.APPROVED) as decided:
                 commit = _opened(entry, decided)
-                open_commits.setdefault((commit.group_id, commit.key), []).append(commit)
+                open_commits.setdefault((commit.group_id.int, commit.key), []).append(commit)
                 result.opened[commit.index] = commit
             case CommitDecided() as decided:
                 result.counts[_dimensions(_opened(entry, decided), decided.decision, NO_OUTCOME)] += 1
             case CommitSettled(outcome=CommitOutcome.UNKNOWN) as settled:
-                place = decision_of(entry, settled), entry.key
+                place = decision_of(entry, settled).int, entry.key
                 open_commits[place] = [replace(commit, is_unknown=True) for commit in open_commits.get(place, [])]
                 result.opened.update({commit.index: commit for commit in open_commits[place]})
             case CommitSettled() as settled:
-                for commit in open_commits.pop((decision_of(entry, settled), entry.key), []):
+                for commit in open_commits.pop((decision_of(entry, settled).int, entry.key), []):
                     result.counts[_dimensions(commit, CommitDecision.APPROVED, settled.outcome.value)] += 1
                     result.opened.pop(commit.index, None)
-                    result.closed.add(commit.index)
+                    if commit.index in were_open:
+                        result.closed.add(commit.index)
             case AccessRefused() | CallerRefused() as refused:
                 result.refusals[storable(refused.operation), _reason(refused.reason)] += refused.count
             case event:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -36,11 +37,12 @@ from ledger.format.events import (
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.entries import LogEntry, encode_json, storable
-from projections.keys import bounded_name, table_key
+from projections.keys import KEYS_CACHED, bounded_name, table_key
 from projections.processing.projection import Transaction
 
 QUERIES: Final = load_queries("projections", "table_names.sql")
 TABLE: Final = "table"
+_TABLES: Final = f"{TABLE}:"
 MAKES: Final = ("table.create", "table.register")
 """Operations that make a table, or bring one into a catalog: who did owns it."""
 TAGGED_PERCENT: Final = 92
@@ -113,6 +115,14 @@ class TableNames:
         """The uuids of tables whose `TableName` differs from the stored one."""
         for name in stored:
             self._put(name)
+
+    def changing(self, entries: Iterable[LogEntry]) -> list[NamedTable] | None:
+        """
+        Return the names that `entries`, which are the next ones, give to tables; None if they change nothing here.
+        """
+        trial = self.copy()
+        named = [bound for item in entries if (bound := trial.apply(item)) is not None]
+        return named if trial.changed else None
 
     def copy(self) -> TableNames:
         """Return an independent copy."""
@@ -369,15 +379,17 @@ def identifier_of(key: str) -> Identifier | None:
 def _naming_of(item: LogEntry) -> _Naming | _Dropped | None:
     """Return what an entry says about a table's name."""
     match item.event:
-        case CommitDecided(base=str(), table_uuid=str(table_uuid)) if item.entry.key.startswith(f"{TABLE}:"):
+        case CommitDecided() as decided:
+            if decided.base is None or decided.table_uuid is None or not item.entry.key.startswith(_TABLES):
+                return None
             # Whatever the decision: to judge the request, the gateway has loaded the table by this name.
-            return _Naming(table_uuid=_uuid(table_uuid), key=item.entry.key, is_certain=True)
-        case CommitSettled(outcome=CommitOutcome.ACCEPTED) as settled if item.entry.key.startswith(f"{TABLE}:"):
+            return _certain(decided.table_uuid, item.entry.key)
+        case CommitSettled() as settled:
+            if settled.outcome is not CommitOutcome.ACCEPTED or not item.entry.key.startswith(_TABLES):
+                return None
             if settled.metadata_location is None:
                 return _Dropped(key=item.entry.key)  # an accepted commit without a metadata file is a drop
-            if settled.table_uuid is None:
-                return None
-            return _Naming(table_uuid=_uuid(settled.table_uuid), key=item.entry.key, is_certain=True)
+            return None if settled.table_uuid is None else _certain(settled.table_uuid, item.entry.key)
         case TableIdentified() as identified:
             key = table_key(identified.identifier)
             return _Naming(table_uuid=_uuid(identified.table_uuid), key=key, is_certain=True)
@@ -385,10 +397,16 @@ def _naming_of(item: LogEntry) -> _Naming | _Dropped | None:
             key = table_key(event.identifier)
             return _Naming(table_uuid=_uuid(event.table_uuid), key=key, is_certain=False)
         case DetectionFound() as found:
-            key = item.entry.key if item.entry.key.startswith(f"{TABLE}:") else None
+            key = item.entry.key if item.entry.key.startswith(_TABLES) else None
             return _Naming(table_uuid=_uuid(found.table_uuid), key=key, is_certain=False)
         case _:
             return None
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _certain(table_uuid: str, key: str) -> _Naming:
+    """Return what a commit says: nearly always the same as the commit before it of that table."""
+    return _Naming(table_uuid=_uuid(table_uuid), key=key, is_certain=True)
 
 
 def _uuid(text: str) -> str:

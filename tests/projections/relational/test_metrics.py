@@ -70,8 +70,9 @@ def test_unknown_is_no_end_and_a_second_outcome_counts_nothing(story: Story) -> 
     story.settled(UUID(int=1))
     assert counted(story) == {("approved", "accepted", ""): 1}
     result = count_entries(story.entries(), [])
-    assert result.opened == {}
-    assert result.closed == {0}
+    assert (result.opened, result.closed) == ({}, set()), "what one batch opens and closes was never stored"
+    before, after = story.entries()[:1], story.entries()[1:]
+    assert count_entries(after, count_entries(before, []).opened.values()).closed == {0}
 
 
 def test_a_transaction_counts_each_of_its_tables(story: Story) -> None:
@@ -79,7 +80,9 @@ def test_a_transaction_counts_each_of_its_tables(story: Story) -> None:
     group = story.add(story.decision(), story.decision(other))
     story.add(story.outcome(group), story.outcome(group, other, CommitOutcome.FAILED))
     assert counted(story) == {("approved", "accepted", ""): 1, ("approved", "failed", ""): 1}
-    assert groups_settled(story.entries()) == [group]
+    entries = story.entries()
+    assert groups_settled(entries) == [], "the whole decision is here"
+    assert [groups_settled(entries[begun:]) for begun in (1, 2, 3)] == [[group]] * 3
 
 
 def test_a_batch_needs_only_the_open_commits_that_it_settles(new_story: Callable[[], Story]) -> None:
