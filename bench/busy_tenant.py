@@ -190,7 +190,7 @@ async def fill(
             entries = [replace(each, parts={}) for each in writer.blocks]
             for projection, transaction in into:
                 async with projecting.transaction():
-                    await projection.apply(writer.blocks if projection.uses_parts else entries, transaction)
+                    await projection.apply(writer.blocks if projection.part is not None else entries, transaction)
             writer.blocks.clear()
             progress(done, sizes.blocks)
         async with owner.transaction():

@@ -21,7 +21,7 @@ from ledger.errors import BrokenError, Fault, NoSuchLogError
 from ledger.format.entry import parse_entry
 from ledger.format.event import Part
 from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
-from ledger.format.sealing import PLAIN, Opener, StoredPart
+from ledger.format.sealing import PLAIN, KeyOpener, Opener, StoredPart
 from ledger.format.sequence import LogHead
 from ledger.format.tiles import TILE_WIDTH, Tile
 from ledger.store.queries import load_queries
@@ -197,22 +197,34 @@ async def iterate_entries(
 
 
 async def read_parts(
-    connection: Connection, log_id: int, *, from_index: int, to_index: int, opener: Opener = PLAIN
+    connection: Connection,
+    log_id: int,
+    *,
+    from_index: int,
+    to_index: int,
+    opener: Opener = PLAIN,
+    name: str | None = None,
 ) -> Mapping[int, Mapping[str, Part]]:
     """
-    Return the payload parts that still exist of entries from_index … to_index - 1, by index and name.
+    Return the payload parts that still exist of entries from_index … to_index - 1, by index and name: those of one
+    name, or all.
 
     Raises:
         BrokenError: if one is corrupt.
         SubjectKeysError: if one is sealed and `opener` cannot tell whether it is erased.
     """
-    bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
+    bounds: dict[str, object] = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
+    if name is None:
+        cursor = await connection.execute(QUERIES["parts_between"], bounds, binary=True)
+    else:
+        cursor = await connection.execute(QUERIES["parts_named_between"], {**bounds, "name": name}, binary=True)
+    rows = await cursor.fetchall()
+    opens = opener.for_page() if isinstance(opener, KeyOpener) else opener  # they are opened at once
     parts: dict[int, dict[str, Part]] = {}
-    cursor = await connection.execute(QUERIES["parts_between"], bounds, binary=True)
-    for index, name, subject, key_id, sealed in await cursor.fetchall():
-        part = opener.open(StoredPart(index, name, subject, key_id, bytes(sealed)))
+    for index, found, subject, key_id, sealed in rows:
+        part = opens.open(StoredPart(index, found, subject, key_id, bytes(sealed)))
         if part is not None:
-            parts.setdefault(index, {})[name] = part
+            parts.setdefault(index, {})[found] = part
     return parts
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from projections.entries import LogEntry
+from projections.entries import PRINCIPAL, LogEntry
 from projections.errors import NotProjectedError
 from projections.graph.lineage import draw_lineage, drop_lineage, prepare_lineage
 from projections.graph.model import changes_of
@@ -23,7 +23,7 @@ from projections.graph.write import (
 )
 from projections.processing.digest import GenerationDigest
 from projections.processing.projection import Transaction
-from projections.relational.table_names import TableNames, drop_names, lookups_of, read_names, write_names
+from projections.relational.table_names import drop_names, lookups_of, read_names, write_names
 
 GRAPH: Final = "graph"
 GRAPH_VERSION: Final = 5
@@ -34,7 +34,7 @@ class GraphProjection:
 
     name: str = GRAPH
     version: int = GRAPH_VERSION
-    uses_parts: bool = True
+    part: str | None = PRINCIPAL
 
     async def prepare(self, transaction: Transaction) -> None:
         """Make the empty graph, readable by the tenant's reader role."""
@@ -51,9 +51,16 @@ class GraphProjection:
         named = {key for resolved in lineage.values() for key in resolved.keys if key.startswith("table:")}
         stored_uuids = await read_table_uuids(connection, graph, named)
         names = await read_names(transaction, GRAPH, lookups_of(entries))
-        stored_things = await read_things(connection, graph, _named_late(names, entries))
+        changing = names.changing(entries)
+        late = {each.table_uuid for each in changing or () if each.is_known}
+        stored_things = await read_things(connection, graph, late)
         changes = changes_of(
-            entries, lineage=lineage, stored_uuids=stored_uuids, names=names, stored_things=stored_things
+            entries,
+            lineage=lineage,
+            stored_uuids=stored_uuids,
+            names=names,
+            names_change=changing is not None,
+            stored_things=stored_things,
         )
         await write_changes(connection, graph, changes)
         await write_names(transaction, GRAPH, names)
@@ -69,13 +76,6 @@ class GraphProjection:
         await drop_graph(transaction.connection, _graph(transaction))
         await drop_lineage(transaction)
         await drop_names(transaction, GRAPH)
-
-
-def _named_late(names: TableNames, entries: Sequence[LogEntry]) -> set[str]:
-    """Return the uuids of tables to which `entries` give another name after entries before were about them."""
-    trial = names.copy()
-    bound = (trial.apply(item) for item in entries)
-    return {each.table_uuid for each in bound if each is not None and each.is_known}
 
 
 def _graph(transaction: Transaction) -> str:

@@ -50,7 +50,7 @@ class LineageProjection:
 
     name: str = LINEAGE
     version: int = LINEAGE_VERSION
-    uses_parts: bool = False
+    part: str | None = None
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows with its number."""

@@ -141,6 +141,17 @@ async def move(connection: Connection, projection: str, log_id: int, generation:
     await connection.execute(QUERIES["move"], at)
 
 
+async def move_together(
+    connection: Connection, log_id: int, generations: Mapping[str, int], *, next_index: int
+) -> None:
+    """
+    Store the cursors of generations of a log's projections, which are at the same place.
+    """
+    at = {"log_id": log_id, "next_index": next_index}
+    named = {"projections": list(generations), "generations": list(generations.values())}
+    await connection.execute(QUERIES["move_together"], {**at, **named})
+
+
 async def insert(connection: Connection, projection: str, log_id: int, generation: int, *, version: int) -> bool:
     """
     Insert a generation at index 0; return False if it exists already.

@@ -46,7 +46,7 @@ from projections.processing.runner import connect
 ReportProgress = Callable[[int, int], None]
 """Called with the number of entries in the new generation, and how many there will be."""
 
-NEAR_ENTRIES: Final = 4 * BATCH_ENTRIES_MAX
+NEAR_ENTRIES: Final = 2 * BATCH_ENTRIES_MAX
 """At this distance from the live generation, filling the rest while holding it takes at most a second."""
 
 

@@ -6,8 +6,9 @@ Guarantee: entries and cursor move in the same transaction, so a crash at any po
 The caller holds the row lock of `projections.live` (runner), or is the only one that knows the generation (rebuild).
 
 Entries never change, so the projections of one log may share them (`SharedEntries`). Payload parts are deleted when
-they are erased, so each projection that uses them reads them itself, under its lock: an erasure that has had the lock
-before has deleted them, and one that has it later removes what was made from them.
+they are erased, so a projection that uses them has them read under its lock: an erasure that has had the lock before
+has deleted them, and one that has it later removes what was made from them. Projections whose locks one transaction
+holds share them, too (`SharedParts`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ledger.store.session import Connection
 from projections.entries import LogEntry, read_log_entry
 from projections.processing import cursors
 
-BATCH_ENTRIES_MAX: Final = 250
+BATCH_ENTRIES_MAX: Final = 500
 """Entries applied in one transaction: enough to amortise the commit, few enough to hold lock and event loop briefly."""
 
 ROWS_FETCHED: Final = 2_000
@@ -52,8 +53,8 @@ class Projection(Protocol):
 
     name: str
     version: int
-    uses_parts: bool
-    """Whether `apply` reads payload parts; without it, no entry has any."""
+    part: str | None
+    """The name of the payload parts that `apply` reads; entries have no others."""
 
     async def prepare(self, transaction: Transaction) -> None:
         """Create the empty generation."""
@@ -101,6 +102,7 @@ class SharedEntries:
         self._log_id = -1
         self._from_index = 0
         self._entries: Sequence[LogEntry] = ()
+        self._kinds: frozenset[type] = frozenset()
 
     async def __call__(
         self, connection: Connection, log_id: int, /, *, from_index: int, to_index: int
@@ -116,11 +118,59 @@ class SharedEntries:
             first, self._entries = 0, ()  # nothing is held if the read fails
             self._entries = await read_entries_alone(connection, log_id, from_index=from_index, to_index=to_index)
             self._log_id, self._from_index = log_id, from_index
+            self._kinds = frozenset(type(item.event) for item in self._entries)
         return self._entries[first : first + to_index - from_index]
 
     def holds(self, kinds: tuple[type, ...]) -> bool:
         """Return whether there is an event of these classes among the entries that were read last."""
-        return any(isinstance(item.event, kinds) for item in self._entries)
+        return not self._kinds.isdisjoint(kinds)
+
+
+class ReadParts(Protocol):
+    """Reads payload parts of entries; `read_parts_alone` is one."""
+
+    async def __call__(
+        self, entries: Sequence[LogEntry], transaction: Transaction, /, *, indices: range, part: str | None
+    ) -> Sequence[LogEntry]:
+        """Return `entries`, which have these indices, each with the part of that name (None: all) that exists."""
+
+
+async def read_parts_alone(
+    entries: Sequence[LogEntry], transaction: Transaction, /, *, indices: range, part: str | None
+) -> Sequence[LogEntry]:
+    """
+    Return `entries`, which have these indices, each with the payload part of that name (None: all) if it still exists.
+
+    Raises:
+        SubjectKeysError: if a part is sealed and the transaction's opener has no keys.
+    """
+    connection, log_id, opener = transaction.connection, transaction.log.log_id, transaction.opener
+    return await _with_parts(entries, connection, log_id, indices, opener, name=part)
+
+
+class SharedParts:
+    """
+    Payload parts that several projections of a log apply in one transaction, read and opened once (implements
+    `ReadParts`). The transaction holds the locks of all of them before the first one is read.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[range, str | None] | None = None
+        self._entries: Sequence[LogEntry] = ()
+
+    async def __call__(
+        self, entries: Sequence[LogEntry], transaction: Transaction, /, *, indices: range, part: str | None
+    ) -> Sequence[LogEntry]:
+        """
+        Return `entries`, which have these indices, each with the payload part of that name if it still exists.
+
+        Raises:
+            SubjectKeysError: see `read_parts_alone`.
+        """
+        if self._of != (indices, part):
+            self._entries = await read_parts_alone(entries, transaction, indices=indices, part=part)
+            self._of = indices, part
+        return self._entries
 
 
 async def apply_batch(
@@ -151,6 +201,29 @@ async def apply_from(
     Apply the entries from the cursor, which is `from_index`, to `to_index` - 1, and move it; return their indices.
 
     Raises:
+        FormatError, UnknownControlError: see `apply_unmoved`.
+    """
+    applied = await apply_unmoved(from_index, projection, transaction, to_index=to_index, read=read)
+    if applied:
+        connection, log_id = transaction.connection, transaction.log.log_id
+        await cursors.move(connection, projection.name, log_id, transaction.generation, next_index=applied.stop)
+    return applied
+
+
+async def apply_unmoved(
+    from_index: int,
+    projection: Projection,
+    transaction: Transaction,
+    *,
+    to_index: int,
+    read: ReadEntries = read_entries_alone,
+    read_parts_of: ReadParts = read_parts_alone,
+) -> range:
+    """
+    Apply the entries from the cursor, which is `from_index`, to `to_index` - 1, without moving it; return their
+    indices. The caller moves it, in the same transaction.
+
+    Raises:
         FormatError: if an entry is corrupt; nothing is applied.
         UnknownControlError: if a control entry is not known here; nothing is applied.
     """
@@ -159,10 +232,9 @@ async def apply_from(
     if not entries:
         return range(from_index, from_index)
     applied = range(from_index, from_index + len(entries))
-    if projection.uses_parts:
-        entries = await _with_parts(entries, connection, log_id, applied, transaction.opener)
+    if projection.part is not None:
+        entries = await read_parts_of(entries, transaction, indices=applied, part=projection.part)
     await projection.apply(entries, transaction)
-    await cursors.move(connection, projection.name, log_id, transaction.generation, next_index=applied.stop)
     return applied
 
 
@@ -181,10 +253,18 @@ async def read_log_entries(
 
 
 async def _with_parts(
-    entries: Sequence[LogEntry], connection: Connection, log_id: int, indices: range, opener: Opener
+    entries: Sequence[LogEntry],
+    connection: Connection,
+    log_id: int,
+    indices: range,
+    opener: Opener,
+    *,
+    name: str | None = None,
 ) -> list[LogEntry]:
-    """Return `entries`, which have these indices, each with the payload parts that still exist."""
-    parts = await read_parts(connection, log_id, from_index=indices.start, to_index=indices.stop, opener=opener)
+    """Return `entries`, which have these indices, each with the payload parts that still exist: of a name, or all."""
+    parts = await read_parts(
+        connection, log_id, from_index=indices.start, to_index=indices.stop, opener=opener, name=name
+    )
     return [
         item if index not in parts else LogEntry(entry=item.entry, event=item.event, parts=parts[index])
         for index, item in zip(indices, entries, strict=False)

@@ -9,9 +9,9 @@ transaction. If that fails, each has its own: one that fails takes nothing from 
 
 The runner waits for a notification (`wake`) and polls every second as well, since a notification can be missed. The
 first change after a rest is applied at once. While changes keep coming, rounds begin at most every 250 ms, and each
-applies what has come since; a backlog is applied without a pause. After a lost connection the runner reconnects with
-back-off; corruption ends `run`. A log whose control plane needs a newer version stops where it is, and the other logs
-continue: one tenant must not hold up all.
+applies what has come since; a backlog is applied without a pause. A round does not wait for the disk, unless it must
+(`DURABLE`). After a lost connection the runner reconnects with back-off; corruption ends `run`. A log whose control
+plane needs a newer version stops where it is, and the other logs continue: one tenant must not hold up all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.errors import LedgerError
-from ledger.format.events import LineageReceived
+from ledger.format.events import LineageReceived, PayloadErased
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.read import Log
@@ -39,21 +39,28 @@ from projections.processing.cursors import FIRST_GENERATION, Live, Progress
 from projections.processing.projection import (
     BATCH_ENTRIES_MAX,
     Projection,
-    ReadEntries,
     SharedEntries,
+    SharedParts,
     Transaction,
     apply_from,
+    apply_unmoved,
 )
 
 POLL_S: Final = 1.0
 
 PACE_S: Final = 0.25
-"""Rounds that find changes begin this far apart: a round takes some fifty statements, however few its entries are."""
+"""Rounds that find changes begin this far apart: a round takes some thirty statements, however few its entries are."""
 
 AWAITED: Final = (LineageReceived,)
 """
 Events whose sender waits until they are applied, and sends the next one after that: no pause follows them. The answer
 to lineage says which of its edges are not drawn.
+"""
+
+DURABLE: Final = (PayloadErased,)
+"""
+Events that are on the disk once their batch is applied: what was erased must not be there again after a crash of the
+server. It may lose the last batches of others, with their cursors, and they are applied again.
 """
 
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
@@ -111,6 +118,8 @@ class ProjectionRunner:
         while not stop.is_set():
             try:
                 async with connect(self._dsn) as connection:
+                    # No batch waits for the disk, which commits wait for: see `DURABLE`.
+                    await connection.execute("SET synchronous_commit = off")
                     while not stop.is_set():
                         if wake is not None:
                             wake.clear()  # before reading: a later append notifies again
@@ -151,7 +160,13 @@ class ProjectionRunner:
                         live = await cursors.hold_live(connection, projection.name, log_id)
                         if live.version != projection.version:
                             raise _stale(projection, each.log, live.version)
-                        indices = await self._apply_batch(connection, projection, each.log, live, to_index, read)
+                        indices = await apply_from(
+                            live.next_index,
+                            projection,
+                            self._transaction(connection, each.log, live),
+                            to_index=min(to_index, live.next_index + self._batch_max),
+                            read=read,
+                        )
                     at = indices.stop
 
     async def progress(self) -> list[Progress]:
@@ -217,27 +232,40 @@ class ProjectionRunner:
     ) -> None:
         """Apply one batch to the live generations of a log in one transaction, but for those that others hold."""
         applied: list[tuple[Progress, int]] = []
+        moves: dict[int, dict[str, int]] = {}
+        is_durable = False
         async with connection.transaction():
+            parts = SharedParts()
             held = await cursors.try_hold_live(connection, [each.projection for each in behind], behind[0].log.log_id)
             for each in behind:
                 live, projection = held.get(each.projection), self._projections[each.projection]
                 # Held by another process, which does the work; or another version was switched to since we looked.
                 if live is not None and live.version == projection.version:
-                    indices = await self._apply_batch(connection, projection, each.log, live, each.size, read)
+                    transaction = self._transaction(connection, each.log, live)
+                    indices = await apply_unmoved(
+                        live.next_index,
+                        projection,
+                        transaction,
+                        to_index=min(each.size, live.next_index + self._batch_max),
+                        read=read,
+                        read_parts_of=parts,
+                    )
                     applied.append((each, len(indices)))
-                    done.awaited |= bool(indices) and read.holds(AWAITED)
+                    if indices:
+                        moves.setdefault(indices.stop, {})[each.projection] = live.generation
+                        done.awaited |= read.holds(AWAITED)
+                        is_durable |= read.holds(DURABLE)
+            for next_index, generations in moves.items():
+                await cursors.move_together(connection, behind[0].log.log_id, generations, next_index=next_index)
+            if is_durable:
+                await connection.execute("SET LOCAL synchronous_commit = on")
         for each, entries in applied:
             done.applied += entries
             done.backlog |= 0 < entries < each.lag_entries
             self._on_applied(each.projection, entries)
 
-    async def _apply_batch(
-        self, connection: Connection, projection: Projection, log: Log, live: Live, to_index: int, read: ReadEntries
-    ) -> range:
-        """Apply one batch to a live generation, which this transaction holds; return the indices applied."""
-        transaction = Transaction(connection=connection, log=log, generation=live.generation, opener=self._opener)
-        stop = min(to_index, live.next_index + self._batch_max)
-        return await apply_from(live.next_index, projection, transaction, to_index=stop, read=read)
+    def _transaction(self, connection: Connection, log: Log, live: Live) -> Transaction:
+        return Transaction(connection=connection, log=log, generation=live.generation, opener=self._opener)
 
 
 @dataclass(slots=True)

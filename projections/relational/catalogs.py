@@ -45,7 +45,7 @@ class CatalogsProjection:
 
     name: str = CATALOGS
     version: int = CATALOGS_VERSION
-    uses_parts: bool = False
+    part: str | None = None
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows with its number."""

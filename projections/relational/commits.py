@@ -14,13 +14,21 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
+from ledger.format.event import uuid_text
 from ledger.format.events import CommitDecided, CommitSettled, PayloadErased
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.entries import LogEntry, decision_of, encode_json, principals_erased, read_principal
+from projections.entries import (
+    PRINCIPAL,
+    LogEntry,
+    decision_of,
+    encode_json,
+    principals_erased,
+    read_principal,
+    recorded_text,
+)
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
 
@@ -75,26 +83,26 @@ class CommitsProjection:
 
     name: str = COMMITS
     version: int = COMMITS_VERSION
-    uses_parts: bool = True
+    part: str | None = PRINCIPAL
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows with its number."""
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Insert decisions, set the last outcome of each, and remove erased principals."""
-        decided: dict[tuple[UUID, str], list[_Row]] = {}
-        settled: dict[tuple[UUID, str], _Row] = {}
-        whole: set[UUID] = set()
+        decided: dict[tuple[int, str], list[_Row]] = {}
+        settled: dict[tuple[int, str], _Row] = {}
+        whole: set[int] = set()
         erased: list[Json] = []
         for item in entries:
             match item.event:
                 case CommitDecided() as event:
-                    decided.setdefault((item.entry.group_id, item.entry.key), []).append(_decided_row(item, event))
+                    decided.setdefault((item.entry.group_id.int, item.entry.key), []).append(_decided_row(item, event))
                     if item.entry.index - item.entry.position >= entries[0].entry.index:
-                        whole.add(item.entry.group_id)
+                        whole.add(item.entry.group_id.int)
                 case CommitSettled() as event:
                     decision = decision_of(item.entry, event)
-                    at = decision, item.entry.key
+                    at = decision.int, item.entry.key
                     settled[at] = _settled_row(item.entry, event, decision, before=settled.get(at))
                 case PayloadErased() as event:
                     if (principals := principals_erased(item.entry, event)) is not None:
@@ -224,9 +232,9 @@ def _decided_row(item: LogEntry, event: CommitDecided) -> _Row:
     entry = item.entry
     return {
         "index": entry.index,
-        "group_id": str(entry.group_id),
+        "group_id": uuid_text(entry.group_id),
         "key": entry.key,
-        "recorded_at": canonical.format_time(entry.recorded_at),
+        "recorded_at": recorded_text(entry),
         "actor": entry.actor,
         "principal": read_principal(item),
         "principal_source": event.principal_source,
@@ -250,10 +258,10 @@ def _decided_row(item: LogEntry, event: CommitDecided) -> _Row:
 def _settled_row(entry: Entry, event: CommitSettled, decision: UUID, *, before: _Row | None) -> _Row:
     """Return an outcome as a row; one without a table's uuid keeps that of the outcome `before`."""
     return {
-        "group_id": str(decision),
+        "group_id": uuid_text(decision),
         "key": entry.key,
         "settled_index": entry.index,
-        "settled_at": canonical.format_time(entry.recorded_at),
+        "settled_at": recorded_text(entry),
         "outcome": event.outcome.value,
         "evidence": event.evidence.value,
         "metadata_location": event.metadata_location,

@@ -169,7 +169,7 @@ class FindingsProjection:
 
     name: str = FINDINGS
     version: int = FINDINGS_VERSION
-    uses_parts: bool = False
+    part: str | None = None
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows with its number."""

@@ -88,7 +88,7 @@ class MetricsProjection:
 
     name: str = METRICS
     version: int = METRICS_VERSION
-    uses_parts: bool = False
+    part: str | None = None
 
     async def prepare(self, transaction: Transaction) -> None:
         """Do nothing: a generation is the rows that bear its number."""

@@ -21,6 +21,12 @@ WHERE projection = %(projection)s AND log_id = %(log_id)s AND generation = %(gen
 UPDATE projections.cursors SET next_index = %(next_index)s
 WHERE projection = %(projection)s AND log_id = %(log_id)s AND generation = %(generation)s
 
+-- name: move_together
+-- The same for several projections of a log.
+UPDATE projections.cursors AS c SET next_index = %(next_index)s
+FROM unnest(%(projections)s::text[], %(generations)s::integer[]) AS g (projection, generation)
+WHERE c.projection = g.projection AND c.log_id = %(log_id)s AND c.generation = g.generation
+
 -- name: live
 -- Which generation is read, and by which version it was built. Takes no lock.
 SELECT l.generation, c.version, c.next_index

@@ -80,6 +80,15 @@ WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
   )
 ORDER BY index, name
 
+-- name: parts_named_between
+-- The same of one name, which the primary key tells: the others are not read.
+SELECT index, name, subject, key_id, sealed FROM ledger.parts AS p
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s AND name = %(name)s
+  AND NOT EXISTS (
+      SELECT FROM ledger.erased_subjects AS e WHERE e.log_id = p.log_id AND e.subject = p.subject
+  )
+ORDER BY index
+
 -- name: leaves_between
 -- Leaf hashes, for the pending tile of level 0.
 SELECT leaf FROM ledger.entries
