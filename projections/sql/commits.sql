@@ -7,7 +7,7 @@ INSERT INTO projections.commits (
     settled_index, settled_at, outcome, evidence, metadata_location, metadata_sha256
 )
 SELECT %(log_id)s, %(generation)s, x.*
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+FROM json_to_recordset(%(rows)s::json) AS x (
     index bigint, group_id uuid, key text, recorded_at timestamptz, actor text, principal text, principal_source text,
     operation text, actions text[], alias text, namespace text[], name text, decision text, reason_id text,
     reason_version bigint, as_of bigint, policy_set text, request text, base text, table_uuid text, snapshots text[],
@@ -22,7 +22,7 @@ UPDATE projections.commits AS c
 SET settled_index = x.settled_index, settled_at = x.settled_at, outcome = x.outcome, evidence = x.evidence,
     metadata_location = x.metadata_location, metadata_sha256 = x.metadata_sha256,
     table_uuid = coalesce(x.table_uuid, c.table_uuid)
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+FROM json_to_recordset(%(rows)s::json) AS x (
     group_id uuid, key text, settled_index bigint, settled_at timestamptz, outcome text, evidence text,
     metadata_location text, metadata_sha256 text, table_uuid text
 )

@@ -63,26 +63,32 @@ SELECT ag_catalog.drop_graph(%(graph)s, true)
 -- name: upsert_vertices
 -- Insert vertices, or merge their properties into existing ones; a row that would not change is not written. Returns the
 -- id of each vertex with its place in the array: of a written row as returned, of an unchanged row as read from the table,
--- each by the index (OFFSET 0): in a join the planner would rather read the whole table while it is not large.
+-- each by the index. OFFSET 0 keeps the planner from reading the same JSON as agtype twice.
 WITH given AS MATERIALIZED (
-    SELECT w.place, w.p::text::ag_catalog.agtype AS properties,
-           ag_catalog.agtype_access_operator(w.p::text::ag_catalog.agtype, '"key"'::ag_catalog.agtype) AS key
-    FROM json_array_elements(%(properties)s::json) WITH ORDINALITY AS w (p, place)
+    SELECT k.place, k.properties, k.key, k.key::text AS name
+    FROM (
+        SELECT p.place, p.properties,
+               ag_catalog.agtype_access_operator(p.properties, '"key"'::ag_catalog.agtype) AS key
+        FROM (
+            SELECT w.place, w.p::text::ag_catalog.agtype AS properties
+            FROM json_array_elements(%(properties)s::json) WITH ORDINALITY AS w (p, place)
+            OFFSET 0
+        ) AS p
+        OFFSET 0
+    ) AS k
 ),
 written AS (
     INSERT INTO {label} AS v (properties) SELECT properties FROM given ORDER BY place
     ON CONFLICT (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)) DO UPDATE
     SET properties = v.properties OPERATOR(ag_catalog.||) excluded.properties
     WHERE v.properties OPERATOR(ag_catalog.<>) (v.properties OPERATOR(ag_catalog.||) excluded.properties)
-    RETURNING v.id, ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype) AS key
+    RETURNING v.id, (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text AS name
 )
-SELECT w.place, n.id FROM given AS w JOIN written AS n ON n.key OPERATOR(ag_catalog.=) w.key
-UNION ALL
-SELECT w.place, v.id FROM given AS w CROSS JOIN LATERAL (
+SELECT w.place, coalesce(n.id, (
     SELECT f.id FROM {label} AS f
     WHERE ag_catalog.agtype_access_operator(f.properties, '"key"'::ag_catalog.agtype) OPERATOR(ag_catalog.=) w.key
-    OFFSET 0
-) AS v
+))
+FROM given AS w LEFT JOIN written AS n ON n.name = w.name
 
 -- name: versions
 -- Versions of policies and rules that exist, with the indices between which they are in force.
