@@ -20,6 +20,9 @@ How every catalog mutation passes through the gateway, step by step. This is the
 
 Step 6 comes last: only what cannot be made is looked for in the log.
 
+What steps 1 and 8 read is known of a caller who was just verified, and of a table that this process has changed last;
+steps 11 to 13 tell whether it is still so. So such a commit is first tried without reading it (`as_known.py`).
+
 From step 8 on, the mutations of one target take turns in this process (`target_queues.py`): each is judged on what the
 one before it makes. Only other processes are raced. A mutation that loses such a race takes another turn, and is loaded
 and judged again for as long as its requirements hold, within bounds of number and time. Callers who are known not to be
@@ -115,14 +118,8 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
 
 async def _commit(request: Request, gateway: Gateway, done: Done, early: EarlyLoad) -> Changed:
     read = await read_request(request, gateway, done, early)
-    parse = partial(parse_mutation, request.operation, read.path, body=read.body, purge=request.purge)
-    mutation = await gateway.intake.large_requests.parse(read.log_id, read.body, parse)
-    done(MutationStage.PARSE)
-    requested = read.requested(request, mutation, read.body)
-    catalog = await find_catalog(gateway, read, requested)
-    done(MutationStage.CATALOG)
-    ids = read.decision_ids(request, gateway)
-    flow = Flow(gateway=gateway, read=read, requested=requested, catalog=catalog, ids=ids, done=done)
+    flow = await parse_and_find(request, gateway, done, read)
+    mutation, catalog, ids = flow.requested.mutation, flow.catalog, flow.ids
     first = partial(read.first_load, catalog, early) if mutation.target == read.path else None
     run = partial(flow.run, first=first)
     if ids.is_repeatable:
@@ -130,6 +127,7 @@ async def _commit(request: Request, gateway: Gateway, done: Done, early: EarlyLo
         changed = await repeats.make_once(run, partial(made_before, catalog, mutation, flow.check_permitted))
     else:
         changed = await run()
+    flow.note_left(changed)
     done(MutationStage.ANSWER)
     return changed
 
@@ -181,8 +179,13 @@ class ReadRequest:
 async def read_request(request: Request, gateway: Gateway, done: Done, early: EarlyLoad | None = None) -> ReadRequest:
     """Steps 1 to 4; what a foreign catalog has of the table that the path names is loaded `early` meanwhile."""
     arrived_s, table = monotonic(), request.table()
-    foresee = None if early is None or table is None else partial(early.begin, target=table)
-    arrived = await gateway.authenticator.arrive(request.credentials, table, foresee=foresee)
+    begin = None if early is None or table is None else partial(early.begin, target=table)
+    arrived = await gateway.authenticator.arrive(request.credentials, table, foresee=begin)
+    return await read_rest(request, gateway, done, arrived, arrived_s)
+
+
+async def read_rest(request: Request, gateway: Gateway, done: Done, arrived: Arrived, arrived_s: float) -> ReadRequest:
+    """Steps 2 to 4, and the end of step 1."""
     done(MutationStage.TENANT)
     path = request.target()
     done(MutationStage.IDENTIFIERS)
@@ -198,6 +201,18 @@ async def read_request(request: Request, gateway: Gateway, done: Done, early: Ea
     keyed_hash = request_hash(key, method=request.method, path=request.asks_for, body=body)
     done(MutationStage.BODY)
     return ReadRequest(arrived=arrived, arrived_s=arrived_s, state=state, path=path, body=body, request_hash=keyed_hash)
+
+
+async def parse_and_find(request: Request, gateway: Gateway, done: Done, read: ReadRequest) -> Flow:
+    """Steps 5 and 7."""
+    parse = partial(parse_mutation, request.operation, read.path, body=read.body, purge=request.purge)
+    mutation = await gateway.intake.large_requests.parse(read.log_id, read.body, parse)
+    done(MutationStage.PARSE)
+    requested = read.requested(request, mutation, read.body)
+    catalog = await find_catalog(gateway, read, requested)
+    done(MutationStage.CATALOG)
+    ids = read.decision_ids(request, gateway)
+    return Flow(gateway=gateway, read=read, requested=requested, catalog=catalog, ids=ids, done=done)
 
 
 async def find_catalog(gateway: Gateway, read: ReadRequest, requested: Requested) -> Adapter:
@@ -318,6 +333,11 @@ class Flow:
             state = await self.rules()
         path = self.requested.mutation.target.path
         raise UnavailableError(f"{path}: policies changed {STALE_MAX} times while it was judged; nothing was changed")
+
+    def note_left(self, changed: Changed) -> None:
+        """Note where the mutation has left a table of the built-in catalog."""
+        if changed.left is not None and self.catalog.changed_by is ChangedBy.GUARD:
+            self.gateway.known_tables.left(self.read.log_id, changed.mutation.target, changed.left)
 
     async def rules(self) -> ControlState:
         """The rules as of now; the caller's credentials and the alias must still be in force in them."""

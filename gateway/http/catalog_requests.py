@@ -20,7 +20,7 @@ import orjson
 from gateway.catalogs.catalog import ANY, Shown, Snapshots
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward, parse_delegation, parse_hops
 from gateway.commit.approved import Changed
-from gateway.commit.commit_flow import commit
+from gateway.commit.as_known import commit
 from gateway.commit.decision_ids import parse_idempotency_key
 from gateway.commit.requests import Request as Mutating
 from gateway.commit.requests import parse_content_length, read_body

@@ -67,6 +67,8 @@ _Counting: TypeAlias = str | Verified | None
 Foresee: TypeAlias = Callable[[Principal], None]
 """Called with whom a key stood for at its last request, before it is known whether it still does."""
 _BEARER: Final = "'Bearer <API key or token>'"
+KNOWN_S: Final = 1.0
+"""How long who a key stands for is used without being read again: what tells that it is outdated is the log."""
 
 
 class Control(Protocol):
@@ -74,6 +76,9 @@ class Control(Protocol):
 
     async def current_for(self, log_id: int, question: Question) -> tuple[ControlState, Fresh]:
         """Return what is in force in the log now, and the answer to `question`, which is about this log."""
+
+    def known(self, log_id: int) -> ControlState | None:
+        """Return what was in force in the log when it was last read; None: it never was."""
 
 
 class Logins(Protocol):
@@ -98,10 +103,12 @@ class Arrived:
 class _Known:
     """A key that was verified, and its holder as of the last request: the same one until the log says otherwise."""
 
-    __slots__ = ("_holder", "_in_force", "row")
+    __slots__ = ("_holder", "_in_force", "row", "verified_s")
 
     def __init__(self, row: KeyRow) -> None:
         self.row: Final = row
+        self.verified_s = -KNOWN_S
+        """When it was verified last, on the clock of the process."""
         self._in_force: ApiKey | None = None
         self._holder: Principal | None = None
 
@@ -109,6 +116,10 @@ class _Known:
     def last_holder(self) -> Principal | None:
         """Return who the key stood for at the last request; None: there was none."""
         return self._holder
+
+    def holder_in(self, state: ControlState) -> Principal | None:
+        """Return who the key stood for at the last request; None if that was by another state of the key."""
+        return self._holder if state.keys.get(self.row.key_id) is self._in_force else None
 
     def holder(self, tenant: UUID, in_force: ApiKey, *, sub: str) -> Principal:
         """Return who the key stands for, being `in_force` for the identity `sub`."""
@@ -155,6 +166,7 @@ class Authenticator:
         self.tokens: Final = tokens
         self._certificates = certificates
         self._clock = clock
+        self._monotonic_s = monotonic_s
         self._lookups = KeyLookups(lend, secret_id=macs.secret_id)
         self._slow_checks = SlowChecks(hasher or KeyHasher(), monotonic_s=monotonic_s)
         self._pace = pace or RefusalPace(monotonic_s=monotonic_s)
@@ -200,6 +212,26 @@ class Authenticator:
             self.admit(arrived.principal.tenant, arrived.principal.actor)
         return arrived
 
+    def known(self, credentials: Credentials) -> Arrived | None:
+        """
+        Return a request with an API key as it would have arrived when the key was verified last, less than a second
+        ago; None if that is longer ago, or the key is not that of the state that is known, or requests are counted.
+
+        Nothing is read. Whoever uses it finds out whether there has been a newer control entry.
+        """
+        if self.admit is not None or not isinstance(credentials, str):
+            return None
+        try:
+            credential = parse_bearer(credentials)
+            known = None if SEPARATOR in credential else self._known.get(self._macs.mac(parse_key(credential)))
+        except UnauthorizedError:
+            return None  # it is refused where it is verified
+        if known is None or self._monotonic_s() - known.verified_s > KNOWN_S:
+            return None
+        state = self._control.known(known.row.log_id)
+        holder = None if state is None else known.holder_in(state)
+        return None if state is None or holder is None else Arrived(principal=holder, state=state, table=None)
+
     def _counting(self, credentials: Certified) -> _Counting:
         """What counts of them. Raises as `CertificateLogins.counting`."""
         if self._certificates is not None:
@@ -227,6 +259,7 @@ class Authenticator:
         if foresee is not None and self.admit is None and known.last_holder is not None:
             foresee(known.last_holder)
         question = Question(log_id=row.log_id, actor=row.actor, tenant=row.tenant, table=table)
+        asked_s = self._monotonic_s()
         state, fresh = await self._control.current_for(row.log_id, question)
         in_force = state.keys.get(row.key_id)
         if in_force is None or fresh.identity is None:
@@ -235,6 +268,7 @@ class Authenticator:
         if in_force.is_expired(self._clock()):
             raise NotInForceError
         holder = known.holder(row.tenant, in_force, sub=fresh.identity)
+        known.verified_s = asked_s
         return Arrived(principal=holder, state=state, table=fresh.table)
 
     async def _arrive_as(
