@@ -52,7 +52,7 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
         changed = await tried.commit(*known)
         if changed is not None:
             return changed
-        request = tried.request
+        request = tried.request_again()
     return await commit_flow.commit(request, gateway, done)
 
 
@@ -70,12 +70,18 @@ def _known(request: Request, gateway: Gateway) -> tuple[Arrived, KnownTable] | N
 
 
 class _Trial:
-    """A commit that is tried. `request` is the request as it may be taken afterwards: its body was read."""
+    """A commit that is tried."""
 
     def __init__(self, request: Request, gateway: Gateway, done: Done) -> None:
-        self.request = request
+        self._request = request
         self._gateway = gateway
         self._done = done
+        self._body: bytes | None = None
+        """The body of the request, once it was read."""
+
+    def request_again(self) -> Request:
+        """Return the request as it was before: its body can be read again."""
+        return self._request if self._body is None else replace(self._request, chunks=_again(self._body))
 
     async def commit(self, arrived: Arrived, table: KnownTable) -> Changed | None:
         """
@@ -108,9 +114,9 @@ class _Trial:
     async def _prepared(self, arrived: Arrived, table: KnownTable) -> tuple[Flow, SwapsPointer | None]:
         """Steps 1 to 7. Raises what the request would be refused with."""
         arrived = Arrived(principal=arrived.principal, state=arrived.state, table=table.row)
-        read = await read_rest(self.request, self._gateway, self._done, arrived, table.since_s)
-        self.request = replace(self.request, chunks=_again(read.body))
-        flow = await parse_and_find(self.request, self._gateway, self._done, read)
+        read = await read_rest(self._request, self._gateway, self._done, arrived, table.since_s)
+        self._body = read.body
+        flow = await parse_and_find(self._request, self._gateway, self._done, read)
         return flow, flow.catalog if flow.catalog.changed_by is ChangedBy.GUARD else None
 
 

@@ -228,6 +228,7 @@ class Measures:
         self._answers = Counter(
             "lakeproof_gateway_mutations_total", "Mutations answered.", ["operation", "status"], registry=self.registry
         )
+        self._known_answers: dict[tuple[Operation, int], Counter] = {}
         self._upstream = Counter(
             "lakeproof_upstream_requests_total",
             "Requests to foreign catalogs, by outcome.",
@@ -258,7 +259,9 @@ class Measures:
             ["outcome"],
             registry=self.registry,
         )
-        self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
+        in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
+        in_flight.set_function(lambda: self._in_flight)
+        self._in_flight = 0
 
     @contextmanager
     def commit(self, operation: Operation) -> Iterator[Done]:
@@ -272,7 +275,7 @@ class Measures:
             last = now
 
         status = 500
-        self._in_flight.inc()
+        self._in_flight += 1
         try:
             yield done
             status = OK
@@ -283,8 +286,15 @@ class Measures:
             raise
         finally:
             self._whole.of(Ending.MADE if status == OK else Ending.REFUSED).observe(perf_counter() - began)
-            self._in_flight.dec()
-            self._answers.labels(operation=operation.value, status=str(status)).inc()
+            self._in_flight -= 1
+            self._answered(operation, status).inc()
+
+    def _answered(self, operation: Operation, status: int) -> Counter:
+        """Return the count of such answers; to look it up by its labels takes longer than to count."""
+        if (counted := self._known_answers.get((operation, status))) is None:
+            counted = self._answers.labels(operation=operation.value, status=str(status))
+            self._known_answers[operation, status] = counted
+        return counted
 
     def loaded(self, *, permit_s: float, show_s: float) -> None:
         """Count a load that was answered: seconds until access was permitted, and from then to the answer."""
