@@ -31,7 +31,7 @@ from gateway.commit.known_tables import KnownTable
 from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.requests import Request
 from gateway.commit.swapping import swap
-from gateway.commit.target_queues import Turn
+from gateway.commit.target_queues import TargetBusyError, Turn
 from gateway.errors import CommitStateUnknownError, GatewayError, UnavailableError
 from gateway.identity import Arrived
 from gateway.mutations import Operation
@@ -88,7 +88,8 @@ class _Trial:
         Make the commit; None if all steps have to be taken.
 
         Raises:
-            UnavailableError, CommitStateUnknownError: as `swap`.
+            UnavailableError, CommitStateUnknownError: as `swap`, and `TargetBusyError` as `TargetQueues.turn`.
+            UnauthorizedError: if it has waited, and the credentials are not in force any more.
         """
         is_approved = False
         try:
@@ -101,6 +102,10 @@ class _Trial:
                     return None
                 is_approved = True
                 changed = await _swapped(flow, catalog, approved, turn)
+        except TargetBusyError:
+            # It has waited long enough; only the caller is still to be verified.
+            await self._gateway.authenticator.authenticate(self._request.credentials)
+            raise
         except GatewayError as error:
             # Nothing has told yet whether the caller may learn why, unless the log cannot be written.
             if is_approved and isinstance(error, UnavailableError | CommitStateUnknownError):
@@ -133,8 +138,10 @@ async def _approved(flow: Flow, catalog: SwapsPointer, turn: Turn) -> Approved |
     flow.done(MutationStage.CONTROL)
     ends = await flow.judge(state, plan, at=flow.gateway.clock())
     flow.done(MutationStage.JUDGE)
-    is_approved = ends[-1].judgement.decision is CommitDecision.APPROVED
-    return flow.approved(plan, ends, is_last=False) if is_approved else None
+    if ends[-1].judgement.decision is not CommitDecision.APPROVED:
+        _note_vain(flow)  # it is judged twice now, the next one once
+        return None
+    return flow.approved(plan, ends, is_last=False)
 
 
 async def _swapped(flow: Flow, catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed | None:
@@ -144,8 +151,12 @@ async def _swapped(flow: Flow, catalog: SwapsPointer, approved: Approved, turn: 
         turn.end(outcome.left)
         return outcome
     if outcome is None and turn.before is None:
-        flow.gateway.known_tables.was_elsewhere(flow.read.log_id, flow.requested.mutation.target)
+        _note_vain(flow)
     return None
+
+
+def _note_vain(flow: Flow) -> None:
+    flow.gateway.known_tables.tried_in_vain(flow.read.log_id, flow.requested.mutation.target)
 
 
 async def _again(body: bytes) -> AsyncIterator[bytes]:

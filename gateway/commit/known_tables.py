@@ -20,12 +20,12 @@ from ledger.values import value_class
 TABLES_MAX: Final = 4_096
 """Tables whose rows are known, some 4 MB; of more, those that were changed last."""
 PAUSE_S: Final = 5.0
-"""How long a table's row is read for each commit after it was another one: other processes change it, too."""
+"""How long a table's row is read for each commit after one was tried in vain."""
 
 
 @value_class
 class KnownTable:
-    """The row of a table, since `since_s` on the clock of `monotonic`; None if it was another one."""
+    """The row of a table, since `since_s` on the clock of `monotonic`; None: it is to be read."""
 
     row: TableRow | None
     since_s: float
@@ -59,8 +59,8 @@ class KnownTables:
         )
         self._keep(key, KnownTable(row=TableRow(namespace_exists=True, pointer=pointer), since_s=now_s))
 
-    def was_elsewhere(self, log_id: int, target: Target) -> None:
-        """Note that the row of a table was not the one that was known."""
+    def tried_in_vain(self, log_id: int, target: Target) -> None:
+        """Note that a commit on what is known of a table was not made: another process changes it, or it is refused."""
         self._keep((log_id, target), KnownTable(row=None, since_s=self._clock()))
 
     def _keep(self, key: tuple[int, Target], known: KnownTable) -> None:

@@ -16,6 +16,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
+from gateway.commit.target_queues import TargetQueues
+from gateway.identifiers import Target
 from gateway.identity import authenticator
 from lakeproof.erasing import open_eraser
 from lakeproof.services import Services, now
@@ -32,6 +34,7 @@ from testkit.gateway.sales import (
     location_of_orders,
     new_key,
     properties,
+    revoke,
 )
 from testkit.servers.gateways import Gateway, app_of, open_gateway, start_services
 
@@ -129,6 +132,22 @@ async def test_a_request_that_may_have_been_made_before_reads_who_makes_it(known
 async def test_where_requests_are_counted_the_caller_is_read(known: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known.services.gateway.authenticator, "admit", lambda _tenant, _actor: None)
     await waits(known, known.http)
+
+
+async def test_who_waits_in_vain_for_the_turn_of_a_table_waits_once(known: Gateway, others: Services) -> None:
+    gateway, log_id = known.services.gateway, known.acme.log_id
+    await others.gateway.admin.create_access_rule(log_id, OPERATOR, rule_id="all", effect="permit", expression="true")
+    target, queues = Target(alias="lake", namespace=("sales",), name="orders"), TargetQueues(waiting_s=0.05)
+    secret = await another_key(known, "lee@acme.example")
+    async with known.client(secret) as client:
+        assert (await client.post(ORDERS, json=properties(lee="yes"))).status_code == 200
+    busy = known.through(queues=queues, known_tables=gateway.known_tables, key=secret)
+    async with queues.turn(log_id, target):
+        for revoked, status in ((False, 503), (True, 401)):
+            if revoked:
+                await revoke(known, secret)
+            assert (await busy.post(ORDERS, json=properties(late="yes"))).status_code == status
+    assert "late" not in await properties_of(known)
 
 
 # What another process has changed

@@ -46,11 +46,11 @@ def test_a_table_that_has_no_file_is_not_known() -> None:
     assert tables.get(LOG, ORDERS) is None
 
 
-def test_a_table_that_was_elsewhere_is_not_known_for_a_while() -> None:
+def test_a_table_that_was_tried_in_vain_is_not_known_for_a_while() -> None:
     clock = Clock()
     tables = KnownTables(clock)
     tables.left(LOG, ORDERS, LEFT)
-    tables.was_elsewhere(LOG, ORDERS)
+    tables.tried_in_vain(LOG, ORDERS)
     clock.now_s += PAUSE_S / 2
     tables.left(LOG, ORDERS, LEFT)
     assert tables.get(LOG, ORDERS) is None
