@@ -72,6 +72,7 @@ async def in_force(sales: Gateway, *expressions: str, first: int = 0) -> None:
         await sales.services.gateway.admin.create_policy(
             sales.acme.log_id, OPERATOR, policy_id=f"p{number}", text=PolicyText(expression=expression, message="no")
         )
+    assert (await sales.http.get(ORDERS)).status_code == 200, "the process knows them now"
 
 
 async def decision_of(sales: Gateway, *, outcome: str) -> StoredEntry:
