@@ -9,17 +9,20 @@ also names what has a dot in it (`table:lake/sales/orders`). Of configuration it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.admin.limits import check_text
 from gateway.admin.trial import OWN_OPERATIONS
 from gateway.errors import BadRequestError
 from gateway.identifiers import Target, parse_alias, parse_name, parse_namespace
 from gateway.mutations import Operation
-from gateway.policy.access import CONTENT_TYPES
+from gateway.policy.access import CONTENT_TYPES, MAIN, AccessRequest, path_of
 from gateway.policy.variables import CommitView
 from ledger.errors import FormatError
 from ledger.format.event import parse_key
+
+if TYPE_CHECKING:
+    from ledger.format.canonical import Json
 
 TARGET_LENGTH_MAX: Final = 1_000
 
@@ -88,6 +91,18 @@ def every_asked(target: str | None) -> Iterator[CommitView]:
         for verb in OPERATIONS[kind]:
             if len(levels) > 1 or verb in _OF_TOP_LEVEL:
                 yield _of_content(kind, verb, levels)
+
+
+def request_in_words(request: AccessRequest, variables: Mapping[str, Json]) -> str:
+    """
+    Return a request in words, for which rules have these variables.
+    """
+    roles = request.principal.roles
+    who = f"a caller with the roles {', '.join(roles)}" if roles else "a caller without roles"
+    where = f" of catalog {request.commit.catalog}" if request.commit.catalog else ""
+    ref = variables.get("ref") or ""
+    at = f" at {ref}" if ref not in {"", MAIN} else ""
+    return f"{variables['op']} on {path_of(request.commit) or 'the top level'}{where}{at} by {who}"
 
 
 def _parse_levels(target: str) -> tuple[str | None, Sequence[str]]:

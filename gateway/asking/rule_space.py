@@ -19,19 +19,17 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Final
 
 from gateway.asking.callers import NOBODY, roles_named
-from gateway.asking.requests import OPERATIONS, WITHOUT_ID
+from gateway.asking.requests import OPERATIONS, WITHOUT_ID, request_in_words
 from gateway.commit.judgement import HAVE_UUID
 from gateway.policy.access import (
     CONTENT_TYPES,
     EACH_CHECK,
-    MAIN,
     NO_CONTENT,
     NOTHING,
     AccessRequest,
     Grant,
     JudgedRule,
     access_activation,
-    path_of,
     refs_of,
 )
 from gateway.policy.checks import ASSIGN, CREATE, DELETE, OF_REFERENCES, Check, check_activation, units_of
@@ -144,12 +142,7 @@ class Point:
 
     def words(self) -> str:
         """Return it in words."""
-        op = self.check.op if self.check is not None else self.variables()["op"]
-        who = f"a caller with the roles {', '.join(self.roles)}" if self.roles else "a caller without roles"
-        where = f" of catalog {self.catalog}" if self.catalog else ""
-        ref = self.variables().get("ref") or ""
-        at = f" at {ref}" if ref not in {"", MAIN} else ""
-        return f"{op} on {path_of(self.request().commit) or 'the top level'}{where}{at} by {who}"
+        return request_in_words(self.request(), self.variables())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

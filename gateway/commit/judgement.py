@@ -38,7 +38,7 @@ from gateway.policy.access import (
     refs_of,
 )
 from gateway.policy.checks import Unit, units_of
-from gateway.policy.engine import JudgesRows, Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
+from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
 from gateway.policy.judging import (
     Evaluate,
     Judged,
@@ -51,6 +51,7 @@ from gateway.policy.known_names import Asked, KnownNames
 from gateway.policy.known_verdicts import KnownVerdicts
 from gateway.policy.many import decide_each
 from gateway.policy.messages import fields_in, fill
+from gateway.policy.rule_formulas import JudgesRules
 from gateway.policy.scopes import EVERYTHING, covers
 from gateway.policy.variables import (
     NO_FINDINGS,
@@ -332,7 +333,7 @@ class Judge:
     """
 
     engine: PolicyEngine
-    rows: JudgesRows
+    rows: JudgesRules
     timeout_s: float
     find_branch: FindBranch
     look_ups: LookUps

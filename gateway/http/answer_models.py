@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.asking.rule_lint import Kind
+from gateway.asking.rule_findings import Kind
 from gateway.jobs import JobState
 from gateway.policy.access import Access
 from ledger.format.events import Effect, MaskAction, ReviewVerdict
@@ -334,7 +334,7 @@ class RuleFinding(Answered):
     An access rule that does nothing, or less than it says (`finding`).
 
     `by` are the rules that decide in its place, `names` what it names and there is not. It was tried on so many
-    requests and held for `held` of them, as for `example`; `certain` says that this does not depend on which.
+    requests and held for `held` of them, as for `example`; `certain` says that it is proven for all requests.
     """
 
     rule: RuleNamed
@@ -349,14 +349,25 @@ class RuleFinding(Answered):
     message: str
 
 
+class RuleUndecided(Answered):
+    """An access rule of which something is not certain, and why."""
+
+    rule: str
+    why: str
+
+
 class RulesLinted(Answered):
-    """What is wrong with the access rules in force as of the log's entry `as_of`, and what was not looked at."""
+    """
+    What is wrong with the access rules in force as of the log's entry `as_of`, what was not looked at, and what is not
+    certain: all other rules are proven to do something.
+    """
 
     as_of: int
     rules: int
     tried: int
     findings: list[RuleFinding]
     not_looked_at: list[str]
+    undecided: list[RuleUndecided]
 
 
 class CatalogShown(Answered):

@@ -41,7 +41,7 @@ META_ACTIONS: Final[Mapping[str, str]] = {
     "set-current-view-version": "META_SET_CURRENT_VIEW_VERSION",
 }
 # counts in a snapshot's summary (table spec, appendix F) that name an action when they are above zero
-_COUNTS: Final[Mapping[str, str]] = {
+SNAPSHOT_COUNTS: Final[Mapping[str, str]] = {
     "added-data-files": "SNAP_ADD_DATA_FILES",
     "deleted-data-files": "SNAP_DELETE_DATA_FILES",
     "added-delete-files": "SNAP_ADD_DELETE_FILES",
@@ -60,7 +60,7 @@ _COUNTS: Final[Mapping[str, str]] = {
     "removed-equality-deletes": "SNAP_DELETED_EQUALITY_DELETES",
     "deleted-equality-deletes": "SNAP_DELETED_EQUALITY_DELETES",
 }
-_OPERATIONS: Final[Mapping[str, str]] = {
+SNAPSHOT_OPERATIONS: Final[Mapping[str, str]] = {
     "append": "SNAP_OP_APPEND",
     "replace": "SNAP_OP_REPLACE",
     "overwrite": "SNAP_OP_OVERWRITE",
@@ -90,8 +90,8 @@ def _actions(updates: Iterable[Update]) -> Iterator[str]:
 
 
 def _snapshot_actions(summary: Mapping[str, Any]) -> Iterator[str]:
-    yield _OPERATIONS[summary["operation"]]
-    for name, action in _COUNTS.items():
+    yield SNAPSHOT_OPERATIONS[summary["operation"]]
+    for name, action in SNAPSHOT_COUNTS.items():
         # a count that is no number is not zero either: better an action too many than one that a rule does not see
         if summary.get(name, "0").strip("0") != "":
             yield action

@@ -5,10 +5,11 @@ The protocol on the pipe between parent and worker: frames of a 4-byte big-endia
 Guarantee: neither side reads a frame longer than `FRAME_BYTES_MAX`, and both see the same values: only JSON is sent.
 
 The child sends `{"ready": true}` once. Then, for each request of the parent (`{"judge": …}`, `{"check": …}`,
-`{"read": …}`, `{"inspect": …}`, `{"cover": …}`, `{"cases": …}`, `{"rows": …}` or `{"trace": …}`, with a number in
-`call`), the child sends each result in a frame as soon as it is known, so that the parent knows which program was
-running when the time was over; those of cases and rows, many a frame. Last comes `{"end": …, "used_s": …}`: how it
-ended (`End`), and its processor time. In between the parent may send `{"stop": <call>}`.
+`{"read": …}`, `{"formula": …}`, `{"inspect": …}`, `{"cover": …}`, `{"cases": …}`, `{"rows": …}` or `{"trace": …}`,
+with a number in `call`), the child sends each result in a frame as soon as it is known, so that the parent knows which
+program was running when the time was over; those of cases and rows, many a frame. Last comes
+`{"end": …, "used_s": …}`: how it ended (`End`), and its processor time. In between the parent may send
+`{"stop": <call>}`.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ from gateway.policy.inspected import Branch, Inspection, parse_inspection
 from gateway.policy.lines import LINE_CALLS_MAX, QUICK_S, Credit, LineFullError, Lines
 from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker
 from gateway.policy.restrictions.written import Written, parse_written
+from gateway.policy.rule_formulas import Formula, parse_formula
 from gateway.policy.text import check_new_text
 
 if TYPE_CHECKING:
@@ -247,6 +248,17 @@ class WorkerEngine:
         except FrameError as error:
             raise EngineUnavailableError(f"the policy worker cannot be understood: {error}") from error
         return written
+
+    async def read_rule(self, expression: str, *, log_id: int, timeout_s: float) -> Formula:
+        """See `ReadsRules.read_rule`."""
+        sent = await self._ask_about(
+            {"formula": {"expression": expression}}, "formula", log_id=log_id, timeout_s=timeout_s
+        )
+        try:
+            formula: Formula = parse_formula(sent)
+        except FrameError as error:
+            raise EngineUnavailableError(f"the policy worker cannot be understood: {error}") from error
+        return formula
 
     async def inspect(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.policy.engine import POLICY, JudgesRows, PolicyEngine, Tracer
 from gateway.policy.inspected import Branch, Inspection
 from gateway.policy.restrictions.written import ReadsConditions
+from gateway.policy.rule_formulas import ReadsRules
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -36,7 +37,7 @@ class AuthorsEngine(PolicyEngine, Protocol):
         """See `Inspector.cover`."""
 
 
-class StartedEngine(AuthorsEngine, JudgesRows, Tracer, ReadsConditions, Protocol):
+class StartedEngine(AuthorsEngine, JudgesRows, Tracer, ReadsConditions, ReadsRules, Protocol):
     """An engine that can be started before the first call."""
 
     async def start(self) -> None:

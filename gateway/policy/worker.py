@@ -34,6 +34,7 @@ from gateway.policy.engine import OUTCOME_LETTERS, POLICY, Outcome, PolicyNotCom
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.inspected import format_inspection
 from gateway.policy.restrictions.written import format_written
+from gateway.policy.rule_formulas import format_formula
 
 GRACE_S: Final = 2.0
 """How long after a deadline the process ends by itself; the parent waits less than that before it kills it."""
@@ -159,6 +160,8 @@ def _compiled(request: dict[str, Any], programs: Programs, checkers: Checkers) -
             return {"inspection": format_inspection(programs.inspect(expression, kind=kind, zero=zero))}
         case {"read": {"expression": expression, "kind": kind}}:
             return {"written": format_written(programs.read_condition(expression, kind=kind))}
+        case {"formula": {"expression": expression}}:
+            return {"formula": format_formula(programs.read_rule(expression))}
         case {"cover": {"expression": expression, "kind": kind, "activations": activations}}:
             return {"branches": list(map(asdict, programs.cover(expression, activations, kind=kind)))}
         case _:

@@ -117,6 +117,8 @@ def _show_findings(linted: Mapping[str, Any]) -> None:
     console.show_rows(_FINDINGS, rows, as_json=False)
     for left_out in linted["not_looked_at"]:
         console.explain(f"not looked at: {left_out}")
+    for one in linted["undecided"]:
+        console.explain(f"not certain: {one['rule']}: {one['why']}")
 
 
 def _caller_row(one: Mapping[str, Any]) -> dict[str, object]:

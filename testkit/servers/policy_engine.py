@@ -21,6 +21,7 @@ from gateway.policy.engine import POLICY, Program, Traced, Verdict
 from gateway.policy.inspected import Branch, Inspection
 from gateway.policy.pool import WorkerEngine
 from gateway.policy.restrictions.written import Written
+from gateway.policy.rule_formulas import Formula
 from gateway.policy.started_engine import StartedEngine
 from ledger.format.canonical import Json
 from testkit.servers.forked_workers import close_origin, fork_worker
@@ -89,6 +90,11 @@ class SharedEngine(AbstractAsyncContextManager[StartedEngine]):
         log_id += self.first_log
         reading = self.shared.engine.read_condition(expression, kind=kind, log_id=log_id, timeout_s=timeout_s)
         return await self.shared.run(reading)
+
+    async def read_rule(self, expression: str, *, log_id: int, timeout_s: float) -> Formula:
+        """See `ReadsRules.read_rule`."""
+        log_id += self.first_log
+        return await self.shared.run(self.shared.engine.read_rule(expression, log_id=log_id, timeout_s=timeout_s))
 
     async def judge_rows(
         self,

@@ -33,11 +33,13 @@ from gateway.policy.cel.natives import check_json
 from gateway.policy.cel.numbers import check_numbers
 from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.row_filters import written_in
+from gateway.policy.cel.rule_reader import formula_of
 from gateway.policy.cel.trace import Trace
 from gateway.policy.cel.values import Value
 from gateway.policy.engine import ACCESS_RULE, OUTCOME_LETTERS, Outcome, PolicyNotCompiledError
 from gateway.policy.inspected import Branch, Inspection
 from gateway.policy.restrictions.written import Written
+from gateway.policy.rule_formulas import Formula
 from gateway.policy.table import UnreadableMetadataError, plain_json
 from gateway.policy.variables import AS_REQUESTED
 
@@ -169,6 +171,18 @@ class Programs:
         """
         with _bounded_depth():
             return written_in(parse(expression, self.interruption), kind=kind)
+
+    def read_rule(self, expression: str) -> Formula:
+        """
+        Return what an access rule in force says, as a formula.
+
+        Raises:
+            PolicyNotCompiledError: if it does not compile; carries the place.
+            JudgingStopped: once `interruption` is set.
+        """
+        with _bounded_depth():
+            tree, _ = _checked_kept(expression, self.interruption, kind=ACCESS_RULE)
+            return formula_of(tree, self.interruption)
 
     def judge(
         self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any], *, log_id: int
