@@ -11,7 +11,7 @@ to be chosen together to know (the order, or a bound on their number), `Undecide
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
@@ -22,6 +22,7 @@ from gateway.policy.rule_formulas import ELEMENT
 FindElement: TypeAlias = Callable[[Condition], str | None]
 """Returns a role for which a condition on `ELEMENT` holds, None if there is none."""
 _TOGETHER_MAX: Final = 4
+_TRIED_MAX: Final = 8
 
 
 class UndecidedError(Exception):
@@ -90,20 +91,27 @@ def find_lists(
     if granting is Granting.WITHIN:
         of_key.every = both((of_key.every, of_caller.every))
         of_caller.each = [*of_caller.each, *(both((one, of_key.every)) for one in of_key.each)]
+        chosen = _choose(of_caller, first, find)
+        return None if chosen is None else _within(of_caller, of_key, first, find)
+    if granting is Granting.BEYOND:
+        return _beyond(of_caller, of_key, first, find)
     chosen = _choose(of_caller, first, find)
-    if chosen is None or granting is None:
-        return None if chosen is None else Lists(chosen)
-    if granting is Granting.WITHIN:
-        return _within(of_caller, of_key, first, find)
-    if of_key.most == 0:
-        return None
-    beyond = both((of_key.every, _is_none_of(chosen)))
-    other = find(beyond)
-    if other is None:
-        raise UndecidedError
-    of_key.each = [*of_key.each, _is(other)]
-    of_granted = _choose(of_key, True, find)  # noqa: FBT003 - no condition
-    return None if of_granted is None else Lists(chosen, of_granted)
+    return None if chosen is None else Lists(chosen)
+
+
+def _beyond(of_caller: _Wanted, of_key: _Wanted, first: Condition, find: FindElement) -> Lists | None:
+    """Return lists of which that of the key has a role that the caller does not have."""
+    tried: list[str] = []
+    while (other := find(both((of_key.every, _is_none_of(tried))))) is not None:
+        without = both((of_caller.every, opposite(_is(other))))
+        chosen = _choose(replace(of_caller, every=without), first, find)
+        granted = _choose(replace(of_key, each=[*of_key.each, _is(other)]), True, find)  # noqa: FBT003 - no condition
+        if chosen is not None and granted is not None:
+            return Lists(chosen, granted)
+        tried.append(other)
+        if len(tried) > _TRIED_MAX:
+            raise UndecidedError
+    return None
 
 
 def _within(of_caller: _Wanted, of_key: _Wanted, first: Condition, find: FindElement) -> Lists | None:

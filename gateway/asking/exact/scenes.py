@@ -91,7 +91,7 @@ class Scene:
         if self.kind in CONTENT_TYPES:
             texts["catalog"] = self.aliases
         if self.move and not self.is_main:
-            texts["ref"] = Anything()
+            texts["ref"] = Anything(but=MAIN)
         if self.branched:
             texts["branch"] = Anything()
         if self.has_uuid:

@@ -42,17 +42,25 @@ class Language(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """Texts of at least one of the characters that names can have; none is in upper case, if it `is_lower`."""
+    """
+    Texts of at least one of the characters that names can have, all but one; none is in upper case, if it `is_lower`.
+    """
 
+    but: str = ""
     is_lower: bool = False
-    own: str = ""
     start: int = 0
 
-    def step(self, state: int, character: str) -> int | None:  # noqa: ARG002
-        return 1 if _is_of_names(character) and not (self.is_lower and character != character.lower()) else None
+    @property
+    def own(self) -> str:
+        return self.but
+
+    def step(self, state: int, character: str) -> int | None:
+        if not _is_of_names(character) or (self.is_lower and character != character.lower()):
+            return None
+        return state + 1 if state >= 0 and self.but[state : state + 1] == character else -1
 
     def ends(self, state: int) -> bool:
-        return state > 0
+        return state not in {0, len(self.but)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,15 +109,19 @@ class _Reader:
         if (sized := _sized(left)) is not None and type(value) is int:
             return self._size(sign, sized, value, bound)
         found: Formula | None = None
-        if (variable := self._text(left, bound)) is not None and isinstance(value, str):
-            found = self._compared(sign, variable, value)
-            return _defined(left, found) if found is not None else None
+        if (variable := self._text(left, bound)) is not None:
+            return _defined(left, self._compared(sign, variable, value))
         if (variable := self._list(left, bound)) is not None and value == []:
             found = AtLeast(variable, 1)
             return found if sign == "relation_ne" else Inverse(found) if sign == "relation_eq" else None
         return None
 
-    def _compared(self, sign: str, variable: str, value: str) -> Formula | None:
+    def _compared(self, sign: str, variable: str, value: Any) -> Formula:
+        if not isinstance(value, str):
+            # Values of two types are not equal, and have no order.
+            is_known = Text(variable, "long", 0)
+            of_equality: dict[str, Formula] = {"relation_eq": Inverse(is_known), "relation_ne": is_known}
+            return of_equality.get(sign, Fixed(value=None))
         same, behind = Text(variable, "is", value), Text(variable, "from", value)
         match sign:
             case "relation_eq":
@@ -159,10 +163,8 @@ class _Reader:
         listed = self._value(container, bound)
         variable = self._text(item, bound)
         if variable is not None and isinstance(listed, list):
-            texts = [one for one in listed if isinstance(one, str)]
-            # Without any, a variable that is not known is an error all the same.
-            every = AnyOf(tuple(Text(variable, "is", text) for text in texts)) if texts else None
-            return None if every is None else _defined(item, every)
+            each = tuple(self._compared("relation_eq", variable, one) for one in listed)
+            return _defined(item, AnyOf(each or (self._compared("relation_eq", variable, None),)))
         value = self._value(item, bound)
         if (of_list := self._list(container, bound)) is not None and isinstance(value, str):
             return Some(of_list, Text(ELEMENT, "is", value))
@@ -170,11 +172,12 @@ class _Reader:
 
     def _method(self, method: str, target: Node, argument: Node, bound: Mapping[str, Any]) -> Formula | None:
         value = self._value(argument, bound)
-        if not isinstance(value, str):
+        if value is _NOTHING:
             return None
         if (variable := self._text(target, bound)) is not None:
-            return _defined(target, Text(variable, _METHODS[method], value))
-        if method == "contains" and (listed := self._list(target, bound)) is not None:
+            is_text = isinstance(value, str)
+            return _defined(target, Text(variable, _METHODS[method], value)) if is_text else Fixed(value=None)
+        if method == "contains" and isinstance(value, str) and (listed := self._list(target, bound)) is not None:
             return Some(listed, Text(ELEMENT, "is", value))
         return None
 
