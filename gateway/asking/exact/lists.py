@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from gateway.admin.limits import ROLES_MAX
-from gateway.asking.exact.conditions import LEAST, SOME, Atom, Condition, Literal, both, opposite
+from gateway.asking.exact.conditions import LEAST, SOME, Atom, Condition, Literal, both, literals_in, opposite
 from gateway.policy.rule_formulas import ELEMENT
 
 FindElement: TypeAlias = Callable[[Condition], str | None]
@@ -88,15 +88,16 @@ def find_lists(
         OverBudgetError: as `find`.
     """
     of_caller, of_key = _Wanted.of(roles), _Wanted.of(granted)
+    of_caller.every = both((of_caller.every, *_bounds(first)))
+    chosen = _choose(of_caller, first, find)
+    if granting is None or chosen is None or _choose(of_key, True, find) is None:  # noqa: FBT003 - no condition
+        return None if chosen is None or granting is not None else Lists(chosen)
     if granting is Granting.WITHIN:
         of_key.every = both((of_key.every, of_caller.every))
         of_caller.each = [*of_caller.each, *(both((one, of_key.every)) for one in of_key.each)]
         chosen = _choose(of_caller, first, find)
         return None if chosen is None else _within(of_caller, of_key, first, find)
-    if granting is Granting.BEYOND:
-        return _beyond(of_caller, of_key, first, find)
-    chosen = _choose(of_caller, first, find)
-    return None if chosen is None else Lists(chosen)
+    return _beyond(of_caller, of_key, first, find)
 
 
 def _beyond(of_caller: _Wanted, of_key: _Wanted, first: Condition, find: FindElement) -> Lists | None:
@@ -218,6 +219,15 @@ def _together(each: Sequence[Condition], most: int, find: FindElement) -> set[st
         return placed(number + 1, (*groups, each[number])) if len(groups) < most else None
 
     return placed(0, ())
+
+
+def _bounds(first: Condition) -> list[Condition]:
+    """Return what a condition on the first element, which is the smallest, says about all of them."""
+    return [
+        _is_from(str(one.atom.operand))
+        for one in literals_in(first)
+        if one.wanted and one.atom.test in {"is", "begins", "from"}
+    ]
 
 
 def _fulfils(element: str, condition: Condition, find: FindElement) -> bool:

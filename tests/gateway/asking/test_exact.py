@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.asking.exact import questions
 from gateway.asking.exact.budget import Budget, OverBudgetError
 from gateway.asking.exact.conditions import opposite
 from gateway.asking.exact.deciding import Decided, Deciding, may_cover
@@ -336,10 +337,15 @@ def test_a_forbidding_rule_that_cannot_be_judged_leaves_nothing_to_permit() -> N
     assert isinstance(run(deciding.forbidden(other, [every])), Decided)
 
 
-def test_nothing_is_claimed_once_the_time_is_over() -> None:
-    rules = [permit("path == 'a' && path == 'b'", "never"), permit("'a' in roles", "reads"), permit("true", "all")]
-    deciding = Deciding(run(read(rules, seconds=-1)))
-    assert not run(deciding.holds(rules[0])).known or not run(deciding.holds(rules[0])).found
+def test_nothing_is_claimed_once_steps_or_time_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = permit("['a', 'b', 'c', 'd', 'e'].all(x, path.contains(x + '.')) || (path > 'a' && path < 'aa')")
+    never = permit("path.startsWith('a') && path.endsWith('b') && size(path) < 60 && size(path) > 50 && path < 'a'")
+    assert run(Deciding(run(read([never]))).holds(never)).known
+    assert not run(Deciding(run(read([never], seconds=-1))).holds(never)).known
+    monkeypatch.setattr(questions, "STEPS_MAX", 20)
+    for one in (rule, never):
+        answer = run(Deciding(run(read([one]))).holds(one))
+        assert (list(answer.found), answer.known) == ([], False)
 
 
 @pytest.mark.parametrize("corrupt", [lambda row: {**row, "roles": []}, lambda row: {**row, "path": "b"}])
