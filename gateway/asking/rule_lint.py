@@ -3,8 +3,9 @@
 Finds access rules in force that do nothing (`rule_findings.py`): they hold for no request, or another rule decides
 wherever they hold.
 
-Guarantee: a finding that is `certain` is proven for every request (`exact/`), and whatever is listed neither as a
-finding nor as `undecided` is proven to do something: the engine has judged a request that shows it. Rules with parts of
+Guarantee: a finding that is `certain` is proven for every request (`exact/`). Of a rule that is listed neither as a
+finding nor as `undecided`, the engine has judged a request for which it holds, and of a permitting one a request that
+no rule forbids, and for each other one a request that the other does not permit. Rules with parts of
 which nothing can be proven (`matches`, two variables in one comparison), and those that the time was not enough for,
 are tried on requests as well (`rule_trial.py`), are listed as `undecided`, and what is found of them says how many
 requests it was looked for in.

@@ -358,8 +358,8 @@ class RuleUndecided(Answered):
 
 class RulesLinted(Answered):
     """
-    What is wrong with the access rules in force as of the log's entry `as_of`, what was not looked at, and what is not
-    certain: all other rules are proven to do something.
+    What is wrong with the access rules in force as of the log's entry `as_of`, what was not looked at, and of
+    which rules something is not certain.
     """
 
     as_of: int

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gateway.asking.exact.budget import Budget, OverBudgetError
@@ -47,6 +48,8 @@ UNCONFIRMED_MAX: Final = 40
 """Requests that the engine judges otherwise, since something in a rule is opaque, before a question is given up."""
 AT_ONCE: Final = 64
 """Requests that are found before the engine judges them."""
+SCENES_KEPT_MAX: Final = 1_024
+"""Scenes of which the views are kept: some times those of one tenant."""
 VALUES_MAX: Final = 100_000
 """Values of unknowns that are kept."""
 _RETIRES: Final = "access_rule.configure"
@@ -281,9 +284,6 @@ def witness_of(place: Place, values: Values, judged: Sequence[JudgedRule]) -> Wi
     return Witness(scene=scene, check=place.check, request=request, whole=whole, checks=checks)
 
 
-_VIEWS: dict[Scene, tuple[View, tuple[View, ...]]] = {}
-
-
 def checks_of(scene: Scene) -> tuple[View, ...]:
     """Return what rules see of each of the checks of a request of a scene."""
     return _views(scene)[1]
@@ -293,10 +293,9 @@ def _whole_of(scene: Scene) -> View:
     return _views(scene)[0]
 
 
+@lru_cache(maxsize=SCENES_KEPT_MAX)
 def _views(scene: Scene) -> tuple[View, tuple[View, ...]]:
-    if scene not in _VIEWS:
-        _VIEWS[scene] = scene.whole(), tuple(scene.checks())
-    return _VIEWS[scene]
+    return scene.whole(), tuple(scene.checks())
 
 
 def _asked(rule: JudgedRule, place: Place) -> Iterator[Place]:
