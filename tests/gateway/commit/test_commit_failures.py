@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,6 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
-from gateway.catalogs.builtin import BuiltinCatalog
 from gateway.files.local_files import LocalFiles
 from gateway.files.writing import NewFile
 from gateway.metadata.files import MetadataFiles
@@ -183,7 +183,7 @@ async def test_a_file_that_is_written_after_its_commit_failed_is_deleted(
 
     monkeypatch.setattr(MetadataFiles, "write", write_late)
     monkeypatch.setattr("gateway.commit.swapping.WRITTEN_S", patience_s)
-    monkeypatch.setattr(BuiltinCatalog, "writes_quickly", True)  # so that the log is asked before the file is there
+    monkeypatch.setattr("gateway.metadata.files.QUICK_S", math.inf)  # however long the last file has taken
     files = files_beside(await location_of_orders(sales))
     answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
     assert answer.status_code == 503
