@@ -10,13 +10,14 @@ Paths with names of tables (`RAW`) are routed as they were sent, still percent-e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.commit.gateway import Gateway
@@ -99,6 +100,15 @@ OWN: Final = (
 RAW: Final = (ICEBERG, b"/v1/tables/", b"/v1/impact/", b"/v1/traverse/", b"/v1/lineage/", b"/console/tables/")
 """How paths begin in which a name may contain a slash, as `%2F`."""
 _RAW_DECODED: Final = tuple(each.decode() for each in RAW)
+_SETTINGS: Final[Mapping[str, Any]] = {
+    "title": "Lakeproof gateway",
+    "docs_url": None,
+    "redoc_url": None,
+    "openapi_url": None,
+    "redirect_slashes": False,
+}
+_INCLUDED: Final[dict[int, BaseRoute]] = {}
+"""By the id of each router, which its value keeps."""
 
 
 class Application(FastAPI):
@@ -140,9 +150,7 @@ def create_app(
     far read models are (None: that is not told). `evidence` makes evidence (None: there is none). `peers` are the other
     processes of the same gateway (None: there are none). `pages` are the routes of people and agents.
     """
-    app = Application(
-        title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
-    )
+    app = Application(**_SETTINGS)
     app.state.gateway = gateway
     app.state.measures = measures
     app.state.metrics = metrics
@@ -159,8 +167,7 @@ def create_app(
     app.state.linting_rules = asyncio.Lock()
     app.state.openapi = _own_openapi()
     app.state.readiness = Readiness(gateway)
-    for router in (iceberg_routes.router, *OWN, *pages):
-        app.include_router(router)
+    app.router.routes.extend(map(_included, (iceberg_routes.router, *OWN, *pages)))
     app.add_exception_handler(GatewayError, gateway_error)
     app.add_exception_handler(LedgerError, ledger_error)
     app.add_exception_handler(RequestValidationError, validation_error)
@@ -170,6 +177,20 @@ def create_app(
     app.add_middleware(DecodesBodies, size_bytes_max=gateway.intake.body_size_bytes_max)
     app.first = HotPaths(IdentifiedAnswers(app.first), gateway=gateway, measures=measures, peers=peers)
     return app
+
+
+def _included(router: APIRouter) -> BaseRoute:
+    """
+    Return `router` as a route of any application.
+
+    At the first request that comes to it, FastAPI prepares its routes, a third of a millisecond each: once a process.
+    """
+    if (known := _INCLUDED.get(id(router))) is None:
+        app = FastAPI(**_SETTINGS)
+        app.include_router(router)
+        (known,) = app.router.routes
+        _INCLUDED[id(router)] = known
+    return known
 
 
 @cache
