@@ -15,6 +15,7 @@ PROCESSES ?= 4
 # Where this is set, every process of a test compiles all modules anew, and pytest rewrites all tests in each of its own.
 unexport PYTHONDONTWRITEBYTECODE
 PACKAGE ?=
+CHECKS := lint types layers $(if $(filter-out spark_detect,$(PACKAGE)),,compiled)
 APART := browsers engines installations upstreams
 PACKAGES := $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 FOLDERS := $(if $(PACKAGE),$(wildcard $(PACKAGE) testkit/$(PACKAGE) tests/$(PACKAGE)))
@@ -36,12 +37,13 @@ APT = { \
 run: $(VENV)/run.stamp java
 	$(BIN)/lakeproof demo $(if $(ONCE),--once)
 
+# Types are checked beside the tests: these are collected by one process, and a second core would have nothing to do.
 test:
 	$(if $(filter-out $(PACKAGES),$(PACKAGE)),$(error PACKAGE is '$(PACKAGE)', expected one of: $(PACKAGES)))
-	@$(MAKE) --no-print-directory --jobs=2 checks
-	@$(MAKE) --no-print-directory tests
+	@$(MAKE) --no-print-directory --jobs=2 $(filter-out types,$(CHECKS))
+	@$(MAKE) --no-print-directory --jobs=2 types tests
 
-checks: lint types layers $(if $(filter-out spark_detect,$(PACKAGE)),,compiled)
+checks: $(CHECKS)
 
 # numba keeps what it compiles next to the source. Compiled once, during the checks, no test process waits for it.
 compiled: $(VENV)/dev.stamp
