@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import psycopg
@@ -18,6 +20,25 @@ CLONE: Final = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
 OID: Final = 4_000_000_000
 """The number of every test's own database, which no server gives by itself: there the template's logs are confirmed."""
 CONFIRM: Final = load_queries("ledger.store", "signing.sql")["confirm"]
+
+
+@contextmanager
+def dropping_readers(admin: psycopg.Connection) -> Iterator[None]:
+    """
+    Drop the roles of tenants that are created meanwhile, and whose database is dropped meanwhile.
+
+    Roles belong to the server. A connection that takes a role reads all memberships of its login: with the tenants of
+    six hundred tests, it takes three times as long as with none.
+    """
+    row = admin.execute("SELECT max(oid) FROM pg_roles").fetchone()
+    yield
+    readers = admin.execute(
+        "SELECT rolname FROM pg_roles AS r WHERE oid > %s AND rolname ~ '^lp_[0-9a-f]{8}_t_' AND NOT EXISTS "
+        "(SELECT FROM pg_shdepend AS d WHERE d.refclassid = 'pg_authid'::regclass AND d.refobjid = r.oid)",
+        row,
+    ).fetchall()
+    if readers:
+        admin.execute(sql.SQL("DROP ROLE {}").format(sql.SQL(", ").join(sql.Identifier(name) for (name,) in readers)))
 
 
 def provision_template(dsn: str) -> Provisioned:

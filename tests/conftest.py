@@ -43,6 +43,7 @@ from testkit.databases import (
     TEMPLATE,
     confirm_logs,
     confirm_logs_of_clones,
+    dropping_readers,
     provision_template,
 )
 from testkit.environment import PROJECT, SHARED_DATA, missing
@@ -202,9 +203,10 @@ def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str)
     """The owner's connection string to a database of this test's own, dropped afterwards whoever is connected."""
     name = f"test_{next(_numbers)}"
     identifiers = (sql.Identifier(name), sql.Identifier(template_database))
-    _admin.execute(sql.SQL("{} OID {}").format(CLONE.format(*identifiers), OID))
-    yield make_conninfo(admin_dsn, dbname=name)
-    _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
+    with dropping_readers(_admin):
+        _admin.execute(sql.SQL("{} OID {}").format(CLONE.format(*identifiers), OID))
+        yield make_conninfo(admin_dsn, dbname=name)
+        _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
 
 
 @pytest.fixture
@@ -278,11 +280,12 @@ def module_database(
 ) -> Iterator[str]:
     """The owner's connection string to a database that the tests of one module share."""
     name = f"module_{request.module.__name__.rpartition('.')[2]}"
-    _admin.execute(CLONE.format(*map(sql.Identifier, (name, template_database))))
-    dsn = make_conninfo(admin_dsn, dbname=name)
-    confirm_logs(dsn)
-    yield dsn
-    _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with dropping_readers(_admin):
+        _admin.execute(CLONE.format(*map(sql.Identifier, (name, template_database))))
+        dsn = make_conninfo(admin_dsn, dbname=name)
+        confirm_logs(dsn)
+        yield dsn
+        _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
