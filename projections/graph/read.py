@@ -191,12 +191,14 @@ class Graph:
             scanned=sql.Identifier(self.name, EdgeLabel.SCANNED.value),
             runs=sql.Identifier(self.name, VertexLabel.DETECTION_RUN.value),
         )
-        key = bounded_key(table_key)
-        where = {"key": agtype(key), "table_uuid": table.table_uuid, "snapshots": SNAPSHOTS_MAX}
-        cursor = await self._connection.execute(query, where)
-        parameters: dict[str, Json] = {"key": key, "table_uuid": table.table_uuid, "limit": SCANS_MAX}
-        unread = await self.query(CYPHER["unread_columns"], ["count", "unread"], parameters)
-        return coverage_of(await cursor.fetchall(), unread)
+        where = {
+            "key": agtype(bounded_key(table_key)),
+            "table_uuid": table.table_uuid,
+            "snapshots": SNAPSHOTS_MAX,
+            "scans": SCANS_MAX,
+        }
+        rows = await (await self._connection.execute(query, where)).fetchall()
+        return coverage_of([(*row, parse_agtype(unread)) for *row, unread in rows])
 
     async def found(self, table_key: str, table_uuid: str | None, *, limit: int = ROWS_MAX) -> list[tuple[Any, ...]]:
         """

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from projections.graph.scans import COMPLETED, FAILED
 
-SNAPSHOTS_MAX: Final = 5_000
+SNAPSHOTS_MAX: Final = 1_000
 """The last snapshots of a table: what became of older ones is not looked at."""
 SCANS_MAX: Final = 50
 """Scans whose unread columns are named, the newest first."""
@@ -37,8 +37,8 @@ class ScanCoverage:
 
     Of its `snapshots`, `scanned` were scanned, `failed` could not be, and `pending` have no scan yet. `sampled` were
     read in part; the scans of `silent` ones are so old that they do not say what they left out. `unread` are the
-    columns that the newest scans left out; `columns_unread` is the highest count of one scan. All are of the last
-    `SNAPSHOTS_MAX` snapshots.
+    columns that the newest scans left out; `columns_unread` is the highest count of one scan. If `is_cut`, the table
+    has more snapshots: all is of the last `SNAPSHOTS_MAX` then.
     """
 
     snapshots: int
@@ -49,6 +49,7 @@ class ScanCoverage:
     silent: int
     columns_unread: int
     unread: tuple[Unread, ...]
+    is_cut: bool
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ class ScanCoverage:
         found = []
         if not self.snapshots:
             found.append("no snapshot of it is known, so nothing was looked at")
-        if self.snapshots >= SNAPSHOTS_MAX:
+        if self.is_cut:
             found.append(f"only its last {SNAPSHOTS_MAX:,} snapshots were looked at")
         if self.pending:
             found.append(f"{_snapshots(self.pending)} not scanned yet")
@@ -83,24 +84,28 @@ class ScanCoverage:
     @property
     def summary(self) -> str:
         """How many of the snapshots were scanned."""
-        return f"{self.scanned} of {_snapshots(self.snapshots)} scanned"
+        return f"{self.scanned} of {'the last ' if self.is_cut else ''}{_snapshots(self.snapshots)} scanned"
 
 
-def coverage_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) -> ScanCoverage:
+def coverage_of(rows: Iterable[Sequence[Any]]) -> ScanCoverage:
     """
-    Return the coverage from the rows of two queries, `scanned` (`graph.sql`) and `unread_columns` (`graph.cypher`).
+    Return the coverage from the rows of the query `scanned` (`graph.sql`), the first value of which says what each is.
 
     A snapshot that was scanned under several rulesets counts once: as scanned if any of them was completed.
     """
-    counts: dict[str | None, tuple[int, int, int]] = {
-        status: (int(count), int(sampled), int(silent)) for status, count, sampled, silent in rows
-    }
+    counts: dict[str | None, tuple[int, int, int]] = {}
     columns: dict[str, Unread] = {}
-    most = 0
-    for count, named in unread:
-        most = max(most, int(count))
-        for column, reason in named or ():
-            columns.setdefault(column, Unread(column=str(column), reason=str(reason).replace("_", " ")))
+    most, is_cut = 0, False
+    for what, status, count, sampled, silent, named in rows:
+        match what:
+            case "snapshots":
+                counts[status] = int(count), int(sampled), int(silent)
+            case "unread":
+                most = max(most, int(count))
+                for column, reason in named or ():
+                    columns.setdefault(column, Unread(column=str(column), reason=str(reason).replace("_", " ")))
+            case _:
+                is_cut = True
     scanned, failed, pending = (counts.get(status, (0, 0, 0)) for status in (COMPLETED, FAILED, None))
     return ScanCoverage(
         snapshots=sum(each[0] for each in counts.values()),
@@ -111,6 +116,7 @@ def coverage_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) 
         silent=scanned[2],
         columns_unread=most,
         unread=tuple(columns[name] for name in sorted(columns)),
+        is_cut=is_cut,
     )
 
 

@@ -48,11 +48,3 @@ LIMIT $limit
 MATCH (t:Table)
 WHERE t.key = $key
 RETURN t.key, t.table_uuid
-
--- name: unread_columns
--- What the newest scans of a table did not look at.
-MATCH (t:Table)-[:HAS_SNAPSHOT]->(n:Snapshot)<-[:SCANNED]-(r:DetectionRun)
-WHERE t.key = $key AND ($table_uuid IS NULL OR n.table_uuid = $table_uuid) AND r.columns_unread > 0
-RETURN r.columns_unread, r.unread
-ORDER BY r.index DESC
-LIMIT $limit

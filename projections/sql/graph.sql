@@ -272,16 +272,20 @@ LEFT JOIN LATERAL (
 ) AS d ON true
 
 -- name: last_snapshots
--- The last snapshots of a table.
+-- The last snapshots of a table: the first ones, and those that no decision names.
 SELECT ag_catalog.agtype_access_operator(s.properties, '"index"'::ag_catalog.agtype),
        ag_catalog.agtype_access_operator(s.properties, '"snapshot_id"'::ag_catalog.agtype),
        ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype),
        ag_catalog.agtype_access_operator(s.properties, '"operation"'::ag_catalog.agtype)
 FROM (
-    SELECT end_id AS id FROM {has_snapshot} WHERE start_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    SELECT end_id AS id, row_number() OVER (ORDER BY end_id DESC) AS place FROM {has_snapshot}
+    WHERE start_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
     ORDER BY end_id DESC LIMIT %(snapshots)s
 ) AS n
 CROSS JOIN LATERAL (SELECT properties FROM {snapshots} WHERE id OPERATOR(ag_catalog.=) n.id OFFSET 0) AS s
+WHERE n.place <= %(limit)s
+   OR ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype)
+      OPERATOR(ag_catalog.=) 'false'::ag_catalog.agtype
 
 -- name: last_sources
 -- The last tables, views and data sets from which a table was made.
@@ -373,34 +377,51 @@ LIMIT %(limit)s
 
 -- name: scanned
 -- The last snapshots of a table that the log knows, by what came of scanning them: null where no scan is recorded. One
--- that was scanned under several rulesets counts once: as completed if one of them was.
-SELECT n.status, count(*), count(*) FILTER (WHERE n.is_sampled), count(*) FILTER (WHERE n.is_silent)
-FROM (
-    SELECT min(r.status) AS status, coalesce(bool_or(r.rows_sampled IS NOT NULL), false) AS is_sampled,
-           coalesce(bool_or(r.status = 'completed' AND r.columns_unread IS NULL), false) AS is_silent
+-- that was scanned under several rulesets counts once: as completed if one of them was. Further rows have what the newest
+-- of these scans did not look at, and one says whether the table has more snapshots.
+WITH last AS MATERIALIZED (
+    SELECT h.end_id AS id
     FROM {tables} AS t
     CROSS JOIN LATERAL (
-        SELECT end_id AS id FROM {has_snapshot} WHERE start_id OPERATOR(ag_catalog.=) t.id
-        ORDER BY end_id DESC LIMIT %(snapshots)s
+        SELECT end_id FROM {has_snapshot} WHERE start_id OPERATOR(ag_catalog.=) t.id
+        ORDER BY end_id DESC LIMIT %(snapshots)s + 1
     ) AS h
+    WHERE ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype)
+          OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
+),
+looked AS MATERIALIZED (
+    SELECT s.id,
+           (ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype))::text IS NOT NULL AS is_told,
+           r.*
+    FROM (SELECT id FROM last ORDER BY id DESC LIMIT %(snapshots)s) AS h
     CROSS JOIN LATERAL (SELECT id, properties FROM {snapshots} WHERE id OPERATOR(ag_catalog.=) h.id OFFSET 0) AS s
     LEFT JOIN LATERAL (
         SELECT (ag_catalog.agtype_access_operator(d.properties, '"status"'::ag_catalog.agtype))::text AS status,
+               (ag_catalog.agtype_access_operator(d.properties, '"index"'::ag_catalog.agtype))::bigint AS index,
                (ag_catalog.agtype_access_operator(d.properties, '"rows_sampled"'::ag_catalog.agtype))::text AS rows_sampled,
-               (ag_catalog.agtype_access_operator(d.properties, '"columns_unread"'::ag_catalog.agtype))::text
-                   AS columns_unread
+               (ag_catalog.agtype_access_operator(d.properties, '"columns_unread"'::ag_catalog.agtype))::bigint
+                   AS columns_unread,
+               ag_catalog.agtype_access_operator(d.properties, '"unread"'::ag_catalog.agtype) AS unread
         FROM {scanned} AS e JOIN {runs} AS d ON d.id OPERATOR(ag_catalog.=) e.start_id
         WHERE e.end_id OPERATOR(ag_catalog.=) h.id OFFSET 0
     ) AS r ON true
-    WHERE ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype)
-          OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
-      AND (%(table_uuid)s::text IS NULL OR coalesce(
+    WHERE %(table_uuid)s::text IS NULL OR coalesce(
               (ag_catalog.agtype_access_operator(s.properties, '"table_uuid"'::ag_catalog.agtype))::text, %(table_uuid)s
-          ) = %(table_uuid)s)
-    GROUP BY s.id
+          ) = %(table_uuid)s
+)
+SELECT 'snapshots', n.status, count(*), count(*) FILTER (WHERE n.is_sampled), count(*) FILTER (WHERE n.is_silent),
+       NULL::ag_catalog.agtype
+FROM (
+    SELECT min(k.status) AS status, coalesce(bool_or(k.rows_sampled IS NOT NULL), false) AS is_sampled,
+           coalesce(bool_or(k.status = 'completed' AND k.columns_unread IS NULL), false) AS is_silent
+    FROM looked AS k
+    GROUP BY k.id
     -- A snapshot that only lineage has named may be none of this table's.
-    HAVING bool_or(
-        (ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype))::text IS NOT NULL
-    ) OR min(r.status) IS NOT NULL
+    HAVING bool_or(k.is_told) OR min(k.status) IS NOT NULL
 ) AS n
 GROUP BY n.status
+UNION ALL
+SELECT 'unread', NULL, u.columns_unread, NULL, NULL, u.unread
+FROM (SELECT * FROM looked WHERE columns_unread > 0 ORDER BY index DESC LIMIT %(scans)s) AS u
+UNION ALL
+SELECT 'more', NULL, count(*) - %(snapshots)s, NULL, NULL, NULL FROM last HAVING count(*) > %(snapshots)s

@@ -443,7 +443,10 @@ class UnreadShown(Answered):
 
 
 class EvidenceShown(Answered):
-    """What "nothing was found" rests on: only without `gaps` does it clear a table."""
+    """
+    What "nothing was found" rests on: only without `gaps` does it clear a table. If it `is_cut`, the table has more
+    snapshots: all is of its last ones.
+    """
 
     snapshots: int
     scanned: int
@@ -453,6 +456,7 @@ class EvidenceShown(Answered):
     silent: int
     columns_unread: int
     unread: list[UnreadShown]
+    is_cut: bool
     gaps: list[str]
 
 

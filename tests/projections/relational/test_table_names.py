@@ -181,9 +181,36 @@ async def test_nothing_found_says_how_much_was_looked_at(world: World, story: St
         assert (scan.columns_unread, scan.unread) == (1, ({"column": "scan", "field_id": 7, "reason": "binary"},))
 
 
+async def test_a_table_with_more_snapshots_than_are_looked_at_is_never_cleared(
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.catalog()
+    unread = UnreadColumn(column="scan", field_id=7, reason=UnreadReason.BINARY)
+    for snapshot in ("11", "12", "13"):
+        story.committed(snapshots=[snapshot])
+        story.scanned(snapshot, unread=[unread] if snapshot == "11" else [])
+    # One that only lineage has named is not counted, and takes the place of another one.
+    story.lineage(inputs=[], outputs=[dataset("sales.orders", version="99")])
+    log = await world.new_log()
+    await world.project(log, story)
+    whole = (await propagation(world, log, ORDERS)).evidence
+    assert (whole.is_cut, whole.summary) == (False, "3 of 3 snapshots scanned")
+    assert whole.gaps == ("columns not looked at: scan (binary)",)
+    for most, seen in ((4, 3), (3, 2), (2, 1)):
+        monkeypatch.setattr("projections.graph.read.SNAPSHOTS_MAX", most)
+        monkeypatch.setattr("projections.graph.scan_coverage.SNAPSHOTS_MAX", most)
+        evidence = (await propagation(world, log, ORDERS)).evidence
+        assert (evidence.is_cut, evidence.snapshots) == (most < 4, seen)
+        if evidence.is_cut:
+            assert evidence.gaps == (f"only its last {most} snapshots were looked at",)
+            assert evidence.nothing == "no personal data in what was looked at"
+
+
 def test_without_any_snapshot_nothing_was_looked_at() -> None:
     nothing = dict.fromkeys(("snapshots", "scanned", "failed", "pending", "sampled", "silent", "columns_unread"), 0)
-    assert ScanCoverage(**nothing, unread=()).gaps == ("no snapshot of it is known, so nothing was looked at",)
+    assert ScanCoverage(**nothing, unread=(), is_cut=False).gaps == (
+        "no snapshot of it is known, so nothing was looked at",
+    )
 
 
 def test_what_a_callback_says_names_no_table_that_a_catalog_has_named(story: Story) -> None:
