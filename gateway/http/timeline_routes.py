@@ -29,11 +29,12 @@ from gateway.identifiers import Target
 from gateway.policy.engine import POLICY
 from gateway.replaying.recorded import INPUTS, VERDICTS
 from gateway.replaying.replay import verdicts_in
+from ledger.format.event import Part
 from ledger.format.json_object import parse_object
-from ledger.store.read import read_parts
+from ledger.store.read import read_parts_of
 from ledger.store.session import Connection
-from projections.relational.commits import INDEX_END, Commit, read_history
-from projections.relational.findings import read_findings_of_snapshots
+from projections.relational.batched import read_findings_of_each
+from projections.relational.commits import INDEX_END, ROWS_MAX, Commit, read_history
 
 router = APIRouter(prefix="/v1")
 
@@ -58,44 +59,42 @@ async def show_timeline(request: Request, alias: str, namespace: str, table: str
     summaries = await _summaries(looking, target)
     async with looking.reading() as connection:
         commits = await read_history(connection, looking.caller.log_id, target.key, before=before, limit=limit)
-        shown = [await _step(looking, connection, each, summaries) for each in commits]
+        shown = await _steps(looking, connection, commits, summaries)
     cursor = None if len(commits) < limit else format_cursor(key, commits[-1].index, context=query.context)
     return JSONResponse({**names_shown(target.key), "commits": shown, "cursor": cursor})
 
 
-async def _step(
-    looking: Looking, connection: Connection, commit: Commit, summaries: Mapping[str, Mapping[str, str]]
-) -> dict[str, Any]:
-    """Return one decision with what belongs to it."""
-    with_inputs, found = await looking.sight.reads_inputs(), []
-    if commit.table_uuid is not None and commit.snapshots:
-        found = await read_findings_of_snapshots(connection, table_uuid=commit.table_uuid, snapshots=commit.snapshots)
-    client, policies = None, None
+async def _steps(
+    looking: Looking,
+    connection: Connection,
+    commits: Sequence[Commit],
+    summaries: Mapping[str, Mapping[str, str]],
+) -> list[dict[str, Any]]:
+    """Return decisions, each with what belongs to it: what is read is read for all of them at once."""
+    log_id, with_inputs = looking.caller.log_id, await looking.sight.reads_inputs()
+    scanned = [("", ()) if each.table_uuid is None else (each.table_uuid, each.snapshots) for each in commits]
+    found = await read_findings_of_each(connection, log_id, scanned, limit=ROWS_MAX)
+    parts: Mapping[int, Mapping[str, Part]] = {}
     if with_inputs:
-        parts = await read_parts(
-            connection,
-            looking.caller.log_id,
-            from_index=commit.index,
-            to_index=commit.index + 1,
-            opener=looking.gateway.opener,
-        )
-        held = {name: part.payload for name, part in parts.get(commit.index, {}).items()}
-        client = _client(held.get(INPUTS))
-        verdicts = verdicts_in(held.get(VERDICTS))
-        policies = (
-            None
-            if verdicts is None
-            else [
-                {"id": each.id, "version": each.version, "outcome": each.outcome.value}
-                for each in verdicts
-                if each.kind == POLICY
-            ]
-        )
+        indices, opener = [each.index for each in commits], looking.gateway.opener
+        parts = await read_parts_of(connection, log_id, indices, names=(INPUTS, VERDICTS), opener=opener)
+    await looking.sight.prepare(one.key for each in found for one in each)
+    return [
+        {
+            **commit_shown(commit, with_principal=with_inputs),
+            **_changed(commit, summaries),
+            **(_judged(parts.get(commit.index, {})) if with_inputs else {"client": None, "policies": None}),
+            "findings": [row_shown(one) for one in findings if await looking.sight.sees(one.key)],
+        }
+        for commit, findings in zip(commits, found, strict=True)
+    ]
+
+
+def _changed(commit: Commit, summaries: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Return what the table's metadata says of the snapshots that a commit added."""
     known = [(each, summaries[each]) for each in commit.snapshots if each in summaries]
     return {
-        **commit_shown(commit, with_principal=with_inputs),
         "engine": next((engine for _, summary in known if (engine := _engine(summary))), None),
-        "client": client,
         "changes": [
             {
                 "snapshot": snapshot,
@@ -104,9 +103,21 @@ async def _step(
             }
             for snapshot, summary in known
         ],
-        "policies": policies,
-        "findings": [row_shown(each) for each in found if await looking.sight.sees(each.key)],
     }
+
+
+def _judged(parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Return what the parts of a decision say of its client, and of the policies that judged it."""
+    held = {name: part.payload for name, part in parts.items()}
+    verdicts = verdicts_in(held.get(VERDICTS))
+    policies = None
+    if verdicts is not None:
+        policies = [
+            {"id": each.id, "version": each.version, "outcome": each.outcome.value}
+            for each in verdicts
+            if each.kind == POLICY
+        ]
+    return {"client": _client(held.get(INPUTS)), "policies": policies}
 
 
 async def _summaries(looking: Looking, target: Target) -> Mapping[str, Mapping[str, str]]:

@@ -8,7 +8,7 @@ gaps that fill later. Each function takes an open connection and reads what that
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -215,16 +215,33 @@ async def read_parts(
     """
     bounds: dict[str, object] = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
     if name is None:
-        cursor = await connection.execute(QUERIES["parts_between"], bounds, binary=True)
-    else:
-        cursor = await connection.execute(QUERIES["parts_named_between"], {**bounds, "name": name}, binary=True)
+        return await _opened(connection, "parts_between", bounds, opener)
+    return await _opened(connection, "parts_named_between", {**bounds, "name": name}, opener)
+
+
+async def read_parts_of(
+    connection: Connection, log_id: int, indices: Collection[int], *, names: Collection[str], opener: Opener = PLAIN
+) -> Mapping[int, Mapping[str, Part]]:
+    """
+    Return those payload parts of some entries that have one of `names`, and still exist, by index and name. Raises as
+    `read_parts` does.
+    """
+    which = {"log_id": log_id, "indices": list(indices), "names": list(names)}
+    return await _opened(connection, "parts_of", which, opener)
+
+
+async def _opened(
+    connection: Connection, query: str, which: Mapping[str, object], opener: Opener
+) -> Mapping[int, Mapping[str, Part]]:
+    """Return the parts that a query finds, by index and name."""
+    cursor = await connection.execute(QUERIES[query], which, binary=True)
     rows = await cursor.fetchall()
     opens = opener.for_page() if isinstance(opener, KeyOpener) else opener  # they are opened at once
     parts: dict[int, dict[str, Part]] = {}
-    for index, found, subject, key_id, sealed in rows:
-        part = opens.open(StoredPart(index, found, subject, key_id, bytes(sealed)))
+    for index, name, subject, key_id, sealed in rows:
+        part = opens.open(StoredPart(index, name, subject, key_id, bytes(sealed)))
         if part is not None:
-            parts.setdefault(index, {})[found] = part
+            parts.setdefault(index, {})[name] = part
     return parts
 
 

@@ -89,6 +89,15 @@ WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s A
   )
 ORDER BY index
 
+-- name: parts_of
+-- The same of some entries, of some names.
+SELECT index, name, subject, key_id, sealed FROM ledger.parts AS p
+WHERE log_id = %(log_id)s AND index = ANY(%(indices)s::bigint[]) AND name = ANY(%(names)s::text[])
+  AND NOT EXISTS (
+      SELECT FROM ledger.erased_subjects AS e WHERE e.log_id = p.log_id AND e.subject = p.subject
+  )
+ORDER BY index, name
+
 -- name: leaves_between
 -- Leaf hashes, for the pending tile of level 0.
 SELECT leaf FROM ledger.entries
