@@ -29,6 +29,8 @@ from projections.relational.finding_reviews import FindingState
 router = APIRouter(prefix="/console", include_in_schema=False)
 
 HISTORY_A_PAGE: Final = 25
+EDGES_A_PAGE: Final = 100
+"""Of lineage, each way."""
 ASKED: Final = {
     "table.load": "read",
     "table.commit": "write",
@@ -83,7 +85,7 @@ async def _page(
     findings = await visit.read(table_routes.list_table_findings, *named)
     # What waits for somebody comes first.
     findings["findings"].sort(key=lambda each: each["state"] != FindingState.OPEN)
-    lineage = await visit.read(table_routes.show_table_lineage, *named)
+    lineage = await visit.read(table_routes.show_table_lineage, *named, limit=EDGES_A_PAGE)
     try:
         policies = (await visit.read(table_routes.list_table_policies, *named))["policies"]
     except ForbiddenError:

@@ -46,12 +46,14 @@ class ReadsStatus(Protocol):
 @router.get("/lineage/{dataset:path}")
 async def show_lineage(request: Request, dataset: str) -> Response:
     """
-    Show what a table, view or data set was made from, and what was made from it, within `hops`.
+    Show what a table, view or data set was made from, and what was made from it, within `hops`, at most `limit` edges
+    of each.
 
     It is named by its key (`table:lake/sales/orders`, `dataset:…`), or as `catalog.namespace.table`.
     """
     looking = await look(request)
-    hops = Query(request, "hops").number("hops", least=1, most=HOPS_MAX) or HOPS
+    query = Query(request, "hops", LIMIT)
+    hops, limit = query.number("hops", least=1, most=HOPS_MAX) or HOPS, query.limit()
     # A key has its own percent-encoding, and stands in the path as it is in the log.
     named = dataset if ":" in dataset else decode_segment(dataset, field="dataset")
     try:
@@ -64,7 +66,7 @@ async def show_lineage(request: Request, dataset: str) -> Response:
     else:
         await looking.sight.check(target)
     async with looking.reading() as connection:
-        lineage = await read_lineage(connection, looking.caller.log_id, key, hops=hops)
+        lineage = await read_lineage(connection, looking.caller.log_id, key, hops=hops, limit=limit)
         if lineage.is_empty and not await is_known_table(connection, looking.caller.log_id, key):
             raise NotFoundError(f"{key:.200}: nothing is known of it", kind="NotFoundException")
     return Shown(await lineage_shown(lineage, looking.sight))

@@ -375,7 +375,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         LIMIT: Parameter("At most so many.", {"type": "integer", "minimum": 1, "maximum": COMMITS_MAX}),
         CURSOR: _PAGES[CURSOR],
     },
-    ("GET", f"/v1/tables{TABLE}/lineage"): {"hops": _HOPS},
+    ("GET", f"/v1/tables{TABLE}/lineage"): {"hops": _HOPS, LIMIT: _PAGES[LIMIT]},
     ("GET", f"/v1/tables{TABLE}/graph"): {
         "label": Parameter("Edges of this label.", {"type": "string", "enum": [each.value for each in EdgeLabel]}),
         "direction": Parameter("Edges that begin at it, or end there.", {"type": "string", "enum": ["out", "in"]}),
@@ -384,7 +384,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
     ("GET", f"/v1/tables{TABLE}/schema-history"): {CURSOR: _PAGES[CURSOR]},
     ("GET", f"/v1/impact{TABLE}"): {"hops": _HOPS, LIMIT: _PAGES[LIMIT]},
     ("GET", f"/v1/traverse/{{preset}}{TABLE}"): {"hops": _HOPS, LIMIT: _PAGES[LIMIT]},
-    ("GET", "/v1/lineage/{dataset}"): {"hops": _HOPS},
+    ("GET", "/v1/lineage/{dataset}"): {"hops": _HOPS, LIMIT: _PAGES[LIMIT]},
     ("GET", "/v1/runs"): _PAGES,
 }
 """Parameters of the query, which may all be absent: texts, unless a schema says otherwise."""

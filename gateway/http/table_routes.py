@@ -92,7 +92,7 @@ async def list_tables(request: Request) -> Response:
             limit=limit,
         )
         kinds = await read_found_in_tables(connection, looking.caller.log_id, [each.table_uuid for each in found])
-        owners = await read_owners(connection, [each.table_uuid for each in found])
+        owners = await read_owners(connection, looking.caller.log_id, [each.table_uuid for each in found])
     tables = [
         {
             **names_shown(each.key),
@@ -224,14 +224,15 @@ async def list_table_findings(request: Request, alias: str, namespace: str, tabl
 
 @router.get(f"/tables{TABLE}/lineage")
 async def show_table_lineage(request: Request, alias: str, namespace: str, table: str) -> Response:
-    """Show what a table was made from, and what was made from it, within `hops`."""
+    """Show what a table was made from, and what was made from it, within `hops`, at most `limit` edges of each."""
     looking, target = await find_table(request, alias, namespace, table)
-    hops = hops_of(Query(request, "hops"))
+    query = Query(request, "hops", LIMIT)
+    hops, limit = hops_of(query), query.limit()
     async with looking.reading() as connection:
         tag = await entity_tag(looking, connection, request, LINEAGE)
         if (same := unchanged(request, tag)) is not None:
             return same
-        lineage = await read_lineage(connection, looking.caller.log_id, target.key, hops=hops)
+        lineage = await read_lineage(connection, looking.caller.log_id, target.key, hops=hops, limit=limit)
     return tagged(await lineage_shown(lineage, looking.sight), tag)
 
 

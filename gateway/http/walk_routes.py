@@ -41,7 +41,7 @@ class Preset(StrEnum):
     EXPLAIN_A_NUMBER = "explain_a_number"
 
 
-LIMITED: Final = frozenset({Preset.IMPACT_ANALYSIS, Preset.PII_PROPAGATION})
+LIMITED: Final = frozenset({Preset.IMPACT_ANALYSIS, Preset.PII_PROPAGATION, Preset.EXPLAIN_A_NUMBER})
 """Walks with lists of which at most `limit` of each kind are shown, the nearest first."""
 
 
@@ -78,7 +78,7 @@ async def _walk(request: Request, preset: Preset, alias: str, namespace: str, ta
         case Preset.AI_AGENT_CONTEXT:
             shown = await table_shown(looking, target)
         case Preset.EXPLAIN_A_NUMBER:
-            shown = await _number_explained(looking, target, hops=hops)
+            shown = await _number_explained(looking, target, hops=hops, limit=limit)
         case Preset.IMPACT_ANALYSIS:
             async with asking_graph(looking) as (graph, lag_entries):
                 shown = await impact_shown(
@@ -94,16 +94,18 @@ async def _walk(request: Request, preset: Preset, alias: str, namespace: str, ta
     return Shown({"preset": preset.value, **shown})
 
 
-async def _number_explained(looking: Looking, target: Target, *, hops: int) -> dict[str, Any]:
+async def _number_explained(looking: Looking, target: Target, *, hops: int, limit: int) -> dict[str, Any]:
     """Return what a table was made from, and the last decisions on it."""
     log_id, with_principal = looking.caller.log_id, await looking.sight.reads_inputs()
     async with looking.reading() as connection:
         commits = await read_history(connection, log_id, target.key, before=INDEX_END, limit=EXPLAINING_MAX)
-        lineage = await lineage_shown(await read_lineage(connection, log_id, target.key, hops=hops), looking.sight)
+        found = await read_lineage(connection, log_id, target.key, hops=hops, limit=limit)
+        lineage = await lineage_shown(found, looking.sight)
     return {
         "table": target.key,
         "made_from": lineage["upstream"],
         "columns": lineage["columns"],
         "omitted": lineage["omitted"],
+        "is_cut": lineage["is_cut"],
         "last_decisions": [commit_shown(each, with_principal=with_principal) for each in commits],
     }

@@ -83,7 +83,7 @@ class EventOutcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
     """
-    The lineage around one table or data set; each list holds at most 1,000.
+    The lineage around one table or data set. If it `is_cut`, a list has as many as were asked for: there may be more.
 
     `omitted` is what was reported and is not drawn, for this one and what was reached, by key.
     """
@@ -94,6 +94,7 @@ class Lineage:
     columns: tuple[ColumnLineage, ...]
     cycles: tuple[Cycle, ...]
     omitted: Mapping[str, Omitted]
+    is_cut: bool
 
     @property
     def is_empty(self) -> bool:
@@ -101,25 +102,32 @@ class Lineage:
         return not (self.upstream or self.downstream or self.columns or self.cycles or self.omitted)
 
 
-async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: int = HOPS) -> Lineage:
+async def read_lineage(
+    connection: Connection, log_id: int, key: str, *, hops: int = HOPS, limit: int = ROWS_MAX
+) -> Lineage:
     """
     Return what is within `hops` (1 to 5) of a table or data set, nearest first; empty if no event names it.
+
+    Each list has at most `limit` edges, and never more than 1,000.
     """
-    parameters = {"log_id": log_id, "key": bounded_key(key), "limit": ROWS_MAX}
+    limit = min(limit, ROWS_MAX)
+    parameters = {"log_id": log_id, "key": bounded_key(key), "limit": limit}
 
     async def rows(query: str) -> list[tuple[Any, ...]]:
         return await (await connection.execute(QUERIES[query], parameters)).fetchall()
 
-    upstream = await _walk(connection, log_id, key, "upstream", hops=hops)
-    downstream = await _walk(connection, log_id, key, "downstream", hops=hops)
+    upstream = await _walk(connection, log_id, key, "upstream", hops=hops, limit=limit)
+    downstream = await _walk(connection, log_id, key, "downstream", hops=hops, limit=limit)
+    columns, cycles = await rows("columns_of"), await rows("cycles_of")
     reached = {bounded_key(key), *(end for edge in (*upstream, *downstream) for end in (edge.source, edge.target))}
     return Lineage(
         key=key,
         upstream=tuple(upstream),
         downstream=tuple(downstream),
-        columns=tuple(column_of(row) for row in await rows("columns_of")),
-        cycles=tuple(cycle_of(row) for row in await rows("cycles_of")),
+        columns=tuple(column_of(row) for row in columns),
+        cycles=tuple(cycle_of(row) for row in cycles),
         omitted=await read_omitted(connection, reached, projection="lineage", log_id=log_id),
+        is_cut=any(len(each) >= limit for each in (upstream, downstream, columns, cycles)),
     )
 
 
@@ -127,23 +135,25 @@ async def read_upstream(connection: Connection, log_id: int, key: str) -> tuple[
     """
     Return what a table or data set was made from directly: the edges of `read_lineage` with one hop that end at it.
     """
-    return tuple(await _walk(connection, log_id, key, "upstream", hops=1))
+    return tuple(await _walk(connection, log_id, key, "upstream", hops=1, limit=ROWS_MAX))
 
 
-async def _walk(connection: Connection, log_id: int, key: str, query: str, *, hops: int) -> list[LineageEdge]:
+async def _walk(
+    connection: Connection, log_id: int, key: str, query: str, *, hops: int, limit: int
+) -> list[LineageEdge]:
     """
     Return the edges within so many hops, level by level: once there are as many as may be, nothing farther is read.
     """
     found: list[LineageEdge] = []
     seen = level = {bounded_key(key)}
     for distance in range(1, max(1, min(hops, HOPS_MAX)) + 1):
-        parameters = {"log_id": log_id, "keys": sorted(level), "limit": ROWS_MAX - len(found)}
+        parameters = {"log_id": log_id, "keys": sorted(level), "limit": limit - len(found)}
         rows = await (await connection.execute(QUERIES[query], parameters)).fetchall()
         edges = [edge_of((distance, *row)) for row in rows]
         found += edges
         level = {edge.source if query == "upstream" else edge.target for edge in edges} - seen
         seen = seen | level
-        if not level or len(found) >= ROWS_MAX:
+        if not level or len(found) >= limit:
             break
     return found
 

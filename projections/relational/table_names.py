@@ -43,8 +43,6 @@ from projections.processing.projection import Transaction
 QUERIES: Final = load_queries("projections", "table_names.sql")
 TABLE: Final = "table"
 _TABLES: Final = f"{TABLE}:"
-MAKES: Final = ("table.create", "table.register")
-"""Operations that make a table, or bring one into a catalog: who did owns it."""
 TAGGED_PERCENT: Final = 92
 """Name and values together: a finding of less tags nothing (`graph/scans.py`)."""
 PII: Final = "pii"
@@ -275,11 +273,11 @@ class Owner:
     may_be_principal: bool
 
 
-async def read_owners(connection: Connection, uuids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+async def read_owners(connection: Connection, log_id: int, uuids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     """
-    Return, by uuid, who made or registered some tables: actor and principal (None: it is not known any more).
+    Return, by uuid, who made or registered some tables of a log: actor and principal (None: it is not known any more).
     """
-    asked = {"uuids": list(uuids), "makes": list(MAKES)}
+    asked = {"log_id": log_id, "uuids": list(uuids)}
     rows = await (await connection.execute(QUERIES["owners"], asked)).fetchall()
     return {uuid: (actor, principal) for uuid, actor, principal in rows}
 
@@ -321,7 +319,6 @@ async def read_tables(
         "tagged_percent": TAGGED_PERCENT,
         "owner": owner and owner.name,
         "by_principal": owner is not None and owner.may_be_principal,
-        "makes": list(MAKES),
         "limit": limit,
     }
     rows = await (await connection.execute(QUERIES["tables"], parameters)).fetchall()

@@ -118,7 +118,7 @@ WHERE EXISTS (
 -- name: reached_among
 -- Which of these keys one key reaches over any number of edges, itself included.
 WITH RECURSIVE reached (key) AS (
-    SELECT %(start)s::text
+    SELECT %(start)s::text COLLATE "C"
     UNION
     SELECT e.target
     FROM reached AS r JOIN projections.lineage_edges AS e
@@ -129,14 +129,14 @@ SELECT key FROM reached WHERE key = ANY(%(keys)s)
 -- name: edges_between
 -- The edges of all paths from one key to another, bytewise in order: databases sort text differently.
 WITH RECURSIVE ahead (key) AS (
-    SELECT %(start)s::text
+    SELECT %(start)s::text COLLATE "C"
     UNION
     SELECT e.target
     FROM ahead AS a JOIN projections.lineage_edges AS e
         ON e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = a.key
 ),
 behind (key) AS (
-    SELECT %(end)s::text
+    SELECT %(end)s::text COLLATE "C"
     UNION
     SELECT e.source
     FROM behind AS b JOIN projections.lineage_edges AS e
@@ -407,11 +407,31 @@ LEFT JOIN projections.lineage_runs AS r
 ORDER BY e.source COLLATE "C", e.target COLLATE "C"
 
 -- name: columns_of
--- The column edges into and out of one table or data set.
+-- The column edges into and out of one table or data set: of both the first ones by the other end, read in the order of an
+-- index.
 SELECT c.source, c.source_column, c.target, c.target_column, c.count
-FROM projections.live AS l JOIN projections.lineage_columns AS c USING (log_id, generation)
-WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = %(key)s OR c.target = %(key)s)
-ORDER BY c.target COLLATE "C", c.target_column COLLATE "C", c.source COLLATE "C", c.source_column COLLATE "C"
+FROM (
+    (
+        SELECT i.* FROM projections.lineage_columns AS i
+        WHERE i.log_id = %(log_id)s AND i.generation = (
+            SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+          )
+          AND i.target = %(key)s
+        ORDER BY i.source, i.target_column COLLATE "C", i.source_column COLLATE "C"
+        LIMIT %(limit)s
+    )
+    UNION ALL
+    (
+        SELECT o.* FROM projections.lineage_columns AS o
+        WHERE o.log_id = %(log_id)s AND o.generation = (
+            SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+          )
+          AND o.source = %(key)s AND o.target <> %(key)s
+        ORDER BY o.target, o.target_column COLLATE "C", o.source_column COLLATE "C"
+        LIMIT %(limit)s
+    )
+) AS c
+ORDER BY c.target, c.target_column COLLATE "C", c.source, c.source_column COLLATE "C"
 LIMIT %(limit)s
 
 -- name: cycles_of
@@ -527,12 +547,31 @@ SELECT k.place, e.*
 FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
 CROSS JOIN LATERAL (
     SELECT c.source, c.source_column, c.target, c.target_column, c.count
-    FROM projections.live AS l JOIN projections.lineage_columns AS c USING (log_id, generation)
-    WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = k.key OR c.target = k.key)
-    ORDER BY c.target COLLATE "C", c.target_column COLLATE "C", c.source COLLATE "C", c.source_column COLLATE "C"
+    FROM (
+        (
+            SELECT i.* FROM projections.lineage_columns AS i
+            WHERE i.log_id = %(log_id)s AND i.generation = (
+                SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+              )
+              AND i.target = k.key
+            ORDER BY i.source, i.target_column COLLATE "C", i.source_column COLLATE "C"
+            LIMIT %(limit)s
+        )
+        UNION ALL
+        (
+            SELECT o.* FROM projections.lineage_columns AS o
+            WHERE o.log_id = %(log_id)s AND o.generation = (
+                SELECT v.generation FROM projections.live AS v WHERE v.projection = 'lineage' AND v.log_id = %(log_id)s
+              )
+              AND o.source = k.key AND o.target <> k.key
+            ORDER BY o.target, o.target_column COLLATE "C", o.source_column COLLATE "C"
+            LIMIT %(limit)s
+        )
+    ) AS c
+    ORDER BY c.target, c.target_column COLLATE "C", c.source, c.source_column COLLATE "C"
     LIMIT %(limit)s
 ) AS e
-ORDER BY k.place, e.target COLLATE "C", e.target_column COLLATE "C", e.source COLLATE "C", e.source_column COLLATE "C"
+ORDER BY k.place, e.target, e.target_column COLLATE "C", e.source, e.source_column COLLATE "C"
 
 -- name: cycles_of_each
 -- The same as `cycles_of`, of each of some tables and data sets, by their place.

@@ -92,7 +92,7 @@ WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
   AND (%(owner)s::text IS NULL OR EXISTS (
       SELECT FROM projections.live AS k JOIN projections.commits AS c USING (log_id, generation)
       WHERE k.projection = 'commits' AND k.log_id = n.log_id AND c.table_uuid = n.table_uuid
-        AND c.operation = ANY(%(makes)s::text[]) AND c.outcome = 'accepted'
+        AND c.operation IN ('table.create', 'table.register') AND c.outcome = 'accepted'
         AND (c.actor = %(owner)s OR %(by_principal)s AND c.principal = %(owner)s)
   ))
 ORDER BY n.key COLLATE "C"
@@ -110,9 +110,15 @@ ORDER BY n.key COLLATE "C"
 OFFSET %(skipped)s LIMIT 1
 
 -- name: owners
--- Who made some tables, or registered them: the last one that did.
-SELECT DISTINCT ON (c.table_uuid) c.table_uuid, c.actor, c.principal
-FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
-WHERE l.projection = 'commits' AND c.table_uuid = ANY(%(uuids)s::text[]) AND c.operation = ANY(%(makes)s::text[])
-  AND c.outcome = 'accepted'
-ORDER BY c.table_uuid, c.index DESC
+-- Who made some tables, or registered them: the last one that did, found by the index of such commits.
+SELECT t.table_uuid, m.actor, m.principal
+FROM unnest(%(uuids)s::text[]) AS t (table_uuid)
+CROSS JOIN LATERAL (
+    SELECT c.actor, c.principal FROM projections.commits AS c
+    WHERE c.log_id = %(log_id)s AND c.generation = (
+        SELECT l.generation FROM projections.live AS l WHERE l.projection = 'commits' AND l.log_id = %(log_id)s
+      )
+      AND c.table_uuid = t.table_uuid AND c.operation IN ('table.create', 'table.register') AND c.outcome = 'accepted'
+    ORDER BY c.index DESC
+    LIMIT 1
+) AS m

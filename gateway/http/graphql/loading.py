@@ -150,7 +150,7 @@ class Asking:
 
         async def load(uuids: Sequence[str]) -> list[tuple[str, str | None] | None]:
             async with self.reading() as connection:
-                found = await read_owners(connection, uuids)
+                found = await read_owners(connection, self.looking.caller.log_id, uuids)
             return [found.get(each) for each in uuids]
 
         return await self._load("owners", load, table_uuid)

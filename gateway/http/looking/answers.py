@@ -622,7 +622,10 @@ class OmittedOf(OmittedShown):
 
 
 class LineageShown(Answered):
-    """What a table or data set was made from, and what was made from it, nearest first."""
+    """
+    What a table or data set was made from, and what was made from it, nearest first. If it `is_cut`, a list has as many
+    as were asked for: there may be more, which the caller may see or not.
+    """
 
     key: str
     upstream: list[LineageEdgeShown]
@@ -630,6 +633,7 @@ class LineageShown(Answered):
     columns: list[LineageColumnShown]
     cycles: list[CycleShown]
     omitted: list[OmittedOf]
+    is_cut: bool
 
 
 class RunShown(Answered):
@@ -707,6 +711,7 @@ class NumberExplained(Answered):
     made_from: list[LineageEdgeShown]
     columns: list[LineageColumnShown]
     omitted: list[OmittedOf]
+    is_cut: bool
     last_decisions: list[DecisionListed]
 
 

@@ -37,6 +37,7 @@ async def lineage_shown(lineage: Lineage, sight: Sight) -> dict[str, Any]:
         "omitted": [
             {"key": key, **members(omitted)} for key, omitted in lineage.omitted.items() if await sight.sees(key)
         ],
+        "is_cut": lineage.is_cut,
     }
 
 

@@ -28,6 +28,7 @@ from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import ORDERS, error_of, properties
 from testkit.gateway.two_views import SECRET, TwoViews, open_two_views, pages, project, shown
 from testkit.servers.gateways import sign
+from testkit.statements import note_statements
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -298,6 +299,40 @@ async def test_lineage_has_the_edges_of_which_both_ends_may_be_seen(views: TwoVi
     assert (await views.whole.get("/v1/lineage/lake.sales.orders?hops=6")).status_code == 400
 
 
+async def test_lineage_has_as_many_edges_as_are_asked_for_and_says_that_there_may_be_more(views: TwoViews) -> None:
+    for path in (f"{TABLE}/lineage", "/v1/lineage/table:lake/sales/orders"):
+        whole, cut = await shown(views.whole, path), await shown(views.whole, path, limit=1)
+        assert len(whole["upstream"]) > 1
+        assert not whole["is_cut"]
+        assert (cut["upstream"], cut["is_cut"]) == (whole["upstream"][:1], True)
+        assert all(len(cut[part]) <= 1 for part in ("downstream", "columns", "cycles"))
+        assert (await views.whole.get(path, params={"limit": 501})).status_code == 400
+    explained = await shown(views.whole, "/v1/traverse/explain_a_number/lake/sales/orders", limit=1)
+    assert (len(explained["made_from"]), explained["is_cut"]) == (1, True)
+
+
+async def test_a_timeline_takes_as_many_statements_for_many_decisions_as_for_one(
+    views: TwoViews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{TABLE}/timeline"
+    one_by_one = await pages(views.whole, path, "commits", limit=1)
+    statements = note_statements(monkeypatch, lambda text: "projections." in text or "ledger.parts" in text)
+    counts = []
+    for most in (1, 25):
+        statements.clear()
+        timeline = await shown(views.whole, path, limit=most)
+        counts.append(len(statements))
+    assert timeline["commits"] == one_by_one
+    assert len(one_by_one) > 1
+    assert counts[0] == counts[1] <= 4
+    for commit in one_by_one:
+        decision = await shown(views.whole, f"/v1/decisions/{commit['index']}")
+        verdicts = [each for each in decision["verdicts"] if each["kind"] == "policy"]
+        judged = [{name: each[name] for name in ("id", "version", "outcome")} for each in verdicts]
+        assert (commit["policies"], commit["findings"]) == (judged, decision["findings"])
+    assert all(each["policies"] is None is each["client"] for each in (await shown(views.part, path))["commits"])
+
+
 async def test_runs_take_the_right_to_read_lineage(views: TwoViews) -> None:
     runs = await pages(views.whole, "/v1/runs", "runs", limit=1)
     assert len(runs) == len({each["run_id"] for each in runs}) == 2
@@ -333,7 +368,7 @@ async def test_walks_from_a_table_reach_what_may_be_seen(views: TwoViews) -> Non
         True,
         False,
     )
-    assert (await views.whole.get(f"/v1/traverse/explain_a_number/lake/hr/{SECRET}?limit=1")).status_code == 400
+    assert (await views.whole.get(f"/v1/traverse/ai_agent_context/lake/hr/{SECRET}?limit=1")).status_code == 400
 
 
 async def test_a_number_is_explained_and_an_agent_given_context_as_far_as_each_may_see(views: TwoViews) -> None:
