@@ -39,8 +39,10 @@ from projections.relational.counting import Dimensions, OpenCommit, count_entrie
 
 QUERIES: Final = load_queries("projections", "metrics.sql")
 METRICS: Final = "metrics"
-METRICS_VERSION: Final = 2
+METRICS_VERSION: Final = 3
 ROWS_MAX: Final = 10_000
+TABLES: Final = ("counts", "hours", "totals", "refusals", "events", "open")
+"""What a generation has, by the names of its queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,10 @@ class MetricsProjection:
             )
         await _execute(transaction, "upsert_open", [_open_row(commit) for commit in added.opened.values()])
         await _execute(transaction, "add_counts", _keyed(map(_count_row, added.counts), added.counts.values()))
-        totals: Counter[tuple[str, str, str, str]] = Counter()
+        hours: Counter[tuple[str, ...]] = Counter()
         for of, count in added.counts.items():
-            totals[of.operation, of.decision, of.outcome, of.reason] += count
-        names = ("operation", "decision", "outcome", "reason")
-        await _execute(transaction, "add_totals", _keyed((_named(names, of) for of in totals), totals.values()))
+            hours[canonical.format_time(of.hour), of.operation, of.decision, of.outcome, of.reason] += count
+        await _execute(transaction, "add_totals", _hour_rows(hours))
         refused = (_named(("operation", "reason"), of) for of in added.refusals)
         await _execute(transaction, "add_refusals", _keyed(refused, added.refusals.values()))
         events: list[Json] = [{**of._asdict(), "count": count} for of, count in added.events.items()]
@@ -115,16 +116,16 @@ class MetricsProjection:
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all counts and open commits."""
         digest = GenerationDigest(projection=self.name, version=self.version)
-        for query in ("digest_counts", "digest_totals", "digest_refusals", "digest_events", "digest_open"):
-            async for rows in iterate_rows(transaction.connection, QUERIES[query], _where(transaction)):
+        for table in TABLES:
+            async for rows in iterate_rows(transaction.connection, QUERIES[f"digest_{table}"], _where(transaction)):
                 for row in rows:
                     digest.add(*map(_as_json, row))
         return digest.digest()
 
     async def drop(self, transaction: Transaction) -> None:
         """Delete the generation's rows."""
-        for query in ("drop_counts", "drop_totals", "drop_refusals", "drop_events", "drop_open"):
-            await transaction.connection.execute(QUERIES[query], _where(transaction))
+        for table in TABLES:
+            await transaction.connection.execute(QUERIES[f"drop_{table}"], _where(transaction))
 
 
 async def read_history(connection: Connection, *, since: datetime, limit: int = 1_000) -> list[CommitCount]:
@@ -288,16 +289,28 @@ def _count_row(of: Dimensions) -> dict[str, Json]:
     }
 
 
+def _hour_rows(counts: Mapping[tuple[str, ...], int]) -> list[Json]:
+    """Return counts by hour as rows, each with the digest (`total`) of what it is without the hour."""
+    names = ("hour", "operation", "decision", "outcome", "reason")
+    rows: list[Json] = []
+    for of, count in counts.items():
+        row = _named(names, of)
+        total = _digest({name: value for name, value in row.items() if name != "hour"})
+        rows.append({**row, "digest": _digest(row), "total": total, "count": count})
+    return rows
+
+
 def _named(names: Sequence[str], values: Sequence[str]) -> dict[str, Json]:
     return dict(zip(names, values, strict=True))
 
 
 def _keyed(dimensions: Iterable[dict[str, Json]], counts: Iterable[int]) -> list[Json]:
     """Return the rows to add, each with the digest of its dimensions."""
-    return [
-        {**of, "digest": sha256(canonical.encode(of)).hexdigest(), "count": count}
-        for of, count in zip(dimensions, counts, strict=True)
-    ]
+    return [{**of, "digest": _digest(of), "count": count} for of, count in zip(dimensions, counts, strict=True)]
+
+
+def _digest(dimensions: dict[str, Json]) -> str:
+    return sha256(canonical.encode(dimensions)).hexdigest()
 
 
 def _as_json(value: Any) -> Json:

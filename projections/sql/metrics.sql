@@ -36,12 +36,25 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 ON CONFLICT (log_id, generation, digest) DO UPDATE SET count = c.count + excluded.count
 
 -- name: add_totals
--- The same without hour, key and actor.
-INSERT INTO projections.commit_totals AS c (log_id, generation, digest, operation, decision, outcome, reason, count)
-SELECT %(log_id)s, %(generation)s, decode(x.digest, 'hex'), x.operation, x.decision, x.outcome, x.reason, x.count
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
-    digest text, operation text, decision text, outcome text, reason text, count bigint
+-- The same without key and actor, by hour and over all time.
+WITH added AS (
+    SELECT x.* FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+        digest text, total text, hour timestamptz, operation text, decision text, outcome text, reason text, count bigint
+    )
+),
+hours AS (
+    INSERT INTO projections.commit_hours AS c (
+        log_id, generation, digest, hour, operation, decision, outcome, reason, count
+    )
+    SELECT %(log_id)s, %(generation)s, decode(x.digest, 'hex'), x.hour, x.operation, x.decision, x.outcome, x.reason,
+           x.count
+    FROM added AS x
+    ON CONFLICT (log_id, generation, digest) DO UPDATE SET count = c.count + excluded.count
 )
+INSERT INTO projections.commit_totals AS c (log_id, generation, digest, operation, decision, outcome, reason, count)
+SELECT %(log_id)s, %(generation)s, decode(x.total, 'hex'), x.operation, x.decision, x.outcome, x.reason, sum(x.count)
+FROM added AS x
+GROUP BY x.total, x.operation, x.decision, x.outcome, x.reason
 ON CONFLICT (log_id, generation, digest) DO UPDATE SET count = c.count + excluded.count
 
 -- name: add_refusals
@@ -61,6 +74,12 @@ ON CONFLICT (log_id, generation, event, kind, degree) DO UPDATE SET count = c.co
 -- name: digest_counts
 -- By their dimensions' digest, which is their natural key.
 SELECT 'count', digest, hour, key, actor, operation, decision, outcome, reason, count FROM projections.commit_counts
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY digest
+
+-- name: digest_hours
+-- The same.
+SELECT 'hour', digest, hour, operation, decision, outcome, reason, count FROM projections.commit_hours
 WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY digest
 
@@ -92,6 +111,10 @@ ORDER BY index
 -- The rows of one generation.
 DELETE FROM projections.commit_counts WHERE log_id = %(log_id)s AND generation = %(generation)s
 
+-- name: drop_hours
+-- The same.
+DELETE FROM projections.commit_hours WHERE log_id = %(log_id)s AND generation = %(generation)s
+
 -- name: drop_totals
 -- The same.
 DELETE FROM projections.commit_totals WHERE log_id = %(log_id)s AND generation = %(generation)s
@@ -118,14 +141,13 @@ LIMIT %(limit)s
 
 -- name: hours
 -- Commits of one log by hour, whatever tables and actors, since a time, of the live generation.
-SELECT c.hour, c.operation, c.decision, c.outcome, c.reason, sum(c.count)::bigint
-FROM projections.commit_counts AS c
+SELECT c.hour, c.operation, c.decision, c.outcome, c.reason, c.count
+FROM projections.commit_hours AS c
 WHERE c.log_id = %(log_id)s AND c.generation = (
     SELECT l.generation FROM projections.live AS l WHERE l.projection = 'metrics' AND l.log_id = %(log_id)s
   )
   AND c.hour >= %(since)s
-GROUP BY c.hour, c.operation, c.decision, c.outcome, c.reason
-ORDER BY c.hour DESC, sum(c.count) DESC, c.operation, c.decision, c.outcome, c.reason
+ORDER BY c.hour DESC, c.count DESC, c.operation, c.decision, c.outcome, c.reason
 LIMIT %(limit)s
 
 -- name: totals

@@ -88,11 +88,16 @@ _ROWS: Final = {
         (log_id, generation, source, target, first_index, last_index, count)
         SELECT %(log_id)s, %(generation)s, 'table:far/a/t' || t, 'table:far/b/t' || t || '/' || n, 1, 1, 1
     """,
-    "commit_counts": """
-        (log_id, generation, digest, hour, key, actor, operation, decision, outcome, reason, count)
+    "lineage_columns": """
+        (log_id, generation, digest, source, source_column, target, target_column, first_index, last_index, count)
+        SELECT %(log_id)s, %(generation)s, sha256(convert_to(t || '/' || n, 'UTF8')), 'table:far/a/t' || t, 'c',
+               'table:far/b/t' || t || '/' || n, 'c', 1, 1, 1
+    """,
+    "commit_hours": """
+        (log_id, generation, digest, hour, operation, decision, outcome, reason, count)
         SELECT %(log_id)s, %(generation)s, sha256(convert_to(t || '/' || n, 'UTF8')),
-               '2026-11-01T00:00:00Z'::timestamptz + n * interval '1 hour', 'table:far/a/t' || t, 'a', 'table.commit',
-               'approved', 'accepted', '', 1
+               '2026-11-01T00:00:00Z'::timestamptz + n * interval '1 hour', 'table.commit', 'approved', 'accepted',
+               'p' || t, 1
     """,
 }
 _EACH: Final = sql.SQL("FROM generate_series(1, %(tables)s) AS a (t), generate_series(1, %(snapshots)s) AS b (n)")
@@ -101,7 +106,8 @@ _OF: Final = {
     "commits": "commits",
     "lineage_runs": "lineage",
     "lineage_edges": "lineage",
-    "commit_counts": "metrics",
+    "lineage_columns": "lineage",
+    "commit_hours": "metrics",
 }
 """The projection of a table; `findings` of all others."""
 
@@ -127,7 +133,7 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
     log_id, end = sales.acme.log_id, 1_000_000 + SNAPSHOTS * 10_000 // 2
     since = datetime(2027, 6, 1, tzinfo=UTC)
     of_snapshots = {"table_uuid": "uuid-7", "snapshots": ["7"], "limit": 200}
-    of_nobody: dict[str, Any] = {"tag": None, "tagged_percent": 92, "owner": None, "by_principal": False, "makes": []}
+    of_nobody: dict[str, Any] = {"tag": None, "tagged_percent": 92, "owner": None, "by_principal": False}
     of_tables = {"log_id": log_id, "after": "table:", "upto": "table:\x7f"}
     of_findings = {
         "log_id": log_id,
@@ -186,6 +192,20 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             {**of_tables, "upto": "table:far/a/t10", "texts": None, "kind": "iban", **of_nobody, "limit": 500},
             READ_MAX + HOT_SNAPSHOTS,
         ),
+        "who made tables": (NAMES["owners"], {"log_id": log_id, "uuids": ["uuid-0", "uuid-7"]}, READ_MAX),
+        "tables of an owner": (
+            NAMES["tables"],
+            {
+                **of_tables,
+                "upto": "table:far/a/t10",
+                "texts": None,
+                "kind": None,
+                **of_nobody,
+                "owner": "x",
+                "limit": 5,
+            },
+            READ_MAX + HOT_SNAPSHOTS,
+        ),
         "where a page of tables ends": (NAMES["table_ceiling"], {**of_tables, "skipped": 19_999}, 20_000),
         "commits by hour": (METRICS["hours"], {"log_id": log_id, "since": since, "limit": 1_000}, READ_MAX),
         "what was made from a table": (
@@ -196,6 +216,21 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
         "what a table was made from": (
             LINEAGE["upstream"],
             {"log_id": log_id, "keys": ["table:far/b/t7/8"], "limit": 1_000},
+            READ_MAX,
+        ),
+        "the first of what was made from a table": (
+            LINEAGE["downstream"],
+            {"log_id": log_id, "keys": ["table:far/a/t0"], "limit": 100},
+            READ_MAX,
+        ),
+        "the columns of a table": (
+            LINEAGE["columns_of"],
+            {"log_id": log_id, "key": "table:far/a/t0", "limit": 100},
+            READ_MAX,
+        ),
+        "the columns of tables": (
+            LINEAGE["columns_of_each"],
+            {"log_id": log_id, "keys": ["table:far/a/t0", "table:far/a/t7"], "limit": 100},
             READ_MAX,
         ),
         "what was made from tables": (
