@@ -238,7 +238,7 @@ async def test_the_old_generation_stays_until_it_is_pruned_and_no_number_is_give
         await rebuild(world.dsn, projection, log, append=world.attest)
         assert await prune(world.dsn, projection, log) == [1]
     async with world.as_admin() as connection:
-        for table in ("commits", "commit_counts", "commit_totals", "open_commits"):
+        for table in ("commits", "commit_counts", "commit_hours", "commit_totals", "open_commits"):
             rows = await connection.execute(f"SELECT DISTINCT generation FROM projections.{table}")  # noqa: S608 - a table of ours
             assert await rows.fetchall() == [(2,)]
 
