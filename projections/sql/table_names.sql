@@ -36,16 +36,22 @@ DELETE FROM projections.table_names
 WHERE log_id = %(log_id)s AND projection = %(projection)s AND generation = %(generation)s
 
 -- name: live_names
--- The same as the first, of the live generation of the findings.
+-- The same as the first, of the live generation of the findings. A key is found by the index of current names: row-level
+-- security keeps a tenant's reader from that on a hash.
 SELECT n.table_uuid, n.key, n.index, n.is_certain, n.is_current
 FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
 WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND n.table_uuid = ANY(%(uuids)s::text[])
 UNION
 SELECT n.table_uuid, n.key, n.index, n.is_certain, n.is_current
 FROM unnest(%(keys)s::text[]) AS k (key)
-JOIN projections.table_names AS n ON hashtextextended(n.key, 0) = hashtextextended(k.key, 0) AND n.key = k.key
-JOIN projections.live AS l USING (log_id, projection, generation)
-WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND n.is_current
+CROSS JOIN LATERAL (
+    SELECT c.* FROM projections.table_names AS c
+    WHERE c.log_id = %(log_id)s AND c.projection = 'findings' AND c.generation = (
+        SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+      )
+      AND c.is_current AND c.key COLLATE "C" = k.key
+    OFFSET 0
+) AS n
 
 -- name: nameless
 -- How many tables of the live generation of a projection nobody has named.

@@ -192,6 +192,11 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             {**of_tables, "upto": "table:far/a/t10", "texts": None, "kind": "iban", **of_nobody, "limit": 500},
             READ_MAX + HOT_SNAPSHOTS,
         ),
+        "the table of a name": (
+            NAMES["live_names"],
+            {"log_id": log_id, "uuids": [], "keys": ["table:far/a/t7/1", "table:far/a/t0/1"]},
+            READ_MAX,
+        ),
         "who made tables": (NAMES["owners"], {"log_id": log_id, "uuids": ["uuid-0", "uuid-7"]}, READ_MAX),
         "tables of an owner": (
             NAMES["tables"],
