@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 TABLES = (
     *("cursors", "live", "commits", "commit_counts", "commit_totals", "open_commits", "access_refusals"),
-    *("commit_hours", "scans", "findings", "alerts", "alert_deliveries", "trigger_counts", "ungoverned", "event_totals"),
+    *("scans", "findings", "alerts", "alert_deliveries", "trigger_counts", "ungoverned", "event_totals"),
+    "commit_hours",
 )
 
 
