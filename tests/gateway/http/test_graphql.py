@@ -62,7 +62,7 @@ ANSWERS: dict[str, tuple[type[Answered], frozenset[str]]] = {
     "Table": (answers.TableListed, NOWHERE),
     "KindFound": (answers.KindFound, NOWHERE),
     "Owner": (answers.OwnerShown, NOWHERE),
-    "Lineage": (answers.LineageShown, frozenset({"omitted"})),  # of the table alone
+    "Lineage": (answers.LineageShown, frozenset({"omitted", "is_cut"})),  # of the table alone; lists have `has_more`
     "LineageEdge": (answers.LineageEdgeShown, NOWHERE),
     "LineageColumn": (answers.LineageColumnShown, NOWHERE),
     "Cycle": (answers.CycleShown, NOWHERE),
