@@ -18,9 +18,11 @@ from ledger.format.events import FindingVerdict
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.keys import bounded_name
+from projections.relational.as_of import as_of as as_of_entry
 from projections.relational.commits import INDEX_END
 
 QUERIES: Final = load_queries("projections", "finding_reviews.sql")
+_LAST_AS_OF: Final = as_of_entry(QUERIES["last_reviews"])
 REVIEWS_MAX: Final = 100
 """Of one finding, as many are shown: the newest."""
 
@@ -63,7 +65,9 @@ def state_of(verdict: str | None, *, reviewed_percent: int, confidence_percent: 
     return FindingState(verdict)
 
 
-async def read_reviews(connection: Connection, reviewed: Iterable[Reviewable]) -> Mapping[Reviewable, FindingReview]:
+async def read_reviews(
+    connection: Connection, reviewed: Iterable[Reviewable], *, as_of: int | None = None
+) -> Mapping[Reviewable, FindingReview]:
     """
     Return the last review of each column and kind, of those that have one.
     """
@@ -71,8 +75,9 @@ async def read_reviews(connection: Connection, reviewed: Iterable[Reviewable]) -
     if not asked:
         return {}
     uuids, field_ids, kinds = zip(*asked, strict=True)
-    parameters = {"uuids": list(uuids), "field_ids": list(field_ids), "kinds": list(kinds)}
-    rows = await (await connection.execute(QUERIES["last_reviews"], parameters)).fetchall()
+    parameters = {"uuids": list(uuids), "field_ids": list(field_ids), "kinds": list(kinds), "as_of": as_of}
+    query = QUERIES["last_reviews"] if as_of is None else _LAST_AS_OF
+    rows = await (await connection.execute(query, parameters)).fetchall()
     return {(row[0], row[1], row[2]): _review(row[3:]) for row in rows}
 
 

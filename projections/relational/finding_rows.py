@@ -2,7 +2,8 @@
 """
 The rows that entries of triggers, streams, detection and reviews add to the findings. Pure.
 
-A repeated scan replaces the findings of the scan before it, which belong to another group.
+A repeated scan replaces the findings of the scan before it, which belong to another group. What is replaced is past: it
+is kept with the index of the entry that replaced it, `until`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ from projections.keys import bounded_name, table_key
 
 @dataclass(slots=True)
 class FindingRows:
-    """The rows of a batch, in log order; what a later entry of the batch replaces is left out."""
+    """The rows of a batch, in log order; what a later entry of the batch replaces is past."""
 
     scans: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
-    superseded: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
+    """Each with `until`, the index of the first one of the batch: a row that is stored holds up to there."""
     findings: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
+    superseding: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
+    """Which findings that are stored are replaced: those of other groups, or of one column and kind."""
+    scans_past: list[dict[str, Json]] = field(default_factory=list)
+    findings_past: list[dict[str, Json]] = field(default_factory=list)
     reviews: list[dict[str, Json]] = field(default_factory=list)
     alerts: list[dict[str, Json]] = field(default_factory=list)
     deliveries: dict[tuple[str, str], Json] = field(default_factory=dict)
@@ -67,8 +72,7 @@ def _add(rows: FindingRows, item: LogEntry) -> None:
         case ScanFailed() as event:
             _add_scan(rows, entry, event, status="failed", fault=event.fault.value, file=event.file)
         case DetectionFound() as event:
-            scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
-            rows.findings[*scan, str(event.field_id), event.kind.value] = _finding_row(entry, event, scan)
+            _add_finding(rows, entry, event)
         case FindingReviewed() as event:
             rows.reviews.append(_review_row(entry, event))
         case AlertRaised() as event:
@@ -105,11 +109,17 @@ def _add_scan(
     scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
     named = dict(zip(("table_uuid", "snapshot", "ruleset"), scan, strict=True))
     group_id = str(entry.group_id)
-    rows.findings = {key: row for key, row in rows.findings.items() if key[:3] != scan or row["group_id"] == group_id}
-    rows.superseded[scan] = {**named, "group_id": group_id}
+    for at in [at for at, row in rows.findings.items() if at[:3] == scan and row["group_id"] != group_id]:
+        rows.findings_past.append({**rows.findings.pop(at), "until": entry.index})
+    superseding: dict[str, Json] = {**named, "group_id": group_id, "until": entry.index}
+    rows.superseding.setdefault((*scan, group_id), superseding)
+    before = rows.scans.get(scan)
+    if before is not None:
+        rows.scans_past.append({**before, "until": entry.index})
     row: dict[str, Json] = {
         **named,
         **_place(entry),
+        "until": entry.index if before is None else before["until"],
         "key": table_key(event.identifier),
         "status": status,
         "fault": fault,
@@ -126,6 +136,17 @@ def _add_scan(
     else:
         row |= dict.fromkeys(counts, 0) | {"rows_sampled": None, "gaps": []}
     rows.scans[scan] = row
+
+
+def _add_finding(rows: FindingRows, entry: Entry, event: DetectionFound) -> None:
+    scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
+    row = _finding_row(entry, event, scan)
+    at = (*scan, str(event.field_id), event.kind.value)
+    if (before := rows.findings.get(at)) is not None:
+        rows.findings_past.append({**before, "until": entry.index})
+    rows.findings[at] = row
+    named = {name: row[name] for name in ("table_uuid", "snapshot", "ruleset", "field_id", "kind")}
+    rows.superseding.setdefault(at, {**named, "until": entry.index})
 
 
 def _finding_row(entry: Entry, event: DetectionFound, scan: tuple[str, str, str]) -> dict[str, Json]:

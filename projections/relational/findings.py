@@ -23,28 +23,46 @@ from projections.entries import LogEntry, encode_json
 from projections.keys import bounded_name
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
+from projections.relational.as_of import QUERIES as PAST
+from projections.relational.as_of import as_of as as_of_entry
+from projections.relational.as_of import ever
 from projections.relational.finding_reviews import QUERIES as REVIEWS
 from projections.relational.finding_reviews import FindingReview, FindingState, read_reviews, state_of
 from projections.relational.finding_rows import rows_of
 from projections.relational.table_names import QUERIES as NAMES
-from projections.relational.table_names import drop_names, lookups_of, read_names, write_names
+from projections.relational.table_names import drop_names, lookups_of, past_row, read_names, write_names
 
 _WRITTEN: Final = load_queries("projections", "findings.sql")
 _OF_STATE: Final = _WRITTEN.pop("is_of_state")
 """A condition that several queries have."""
 QUERIES: Final = {
-    **{name: query.replace("{is_of_state}", _OF_STATE) for name, query in _WRITTEN.items()},
+    **{
+        name: query.replace("{is_of_state}", _OF_STATE).replace("{is_called}", "true")
+        for name, query in _WRITTEN.items()
+    },
     **REVIEWS,
+    **{name: query for name, query in PAST.items() if name.startswith(("insert_", "digest_", "drop_"))},
 }
+AS_OF: Final = {
+    **{
+        name: as_of_entry(_WRITTEN[name].replace("{is_of_state}", _OF_STATE).replace("{is_called}", PAST["is_called"]))
+        for name in ("findings_below", "finding_at", "last_findings_of_table", "found_in_tables", "scans_of_table")
+    },
+    "finding_floor": ever(_WRITTEN["finding_floor"]),
+}
+"""The same queries, asked as of an entry."""
 FINDINGS: Final = "findings"
-FINDINGS_VERSION: Final = 3
+FINDINGS_VERSION: Final = 4
 ROWS_MAX: Final = 1_000
 EXAMINED_MAX: Final = 20_000
 """Findings that are looked through for one page."""
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
 
-TABLES: Final = ("scans", "findings", "reviews", "alerts", "deliveries", "triggers", "ungoverned")
+TABLES: Final = (
+    *("scans", "findings", "reviews", "alerts", "deliveries", "triggers", "ungoverned"),
+    *("scans_past", "findings_past", "names_past"),
+)
 _NAMED: Final = ("scans", "findings", "alerts", "ungoverned")
 """Tables whose rows have the key of their table's name, which may become known later."""
 
@@ -182,8 +200,11 @@ class FindingsProjection:
             names.apply(item)
         await write_names(transaction, self.name, names)
         await _execute(transaction, "upsert_scans", list(rows.scans.values()))
-        await _execute(transaction, "delete_superseded", list(rows.superseded.values()))
-        await _execute(transaction, "upsert_findings", list(rows.findings.values()))
+        await _execute(transaction, "supersede_findings", list(rows.superseding.values()))
+        await _execute(transaction, "insert_findings", list(rows.findings.values()))
+        await _execute(transaction, "insert_findings_past", rows.findings_past)
+        await _execute(transaction, "insert_scans_past", rows.scans_past)
+        await _execute(transaction, "insert_table_names_past", [past_row(name, until) for name, until in names.past])
         await _execute(transaction, "insert_reviews", rows.reviews)
         await _execute(transaction, "insert_alerts", rows.alerts)
         await _execute(transaction, "insert_deliveries", list(rows.deliveries.values()))
@@ -255,49 +276,60 @@ async def read_findings_below(
     state: FindingState | None = None,
     confidence_percent_min: int = 0,
     limit: int = 100,
+    as_of: int | None = None,
 ) -> tuple[list[Finding], int | None]:
     """
     Return findings of a log below index `before`, newest first, one for each scan that found it, and where the next
     ones begin.
 
-    Without a `key`, at most `EXAMINED_MAX` findings are looked through. The index is None if there are no more.
+    Without a `key`, or as of an entry, at most `EXAMINED_MAX` findings are looked through. The index is None if there
+    are no more. As of an entry, each has the key in its own entry (`read_names_then` has the name of then).
     """
     limit = min(limit, ROWS_MAX)
-    where = {
+    if as_of is not None:
+        before = min(before, as_of + 1)
+    where: dict[str, Any] = {
         "log_id": log_id,
         "before": before,
         "kind": kind,
         "state": state and state.value,
         "confidence_percent_min": confidence_percent_min,
         "limit": limit,
+        "key": key,
     }
-    if key is not None:
-        found = await _read_findings(connection, "findings_of_key_below", **where, key=key)
+    if key is not None and as_of is None:
+        found = await _read_findings(connection, "findings_of_key_below", **where)
         return found, found[-1].index if len(found) == limit else None
-    skipped = {"log_id": log_id, "before": before, "skipped": EXAMINED_MAX - 1}
-    row = await (await connection.execute(QUERIES["finding_floor"], skipped)).fetchone()
+    skipped = {"log_id": log_id, "before": before, "skipped": EXAMINED_MAX - 1, "as_of": as_of}
+    row = await (await connection.execute(_asked("finding_floor", as_of), skipped)).fetchone()
     floor = 0 if row is None else int(row[0])
-    found = await _read_findings(connection, "findings_below", **where, floor=floor)
+    found = await _read_findings(connection, "findings_below", as_of, **where, floor=floor)
     if len(found) == limit:
         return found, found[-1].index
     return found, None if row is None else floor
 
 
-async def read_finding_at(connection: Connection, log_id: int, index: int) -> Finding | None:
+async def read_finding_at(
+    connection: Connection, log_id: int, index: int, *, as_of: int | None = None
+) -> Finding | None:
     """
-    Return the finding whose entry is at an index; None if there is none, or if a later scan has taken its place.
+    Return the finding whose entry is at an index; None if there is none, or if a later scan has taken its place. As of
+    an entry, it has the key in its own one.
     """
-    found = await _read_findings(connection, "finding_at", log_id=log_id, index=index)
+    found = await _read_findings(connection, "finding_at", as_of, log_id=log_id, index=index)
     return found[0] if found else None
 
 
-async def read_found_in_tables(connection: Connection, log_id: int, uuids: Sequence[str]) -> dict[str, list[FoundKind]]:
+async def read_found_in_tables(
+    connection: Connection, log_id: int, uuids: Sequence[str], *, as_of: int | None = None
+) -> dict[str, list[FoundKind]]:
     """
     Return, by uuid, which kinds of personal data were found in some tables.
     """
     found: dict[str, list[FoundKind]] = {}
+    asked = {"log_id": log_id, "uuids": list(uuids), "as_of": as_of}
     for uuid, kind, percent, columns in await (
-        await connection.execute(QUERIES["found_in_tables"], {"log_id": log_id, "uuids": list(uuids)})
+        await connection.execute(_asked("found_in_tables", as_of), asked)
     ).fetchall():
         found.setdefault(uuid, []).append(FoundKind(kind=kind, confidence_percent=percent, columns=columns))
     return found
@@ -330,9 +362,11 @@ async def read_last_findings_of_table(
     confidence_percent_min: int = 0,
     state: FindingState | None = None,
     limit: int = 100,
+    as_of: int | None = None,
 ) -> list[Finding]:
     """
-    Return the last finding of each column and kind in the table of a uuid, newest first.
+    Return the last finding of each column and kind in the table of a uuid, newest first; as of an entry, each with the
+    key in its own one.
     """
     where = {
         "log_id": log_id,
@@ -340,17 +374,17 @@ async def read_last_findings_of_table(
         "confidence_percent_min": confidence_percent_min,
         "state": state and state.value,
     }
-    return await _read_findings(connection, "last_findings_of_table", **where, limit=min(limit, ROWS_MAX))
+    return await _read_findings(connection, "last_findings_of_table", as_of, **where, limit=min(limit, ROWS_MAX))
 
 
 async def read_scans_of_table(
-    connection: Connection, log_id: int, *, table_uuid: str, limit: int = 100
+    connection: Connection, log_id: int, *, table_uuid: str, limit: int = 100, as_of: int | None = None
 ) -> list[ScanSummary]:
     """
-    Return the last scans of the table of a uuid, newest first.
+    Return the last scans of the table of a uuid, newest first; as of an entry, each with the key in its own one.
     """
     where = {"log_id": log_id, "table_uuid": bounded_name(table_uuid), "limit": min(limit, ROWS_MAX)}
-    return await _read(connection, ScanSummary, "scans_of_table", **where)
+    return await _read(connection, ScanSummary, "scans_of_table", as_of, **where)
 
 
 async def read_alerts_of_snapshots(
@@ -392,25 +426,36 @@ async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -
 async def _read_of_snapshots(
     connection: Connection, cls: type[R], query: str, table_uuid: str, snapshots: Sequence[str], limit: int
 ) -> list[R]:
-    where = {"table_uuid": bounded_name(table_uuid), "snapshots": [bounded_name(each) for each in snapshots]}
+    names = [bounded_name(each) for each in snapshots]
+    where: dict[str, Any] = {"table_uuid": bounded_name(table_uuid), "snapshots": names}
     return await _read(connection, cls, query, **where, limit=min(limit, ROWS_MAX))
 
 
-async def _read_findings(connection: Connection, query: str, **parameters: object) -> list[Finding]:
-    return await with_reviews(connection, await _read(connection, Finding, query, **parameters))
+async def _read_findings(
+    connection: Connection, query: str, as_of: int | None = None, **parameters: object
+) -> list[Finding]:
+    return await with_reviews(connection, await _read(connection, Finding, query, as_of, **parameters), as_of=as_of)
 
 
-async def with_reviews(connection: Connection, found: Sequence[Finding]) -> list[Finding]:
+async def with_reviews(connection: Connection, found: Sequence[Finding], *, as_of: int | None = None) -> list[Finding]:
     """
     Return findings with the last review of each.
     """
-    reviews = await read_reviews(connection, ((one.table_uuid, one.field_id, one.kind) for one in found))
+    about = ((one.table_uuid, one.field_id, one.kind) for one in found)
+    reviews = await read_reviews(connection, about, as_of=as_of)
     return [replace(one, review=reviews.get((one.table_uuid, one.field_id, one.kind))) for one in found]
 
 
-async def _read(connection: Connection, cls: type[R], query: str, **parameters: object) -> list[R]:
-    rows = await (await connection.execute(QUERIES[query], parameters)).fetchall()
+async def _read(
+    connection: Connection, cls: type[R], query: str, as_of: int | None = None, **parameters: object
+) -> list[R]:
+    rows = await (await connection.execute(_asked(query, as_of), {**parameters, "as_of": as_of})).fetchall()
     return [row_of(cls, row) for row in rows]
+
+
+def _asked(query: str, as_of: int | None) -> str:
+    """Return a query as it is asked of now, or as of an entry."""
+    return QUERIES[query] if as_of is None else AS_OF[query]
 
 
 def row_of(cls: type[R], row: Sequence[Any]) -> R:

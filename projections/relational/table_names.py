@@ -39,8 +39,15 @@ from ledger.store.session import Connection
 from projections.entries import LogEntry, encode_json, storable
 from projections.keys import KEYS_CACHED, bounded_name, table_key
 from projections.processing.projection import Transaction
+from projections.relational.as_of import as_of as as_of_entry
+from projections.relational.as_of import ever
 
 QUERIES: Final = load_queries("projections", "table_names.sql")
+AS_OF: Final = {
+    **{name: as_of_entry(QUERIES[name]) for name in ("tables", "owners")},
+    "table_ceiling": ever(QUERIES["table_ceiling"]),
+}
+"""The same queries, asked as of an entry."""
 TABLE: Final = "table"
 _TABLES: Final = f"{TABLE}:"
 TAGGED_PERCENT: Final = 92
@@ -111,6 +118,8 @@ class TableNames:
         self._holders: dict[str, str] = {}
         self.changed: set[str] = set()
         """The uuids of tables whose `TableName` differs from the stored one."""
+        self.past: list[tuple[TableName, int]] = []
+        """What tables were called before, each with the index of the entry that said otherwise."""
         for name in stored:
             self._put(name)
 
@@ -150,7 +159,7 @@ class TableNames:
             case _Naming() as naming:
                 return self._bind(naming, item.entry.index)
             case _Dropped(key=key):
-                self._release(key)
+                self._release(key, item.entry.index)
         return None
 
     def _bind(self, naming: _Naming, index: int) -> NamedTable | None:
@@ -158,20 +167,22 @@ class TableNames:
         if naming.key is None or not (naming.is_certain or self._is_free(naming.key, before, naming.table_uuid)):
             if before is None:
                 self._set(
-                    TableName(table_uuid=naming.table_uuid, key=None, index=index, is_certain=False, is_current=False)
+                    TableName(table_uuid=naming.table_uuid, key=None, index=index, is_certain=False, is_current=False),
+                    index,
                 )
             return None
         is_same = before is not None and before.key == naming.key and before.is_current
         if is_same and before is not None and before.is_certain >= naming.is_certain:
             return None
         if self._holders.get(naming.key) not in {None, naming.table_uuid}:
-            self._release(naming.key)
+            self._release(naming.key, index)
         if before is not None and before.key is not None and self._holders.get(before.key) == naming.table_uuid:
             del self._holders[before.key]
         self._set(
             TableName(
                 table_uuid=naming.table_uuid, key=naming.key, index=index, is_certain=naming.is_certain, is_current=True
-            )
+            ),
+            index,
         )
         if is_same:
             return None
@@ -189,11 +200,13 @@ class TableNames:
         holder = self._of_uuid.get(self._holders.get(key, ""))
         return holder is None or holder.table_uuid == table_uuid or not holder.is_certain
 
-    def _release(self, key: str) -> None:
+    def _release(self, key: str, index: int) -> None:
         if (holder := self._holders.pop(key, None)) is not None:
-            self._set(replace(self._of_uuid[holder], is_current=False))
+            self._set(replace(self._of_uuid[holder], is_current=False), index)
 
-    def _set(self, name: TableName) -> None:
+    def _set(self, name: TableName, index: int) -> None:
+        if (before := self._of_uuid.get(name.table_uuid)) is not None:
+            self.past.append((before, index))
         self._put(name)
         self.changed.add(name.table_uuid)
 
@@ -249,6 +262,19 @@ async def write_names(transaction: Transaction, projection: str, names: TableNam
     await transaction.connection.execute(QUERIES["upsert_names"], {**_where(transaction, projection), "rows": text})
 
 
+def past_row(name: TableName, until: int) -> Json:
+    """
+    Return the row of what a table was called up to the entry at index `until`.
+    """
+    return {
+        "table_uuid": name.table_uuid,
+        "until": until,
+        "key": name.key,
+        "index": name.index,
+        "is_current": name.is_current,
+    }
+
+
 async def drop_names(transaction: Transaction, projection: str) -> None:
     """
     Delete the names of a projection's generation.
@@ -258,7 +284,7 @@ async def drop_names(transaction: Transaction, projection: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTable:
-    """A table that has a name now, by its event key; the entry at `index` gave it that name."""
+    """A table that has a name, by its event key; the entry at `index` gave it that name."""
 
     key: str
     table_uuid: str
@@ -273,12 +299,14 @@ class Owner:
     may_be_principal: bool
 
 
-async def read_owners(connection: Connection, log_id: int, uuids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+async def read_owners(
+    connection: Connection, log_id: int, uuids: Sequence[str], *, as_of: int | None = None
+) -> dict[str, tuple[str, str | None]]:
     """
     Return, by uuid, who made or registered some tables of a log: actor and principal (None: it is not known any more).
     """
-    asked = {"log_id": log_id, "uuids": list(uuids)}
-    rows = await (await connection.execute(QUERIES["owners"], asked)).fetchall()
+    asked = {"log_id": log_id, "uuids": list(uuids), "as_of": as_of}
+    rows = await (await connection.execute(_asked("owners", as_of), asked)).fetchall()
     return {uuid: (actor, principal) for uuid, actor, principal in rows}
 
 
@@ -293,6 +321,7 @@ async def read_tables(
     tag: str | None = None,
     owner: Owner | None = None,
     limit: int = 100,
+    as_of: int | None = None,
 ) -> tuple[list[ListedTable], str | None]:
     """
     Return tables in the order of their keys, bytewise, from behind the key `after` on; and the key behind which to go
@@ -306,9 +335,9 @@ async def read_tables(
     prefix = f"{TABLE}:" if alias is None else f"{format_key(TABLE, (alias,))}/"
     # Keys are ASCII: every one with this prefix, and no other one, is between these two.
     upto = f"{prefix}\x7f"
-    where = {"log_id": log_id, "after": max(after, prefix), "upto": upto}
+    where = {"log_id": log_id, "after": max(after, prefix), "upto": upto, "as_of": as_of}
     examined = {**where, "skipped": EXAMINED_MAX - 1}
-    row = await (await connection.execute(QUERIES["table_ceiling"], examined)).fetchone()
+    row = await (await connection.execute(_asked("table_ceiling", as_of), examined)).fetchone()
     ceiling: str | None = None if row is None else row[0]
     parameters = {
         **where,
@@ -321,9 +350,14 @@ async def read_tables(
         "by_principal": owner is not None and owner.may_be_principal,
         "limit": limit,
     }
-    rows = await (await connection.execute(QUERIES["tables"], parameters)).fetchall()
+    rows = await (await connection.execute(_asked("tables", as_of), parameters)).fetchall()
     tables = [ListedTable(key=key, table_uuid=table_uuid, index=index) for key, table_uuid, index in rows]
     return tables, tables[-1].key if len(tables) == limit else ceiling
+
+
+def _asked(query: str, as_of: int | None) -> str:
+    """Return a query as it is asked of now, or as of an entry."""
+    return QUERIES[query] if as_of is None else AS_OF[query]
 
 
 def _segments(text: str) -> str:

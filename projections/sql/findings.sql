@@ -1,46 +1,85 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- name: upsert_scans
--- The last scan of a snapshot under a ruleset.
+-- The last scan of a snapshot under a ruleset; what it replaces is kept as past, until the first one that did.
+WITH x AS (
+    SELECT *
+    FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+        table_uuid text, snapshot text, ruleset text, index bigint, recorded_at timestamptz, key text, status text,
+        fault text, file text, metadata_location text, findings bigint, rows bigint, rows_sampled bigint,
+        columns bigint, files bigint, cells bigint, bytes_read bigint, gaps text[], columns_unread bigint, unread jsonb,
+        until bigint
+    )
+),
+past AS (
+    INSERT INTO projections.scans_past (
+        log_id, generation, table_uuid, snapshot, ruleset, index, until, recorded_at, said, status, fault, file,
+        metadata_location, findings, rows, rows_sampled, columns, files, cells, bytes_read, gaps, columns_unread, unread
+    )
+    SELECT s.log_id, s.generation, s.table_uuid, s.snapshot, s.ruleset, s.index, x.until, s.recorded_at, s.said, s.status,
+           s.fault, s.file, s.metadata_location, s.findings, s.rows, s.rows_sampled, s.columns, s.files, s.cells,
+           s.bytes_read, s.gaps, s.columns_unread, s.unread
+    FROM x JOIN projections.scans AS s
+        ON s.log_id = %(log_id)s AND s.generation = %(generation)s AND s.table_uuid = x.table_uuid
+        AND s.snapshot = x.snapshot AND s.ruleset = x.ruleset
+)
 INSERT INTO projections.scans AS s (
     log_id, generation, table_uuid, snapshot, ruleset, index, recorded_at, key, status, fault, file, metadata_location,
-    findings, rows, rows_sampled, columns, files, cells, bytes_read, gaps,
-    columns_unread, unread
+    findings, rows, rows_sampled, columns, files, cells, bytes_read, gaps, columns_unread, unread, said
 )
-SELECT %(log_id)s, %(generation)s, x.*
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
-    table_uuid text, snapshot text, ruleset text, index bigint, recorded_at timestamptz, key text, status text,
-    fault text, file text, metadata_location text, findings bigint, rows bigint, rows_sampled bigint, columns bigint,
-    files bigint, cells bigint, bytes_read bigint, gaps text[], columns_unread bigint, unread jsonb
-)
+SELECT %(log_id)s, %(generation)s, x.table_uuid, x.snapshot, x.ruleset, x.index, x.recorded_at, x.key, x.status, x.fault,
+       x.file, x.metadata_location, x.findings, x.rows, x.rows_sampled, x.columns, x.files, x.cells, x.bytes_read, x.gaps,
+       x.columns_unread, x.unread, x.key
+FROM x
 ON CONFLICT (log_id, generation, table_uuid, snapshot, ruleset) DO UPDATE
 SET index = excluded.index, recorded_at = excluded.recorded_at, key = excluded.key, status = excluded.status,
     fault = excluded.fault, file = excluded.file, metadata_location = excluded.metadata_location,
     findings = excluded.findings, rows = excluded.rows, rows_sampled = excluded.rows_sampled,
     columns = excluded.columns, files = excluded.files, cells = excluded.cells, bytes_read = excluded.bytes_read,
-    gaps = excluded.gaps, columns_unread = excluded.columns_unread, unread = excluded.unread
+    gaps = excluded.gaps, columns_unread = excluded.columns_unread, unread = excluded.unread, said = excluded.said
 
--- name: delete_superseded
--- What an earlier scan of the same snapshot under the same ruleset found: another group.
-DELETE FROM projections.findings AS f
-USING jsonb_to_recordset(%(rows)s::jsonb) AS x (table_uuid text, snapshot text, ruleset text, group_id uuid)
-WHERE f.log_id = %(log_id)s AND f.generation = %(generation)s AND f.table_uuid = x.table_uuid
-  AND f.snapshot = x.snapshot AND f.ruleset = x.ruleset AND f.group_id <> x.group_id
+-- name: supersede_findings
+-- What an earlier scan of the same snapshot under the same ruleset found, another group, and a finding that is reported
+-- again, are past: until the first entry that replaces them.
+WITH x AS (
+    SELECT *
+    FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+        table_uuid text, snapshot text, ruleset text, group_id uuid, field_id bigint, kind text, until bigint
+    )
+),
+replaced AS (
+    SELECT f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.kind, min(x.until) AS until
+    FROM x JOIN projections.findings AS f
+        ON f.log_id = %(log_id)s AND f.generation = %(generation)s AND f.table_uuid = x.table_uuid
+        AND f.snapshot = x.snapshot AND f.ruleset = x.ruleset
+    WHERE CASE WHEN x.field_id IS NULL THEN f.group_id <> x.group_id ELSE f.field_id = x.field_id AND f.kind = x.kind END
+    GROUP BY f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.kind
+),
+gone AS (
+    DELETE FROM projections.findings AS f
+    USING replaced AS r
+    WHERE f.log_id = %(log_id)s AND f.generation = %(generation)s AND f.table_uuid = r.table_uuid
+      AND f.snapshot = r.snapshot AND f.ruleset = r.ruleset AND f.field_id = r.field_id AND f.kind = r.kind
+    RETURNING f.*, r.until
+)
+INSERT INTO projections.findings_past (
+    log_id, generation, table_uuid, snapshot, ruleset, field_id, kind, index, until, group_id, recorded_at, said,
+    column_path, confidence_percent, matches, not_null
+)
+SELECT g.log_id, g.generation, g.table_uuid, g.snapshot, g.ruleset, g.field_id, g.kind, g.index, g.until, g.group_id,
+       g.recorded_at, g.said, g.column_path, g.confidence_percent, g.matches, g.not_null
+FROM gone AS g
 
--- name: upsert_findings
--- One row a column and kind.
+-- name: insert_findings
+-- One row a column and kind: what was there before is past.
 INSERT INTO projections.findings (
     log_id, generation, table_uuid, snapshot, ruleset, field_id, kind, index, group_id, recorded_at, key, column_path,
-    confidence_percent, matches, not_null
+    confidence_percent, matches, not_null, said
 )
-SELECT %(log_id)s, %(generation)s, x.*
+SELECT %(log_id)s, %(generation)s, x.*, x.key
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
     table_uuid text, snapshot text, ruleset text, field_id bigint, kind text, index bigint, group_id uuid,
     recorded_at timestamptz, key text, column_path text, confidence_percent integer, matches bigint, not_null bigint
 )
-ON CONFLICT (log_id, generation, table_uuid, snapshot, ruleset, field_id, kind) DO UPDATE
-SET index = excluded.index, group_id = excluded.group_id, recorded_at = excluded.recorded_at, key = excluded.key,
-    column_path = excluded.column_path, confidence_percent = excluded.confidence_percent, matches = excluded.matches,
-    not_null = excluded.not_null
 
 -- name: insert_alerts
 -- A row for every alert.
@@ -99,15 +138,15 @@ WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = %(g
 
 -- name: digest_scans
 -- Every row by its natural key, bytewise: databases sort text differently.
-SELECT 'scan', table_uuid, snapshot, ruleset, index, recorded_at, key, status, fault, file, metadata_location, findings,
+SELECT 'scan', table_uuid, snapshot, ruleset, index, recorded_at, key, said, status, fault, file, metadata_location, findings,
        rows, rows_sampled, columns, files, cells, bytes_read, gaps, columns_unread, unread::text
 FROM projections.scans WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY table_uuid COLLATE "C", snapshot COLLATE "C", ruleset COLLATE "C"
 
 -- name: digest_findings
 -- The same.
-SELECT 'finding', table_uuid, snapshot, ruleset, field_id, kind, index, group_id::text, recorded_at, key, column_path,
-       confidence_percent, matches, not_null
+SELECT 'finding', table_uuid, snapshot, ruleset, field_id, kind, index, group_id::text, recorded_at, key, said,
+       column_path, confidence_percent, matches, not_null
 FROM projections.findings WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY table_uuid COLLATE "C", snapshot COLLATE "C", ruleset COLLATE "C", field_id, kind COLLATE "C"
 
@@ -365,7 +404,7 @@ FROM projections.findings AS f
 WHERE f.log_id = %(log_id)s AND f.generation = (
     SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
   )
-  AND f.index < %(before)s AND f.index >= %(floor)s
+  AND f.index < %(before)s AND f.index >= %(floor)s AND {is_called}
   AND (%(kind)s::text IS NULL OR f.kind = %(kind)s) AND f.confidence_percent >= %(confidence_percent_min)s
   AND {is_of_state}
 ORDER BY f.index DESC

@@ -17,11 +17,14 @@ from psycopg import sql
 from ledger.proving import search
 from ledger.store.read import read_head
 from projections.lineage.edges import QUERIES as LINEAGE
+from projections.relational.as_of import QUERIES as PAST
 from projections.relational.batched import QUERIES as BATCHED
 from projections.relational.commits import QUERIES as COMMITS
+from projections.relational.findings import AS_OF as FINDINGS_AS_OF
 from projections.relational.findings import EXAMINED_MAX, INDEX_END
 from projections.relational.findings import QUERIES as FINDINGS
 from projections.relational.metrics import QUERIES as METRICS
+from projections.relational.table_names import AS_OF as NAMES_AS_OF
 from projections.relational.table_names import QUERIES as NAMES
 from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway
@@ -83,6 +86,23 @@ _ROWS: Final = {
         (log_id, generation, projection, table_uuid, key, index, is_certain, is_current)
         SELECT %(log_id)s, %(generation)s, 'findings', 'uuid-' || t || '/' || n, 'table:far/a/t' || t || '/' || n,
                1, true, true
+    """,
+    "findings_past": """
+        (log_id, generation, table_uuid, snapshot, ruleset, field_id, kind, index, until, group_id, recorded_at, said,
+         column_path, confidence_percent, matches, not_null)
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 1, 'email', 900000000 + n * 10000 + t,
+               999999999, gen_random_uuid(), now(), 'table:far/a/t' || t, 'c', 92, 1, 1
+    """,
+    "scans_past": """
+        (log_id, generation, table_uuid, snapshot, ruleset, index, until, recorded_at, said, status, metadata_location,
+         findings, rows, columns, files, cells, bytes_read, gaps, columns_unread, unread)
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, n::text, 'r', 900000000 + n * 10000 + t, 999999999, now(),
+               'table:far/a/t' || t, 'completed', 'm', 1, 1, 1, 1, 1, 1, ARRAY[]::text[], 0, '[]'
+    """,
+    "table_names_past": """
+        (log_id, generation, table_uuid, until, key, index, is_current)
+        SELECT %(log_id)s, %(generation)s, 'uuid-' || t, 900000000 + n, 'table:far/p/t' || t || '/' || n,
+               900000000 + n - 1, true
     """,
     "lineage_edges": """
         (log_id, generation, source, target, first_index, last_index, count)
@@ -212,6 +232,66 @@ async def test_long_read_models_are_read_by_index(sales: Gateway) -> None:
             READ_MAX + HOT_SNAPSHOTS,
         ),
         "where a page of tables ends": (NAMES["table_ceiling"], {**of_tables, "skipped": 19_999}, 20_000),
+        "findings as of an entry": (
+            FINDINGS_AS_OF["findings_below"],
+            {**of_findings, "floor": 0, "key": None, "as_of": end},
+            READ_MAX,
+        ),
+        "where such a page ends": (
+            FINDINGS_AS_OF["finding_floor"],
+            {"log_id": log_id, "before": end, "skipped": EXAMINED_MAX - 1, "as_of": end},
+            EXAMINED_MAX,
+        ),
+        "a finding as of an entry": (
+            FINDINGS_AS_OF["finding_at"],
+            {"log_id": log_id, "index": end, "as_of": end},
+            READ_MAX,
+        ),
+        "last findings of a table as of an entry": (
+            FINDINGS_AS_OF["last_findings_of_table"],
+            {
+                "log_id": log_id,
+                "table_uuid": "uuid-0",
+                "confidence_percent_min": 0,
+                "state": None,
+                "limit": 100,
+                "as_of": INDEX_END,
+            },
+            READ_MAX + HOT_SNAPSHOTS,
+        ),
+        "scans of a table as of an entry": (
+            FINDINGS_AS_OF["scans_of_table"],
+            {"log_id": log_id, "table_uuid": "uuid-0", "limit": 100, "as_of": INDEX_END},
+            READ_MAX + HOT_SNAPSHOTS,
+        ),
+        "kinds in tables as of an entry": (
+            FINDINGS_AS_OF["found_in_tables"],
+            {"log_id": log_id, "uuids": ["uuid-0", "uuid-7", "uuid-8"], "as_of": INDEX_END},
+            READ_MAX + HOT_SNAPSHOTS,
+        ),
+        "tables as of an entry": (
+            NAMES_AS_OF["tables"],
+            {
+                **of_tables,
+                "upto": "table:far/b",
+                "texts": None,
+                "kind": None,
+                **of_nobody,
+                "limit": 500,
+                "as_of": end,
+            },
+            READ_MAX,
+        ),
+        "where a page of them ends": (
+            NAMES_AS_OF["table_ceiling"],
+            {**of_tables, "skipped": 19_999, "as_of": end},
+            20_000,
+        ),
+        "what tables were called": (
+            PAST["names_then"],
+            {"log_id": log_id, "uuids": ["uuid-0", "uuid-7"], "as_of": end},
+            READ_MAX,
+        ),
         "commits by hour": (METRICS["hours"], {"log_id": log_id, "since": since, "limit": 1_000}, READ_MAX),
         "what was made from a table": (
             LINEAGE["downstream"],
