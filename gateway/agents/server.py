@@ -10,6 +10,7 @@ not used.
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import quote
 
 import mcp_types as types
 import orjson
@@ -21,11 +22,13 @@ from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.agents.tools import TOOLS, Arguments, Asking
-from gateway.errors import GatewayError
-from gateway.http.admin_routes import show_policy
+from gateway.agents.tools import LIMIT_MAX, TOOLS, Arguments, Asking
+from gateway.errors import ForbiddenError, GatewayError
+from gateway.http.admin_routes import list_policies, show_policy
+from gateway.http.inner import names_in_path
+from gateway.http.looking.sight import target_of
 from gateway.http.request import not_of_model
-from gateway.http.table_routes import show_table
+from gateway.http.table_routes import list_tables, show_table
 from gateway.log_errors import unmapped_errors
 
 VERSION: Final = "1"
@@ -111,6 +114,35 @@ def _refused(words: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=words)], is_error=True)
 
 
+async def _list_resources(context: _Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+    """List the policies, to whom may read them, and behind them the tables that the caller may see, page by page."""
+    asking, cursor = Asking(context.request), (None if params is None else params.cursor) or ""
+    try:
+        with unmapped_errors():
+            listed = await asking.read(list_tables, limit=LIMIT_MAX, cursor=cursor)
+            policies = [] if cursor else await _policies(asking)
+    except GatewayError as error:
+        raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
+    tables = [target_of(each["key"]) for each in listed["tables"]]
+    resources = [
+        *(_resource(f"policies/{quote(each, safe='')}", f"policy {each}") for each in policies),
+        *(_resource("/".join(("tables", *names_in_path(each))), f"table {each.key}") for each in tables if each),
+    ]
+    return types.ListResourcesResult(resources=resources, next_cursor=listed["cursor"])
+
+
+async def _policies(asking: Asking) -> list[str]:
+    """Return the ids of the policies in force, none to whom may not read them."""
+    try:
+        return [each["id"] for each in (await asking.read(list_policies))["policies"] if each["in_force"]]
+    except ForbiddenError:
+        return []
+
+
+def _resource(path: str, name: str) -> types.Resource:
+    return types.Resource(name=name, uri=f"{_SCHEME}{path}", mime_type="application/json")
+
+
 async def _list_templates(context: _Context, params: object) -> types.ListResourceTemplatesResult:  # noqa: ARG001
     return types.ListResourceTemplatesResult(resource_templates=list(_TEMPLATES))
 
@@ -130,6 +162,11 @@ async def _read_resource(context: _Context, params: types.ReadResourceRequestPar
     except GatewayError as error:
         raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
     text = orjson.dumps(found).decode()
+    if len(text) > RESULT_SIZE_BYTES_MAX:
+        told = (
+            f"{uri:.200}: it has {len(text)} characters, expected at most {RESULT_SIZE_BYTES_MAX}: ask a tool for less"
+        )
+        raise MCPError(code=types.INVALID_PARAMS, message=told)
     content = types.TextResourceContents(uri=params.uri, mime_type="application/json", text=text)
     return types.ReadResourceResult(contents=[content])
 
@@ -140,6 +177,7 @@ _SERVER: Final = Server(
     instructions=INSTRUCTIONS,
     on_list_tools=_list_tools,
     on_call_tool=_call_tool,
+    on_list_resources=_list_resources,
     on_list_resource_templates=_list_templates,
     on_read_resource=_read_resource,
 )

@@ -17,9 +17,10 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from gateway.agents import server
 from gateway.agents.server import BODY_SIZE_BYTES_MAX
 from gateway.agents.tools import TOOLS
-from testkit.gateway.sales import CREATE, ORDERS, ORDERS_KEY, TABLES, another_key, properties
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, ORDERS_KEY, SCHEMA, TABLES, another_key, properties
 from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway, keep_signing
 from testkit.servers.loopback import serve_gateway
@@ -119,6 +120,38 @@ async def test_resources_are_tables_and_policies(sales: Gateway) -> None:
         for unknown in ("lakeproof://policies/none", "lakeproof://keys/all", "file:///etc/passwd"):
             with pytest.raises(MCPError):
                 await client.read_resource(unknown)
+
+
+async def test_resources_are_listed_as_far_as_the_key_may_see_them(
+    sales: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = {"id": "owned", "expression": "true", "message": "Name an owner"}
+    assert (await sales.http.post("/v1/policies", json=policy)).status_code == 201
+    for namespace in (["a"], ["a", "b/c"]):
+        (await sales.http.post(NAMESPACES, json={"namespace": namespace})).raise_for_status()
+    (await sales.http.post(f"{NAMESPACES}/a%1Fb%2Fc/tables", json={"name": "x y", "schema": SCHEMA})).raise_for_status()
+    await project(sales)
+    monkeypatch.setattr(server, "LIMIT_MAX", 1)
+    every: list[str] = []
+    async with agent_of(sales) as client:
+        page = await client.list_resources()
+        every += [each.uri for each in page.resources]
+        while page.next_cursor is not None:
+            page = await client.list_resources(cursor=page.next_cursor)
+            every += [each.uri for each in page.resources]
+        assert every == [
+            *("lakeproof://policies/owned", "lakeproof://tables/lake/a%1Fb%2Fc/x%20y"),
+            "lakeproof://tables/lake/sales/orders",
+        ]
+        for uri in every:
+            assert (await client.read_resource(uri)).contents, uri
+        with pytest.raises(MCPError, match="cursor"):
+            await client.list_resources(cursor="AAAA")
+        monkeypatch.setattr(server, "RESULT_SIZE_BYTES_MAX", 100)
+        with pytest.raises(MCPError, match="expected at most 100"):
+            await client.read_resource(every[-1])
+    async with agent_of(sales, await another_key(sales, "nick@acme.example", "nobody")) as client:
+        assert (await client.list_resources()).resources == []
 
 
 @pytest.mark.parametrize(
