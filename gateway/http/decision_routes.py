@@ -17,9 +17,10 @@ from fastapi.responses import Response
 
 from gateway.errors import BadRequestError, GatewayError, NotFoundError, UnavailableError
 from gateway.http.answer_tags import entity_tag, tagged, unchanged
+from gateway.http.looking.as_of import as_of_asked, check_as_of, seen_as_called
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
 from gateway.http.looking.lineage import edges_shown
-from gateway.http.looking.query import CURSOR, LIMIT, NUMBER, Query
+from gateway.http.looking.query import AS_OF, CURSOR, LIMIT, NUMBER, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import Shown, commit_shown, row_shown
 from gateway.replaying.recorded import VERDICTS
@@ -100,10 +101,10 @@ async def list_findings(request: Request) -> Response:
     List what scans have found, the newest first: one for each scan, column and kind; never a value.
 
     `table` asks for one table, `kind` for one kind of personal data, `confidence` for so many percent or more, and
-    `state` for those that are `open`, `confirmed` or `dismissed`.
+    `state` for those that are `open`, `confirmed` or `dismissed`; `as_of` for all of that as it was at that entry.
     """
     looking = await look(request)
-    query = Query(request, "table", "kind", "confidence", "state", LIMIT, CURSOR)
+    query = Query(request, "table", "kind", "confidence", "state", AS_OF, LIMIT, CURSOR)
     table, limit, key = query.text("table"), query.limit(), await looking.key()
     try:
         table_key = None if table is None else key_of_table(table)
@@ -111,8 +112,10 @@ async def list_findings(request: Request) -> Response:
         raise BadRequestError(str(error), field="table") from error
     before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
     confidence = query.number("confidence", least=0, most=100) or 0
-    kind, state = query.text("kind"), query.one_of("state", FindingState)
+    kind, state, as_of = query.text("kind"), query.one_of("state", FindingState), as_of_asked(query)
     async with looking.reading() as connection:
+        if as_of is not None:
+            await check_as_of(connection, looking.caller.log_id, as_of, FINDINGS)
         tag = await entity_tag(looking, connection, request, FINDINGS)
         if (same := unchanged(request, tag)) is not None:
             return same
@@ -125,6 +128,7 @@ async def list_findings(request: Request) -> Response:
             state=state,
             confidence=confidence,
             limit=limit,
+            as_of=as_of,
         )
     cursor = None if following is None else format_cursor(key, following, context=query.context)
     return tagged({"findings": [row_shown(each) for each in found], "cursor": cursor}, tag)
@@ -140,6 +144,7 @@ async def page_of_findings(
     state: FindingState | None = None,
     confidence: int,
     limit: int,
+    as_of: int | None = None,
 ) -> tuple[list[Finding], int | None]:
     """
     Return findings that the caller may see, as `read_findings_below` does, and the index below which there may be more.
@@ -158,10 +163,14 @@ async def page_of_findings(
             state=state,
             confidence_percent_min=confidence,
             limit=asked,
+            as_of=as_of,
         )
         examined += len(rows)
-        await looking.sight.prepare(each.key for each in rows)
-        found += [each for each in rows if await looking.sight.sees(each.key)]
+        if as_of is None:
+            await looking.sight.prepare(each.key for each in rows)
+            found += [each for each in rows if await looking.sight.sees(each.key)]
+        else:
+            found += await seen_as_called(looking.sight, connection, rows, as_of=as_of)
         if len(rows) < asked:
             break  # as many were looked through as one request may
     return found, following

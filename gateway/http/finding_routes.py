@@ -19,8 +19,8 @@ from gateway.admin.finding_reviews import check_named, no_finding
 from gateway.commit.commit_flow import STALE_MAX
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.http.admin_routes import Body, body_as, editor_of
-from gateway.http.looking.as_of import AS_OF, as_of_asked, check_as_of
-from gateway.http.looking.query import Query, parse_index
+from gateway.http.looking.as_of import as_of_asked, check_as_of, seen_as_called
+from gateway.http.looking.query import AS_OF, Query, parse_index
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import plain, row_shown
 from gateway.http.looking.sight import target_of
@@ -55,16 +55,14 @@ class FindingReviewBody(Body):
 async def show_finding(request: Request, finding: str) -> Response:
     """
     Show a finding, given by the index of its entry, and the reviews of its column and kind, the newest first; with
-    `as_of` its state and its reviews as they were at that entry.
+    `as_of` as all that was at that entry, also if a later scan has taken its place since.
     """
     looking, index = await look(request), parse_index(finding, field="finding")
     as_of = as_of_asked(Query(request, AS_OF))
     async with looking.reading() as connection:
-        found = await _find(looking, connection, index)
-        if as_of is not None:
-            await check_as_of(connection, looking.caller.log_id, as_of, read_model=FINDINGS)
-            if index > as_of:
-                raise no_finding(index)
+        found = await (
+            _find(looking, connection, index) if as_of is None else _find_as_of(looking, connection, index, as_of=as_of)
+        )
         reviews = await read_review_history(
             connection,
             table_uuid=found.table_uuid,
@@ -119,6 +117,17 @@ async def _find(looking: Looking, connection: Connection, index: int) -> Finding
         if live is None or index >= live.next_index:
             raise UnavailableError("the read model of findings has not come to that entry yet: try again")
     raise no_finding(index)
+
+
+async def _find_as_of(looking: Looking, connection: Connection, index: int, *, as_of: int) -> Finding:
+    """Return the finding at an index as it was at an entry, if the caller may see its table, then and now."""
+    log_id = looking.caller.log_id
+    await check_as_of(connection, log_id, as_of, FINDINGS)
+    found = await read_finding_at(connection, log_id, index, as_of=as_of)
+    seen = [] if found is None else await seen_as_called(looking.sight, connection, [found], as_of=as_of)
+    if not seen:
+        raise no_finding(index)
+    return seen[0]
 
 
 async def _named(looking: Looking, connection: Connection, found: Finding) -> Target:

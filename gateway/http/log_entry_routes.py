@@ -19,15 +19,15 @@ from typing import Any, Final, Protocol
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.errors import NotFoundError, UnavailableError
+from gateway.errors import BadRequestError, NotFoundError, UnavailableError
 from gateway.http.events.page import GoneError
 from gateway.http.log_routes import CHANGING, VARY, VIEW
-from gateway.http.looking.as_of import AS_OF, as_of_asked, check_as_of
+from gateway.http.looking.as_of import as_of_asked, check_as_of
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor
 from gateway.http.looking.entries import FILTERS, asked_of, entry_shown, read_page
 from gateway.http.looking.figures import Figures
 from gateway.http.looking.following import EventStream, Followers, follow, resumed_at
-from gateway.http.looking.query import CURSOR, LIMIT, Query, parse_index
+from gateway.http.looking.query import AS_OF, CURSOR, LIMIT, Query, parse_index
 from gateway.http.looking.reading import Looking, look, own_log, sight_of
 from gateway.http.looking.shown import Shown
 from gateway.http.looking.sight import Sight
@@ -108,8 +108,9 @@ async def find_entry(looking: Looking, connection: Connection, index: int) -> Se
         entry = parse_entry(stored)
         if await sight.sees_entry(entry.type, entry.key):
             return SeenEntry(log=log, stored=stored, entry=entry, sight=sight)
+    ends = f": the log has {head.size:,} entries" if index >= head.size and await sight.reads_log() else ""
     raise NotFoundError(
-        f"entry {index}: expected an entry of the log that you may see, found none", kind="NotFoundException"
+        f"entry {index}: expected an entry of the log that you may see, found none{ends}", kind="NotFoundException"
     )
 
 
@@ -162,8 +163,17 @@ async def followed(request: Request, show: Callable[[Entry], Mapping[str, Any]])
     query = Query(request, "type", "key", "actor", "from")
     at = resumed_at(request.headers.get("last-event-id"))
     asked = await asked_of(looking, query)
+    field = "from" if at is None else "Last-Event-ID"
     if at is None and query.text("from") is not None:
         at = asked.from_index
+    if at is not None:
+        async with looking.reading() as connection:
+            if at > (await read_head(connection, looking.caller.log_id)).size:
+                # It would wait for what was never told: the id is of another log, or of one that was set back since.
+                raise BadRequestError(
+                    "expected the index of an entry of the log, found one beyond its end: leave it out to begin there",
+                    field=field,
+                )
 
     async def see() -> Sight:
         return await sight_of(looking.gateway, looking.caller, request)

@@ -102,8 +102,7 @@ from gateway.http.looking.answers import (
     TimelineShown,
     TraversalShown,
 )
-from gateway.http.looking.as_of import AS_OF
-from gateway.http.looking.query import CURSOR, CURSOR_LENGTH_MAX, INDEX_MAX, LIMIT, LIMIT_MAX
+from gateway.http.looking.query import AS_OF, CURSOR, CURSOR_LENGTH_MAX, INDEX_MAX, LIMIT, LIMIT_MAX
 from gateway.http.operating_routes import RebuildBody, ReplayBody
 from gateway.http.policy_answers import (
     PoliciesCompiled,
@@ -353,6 +352,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "kind": "Of this kind of personal data.",
         "confidence": _PERCENT,
         "state": _STATE,
+        AS_OF: _AS_OF,
         **_PAGES,
     },
     ("GET", "/v1/findings/{finding}"): {AS_OF: _AS_OF},
@@ -364,13 +364,19 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
         "finding": "In which this kind of personal data was found.",
         "tag": "With this tag: a kind that was found for certain and that nobody has dismissed, or `pii` for any.",
         "owner": "That this actor has made or registered; or this principal, to whoever may read inputs.",
+        AS_OF: _AS_OF,
         **_PAGES,
     },
     ("GET", f"/v1/tables{TABLE}/history"): {
         AS_OF: _AS_OF,
         **_PAGES,
     },
-    ("GET", f"/v1/tables{TABLE}/findings"): {"confidence": _PERCENT, "state": _STATE, LIMIT: _PAGES[LIMIT]},
+    ("GET", f"/v1/tables{TABLE}/findings"): {
+        "confidence": _PERCENT,
+        "state": _STATE,
+        AS_OF: _AS_OF,
+        LIMIT: _PAGES[LIMIT],
+    },
     ("GET", f"/v1/tables{TABLE}/timeline"): {
         LIMIT: Parameter("At most so many.", {"type": "integer", "minimum": 1, "maximum": COMMITS_MAX}),
         CURSOR: _PAGES[CURSOR],

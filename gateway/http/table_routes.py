@@ -25,11 +25,11 @@ from gateway.control.plane import ControlState
 from gateway.http import reads
 from gateway.http.admin_routes import may_read
 from gateway.http.answer_tags import entity_tag, tagged, unchanged
-from gateway.http.looking.as_of import AS_OF, as_of_asked, control_as_of
+from gateway.http.looking.as_of import as_of_asked, check_as_of, control_as_of, seen_as_called
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor, parse_key_cursor
 from gateway.http.looking.graphs import answers_shown, asking_graph
 from gateway.http.looking.lineage import lineage_shown
-from gateway.http.looking.query import CURSOR, LIMIT, Query
+from gateway.http.looking.query import AS_OF, CURSOR, LIMIT, Query
 from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import Shown, commit_shown, row_shown
 from gateway.http.looking.sight import Sight, target_of
@@ -38,6 +38,7 @@ from gateway.policy.variables import CommitView
 from ledger.store.session import Connection
 from projections.lineage.projection import LINEAGE
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
+from projections.relational.as_of import read_names_then, read_tables_named
 from projections.relational.commits import COMMITS, INDEX_END, read_history, read_history_of_actions
 from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import (
@@ -66,17 +67,20 @@ SCHEMA_ACTIONS: Final = frozenset(
 async def list_tables(request: Request) -> Response:
     """
     List tables that have a name now, by name: of one catalog, with a text in their name, with findings of one kind,
-    with a tag, or of one owner.
+    with a tag, or of one owner; with `as_of` those that had one at that entry, and what was known of them then.
 
     A tag is a kind of personal data that was found for certain and that nobody has dismissed, or `pii` for any. An
     owner made the table or registered it: an actor, or who that is for whoever may read inputs.
     """
     looking = await look(request)
-    query = Query(request, "catalog", "name", "finding", "tag", "owner", LIMIT, CURSOR)
+    query = Query(request, "catalog", "name", "finding", "tag", "owner", AS_OF, LIMIT, CURSOR)
     owner, knows_people = query.text("owner", length_max=NAME_LENGTH_MAX), await looking.sight.reads_inputs()
     alias, limit, key = query.text("catalog"), query.limit(), await looking.key()
     after = "" if query.cursor is None else parse_key_cursor(key, query.cursor, context=query.context)
+    as_of = as_of_asked(query)
     async with looking.reading() as connection:
+        if as_of is not None:
+            await check_as_of(connection, looking.caller.log_id, as_of, FINDINGS, COMMITS)
         tag = await entity_tag(looking, connection, request, FINDINGS, COMMITS)
         if (same := unchanged(request, tag)) is not None:
             return same
@@ -90,9 +94,11 @@ async def list_tables(request: Request) -> Response:
             tag=query.text("tag"),
             owner=None if owner is None else Owner(name=owner, may_be_principal=knows_people),
             limit=limit,
+            as_of=as_of,
         )
-        kinds = await read_found_in_tables(connection, looking.caller.log_id, [each.table_uuid for each in found])
-        owners = await read_owners(connection, looking.caller.log_id, [each.table_uuid for each in found])
+        uuids = [each.table_uuid for each in found]
+        kinds = await read_found_in_tables(connection, looking.caller.log_id, uuids, as_of=as_of)
+        owners = await read_owners(connection, looking.caller.log_id, uuids, as_of=as_of)
     tables = [
         {
             **names_shown(each.key),
@@ -118,9 +124,12 @@ async def page_of_tables(
     tag: str | None = None,
     owner: Owner | None = None,
     limit: int,
+    as_of: int | None = None,
 ) -> tuple[list[ListedTable], str | None]:
     """
     Return tables that the caller may see, as `read_tables` does, and the key behind which there may be more.
+
+    As of an entry, a table has to be one that the caller may see under its present name, too.
     """
     rows, following = await read_tables(
         connection,
@@ -132,13 +141,18 @@ async def page_of_tables(
         tag=tag,
         owner=owner,
         limit=EXAMINED_MAX,
+        as_of=as_of,
     )
-    await sight.prepare(each.key for each in rows)
+    called = {each.table_uuid: each.key for each in rows}
+    if as_of is not None:
+        names = await read_names_then(connection, sight.caller.log_id, [each.table_uuid for each in rows], index=as_of)
+        called |= {uuid: now for uuid, (_, now) in names.items() if now is not None}
+    await sight.prepare({*(each.key for each in rows), *called.values()})
     found: list[ListedTable] = []
     for each in rows:
         if len(found) == limit:
             return found, found[-1].key
-        if await sight.sees(each.key):
+        if await sight.sees_all((each.key, called[each.table_uuid])):
             found.append(each)
     return found, following
 
@@ -177,6 +191,8 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
         before = min(before, parse_index_cursor(key, query.cursor, context=query.context))
     with_principal = await looking.sight.reads_inputs()
     async with looking.reading() as connection:
+        if as_of is not None:
+            await check_as_of(connection, looking.caller.log_id, as_of, COMMITS)
         tag = await entity_tag(looking, connection, request, COMMITS)
         if (same := unchanged(request, tag)) is not None:
             return same
@@ -190,28 +206,37 @@ async def list_table_history(request: Request, alias: str, namespace: str, table
 async def list_table_findings(request: Request, alias: str, namespace: str, table: str) -> Response:
     """
     List what was found last in each column of a table, of each kind, and the last scans: without one of a snapshot,
-    that nothing was found says nothing about it.
+    that nothing was found says nothing about it. With `as_of` of the table that had this name at that entry, and as it
+    was known then; only whether the caller may review is of now.
     """
     looking, target = await find_table(request, alias, namespace, table)
-    query = Query(request, "confidence", "state", LIMIT)
+    query = Query(request, "confidence", "state", AS_OF, LIMIT)
     limit, confidence = query.limit(), query.number("confidence", least=0, most=100) or 0
-    state, may_review = query.one_of("state", FindingState), False
+    state, may_review, as_of = query.one_of("state", FindingState), False, as_of_asked(query)
+    log_id = looking.caller.log_id
     async with looking.reading() as connection:
         found: list[Finding] = []
         scans: list[ScanSummary] = []
-        for name in await read_live_names(connection, looking.caller.log_id, keys=[target.key]):
+        if as_of is None:
+            uuids = [name.table_uuid for name in await read_live_names(connection, log_id, keys=[target.key])]
+        else:
+            await check_as_of(connection, log_id, as_of, FINDINGS)
+            uuids = await read_tables_named(connection, log_id, target.key, index=as_of)
+        for uuid in uuids:
             found += await read_last_findings_of_table(
                 connection,
-                looking.caller.log_id,
-                table_uuid=name.table_uuid,
+                log_id,
+                table_uuid=uuid,
                 confidence_percent_min=confidence,
                 state=state,
                 limit=limit,
+                as_of=as_of,
             )
-            scans += await read_scans_of_table(
-                connection, looking.caller.log_id, table_uuid=name.table_uuid, limit=limit
-            )
-            may_review = may_review or await looking.sight.may_review(target, name.table_uuid)
+            scans += await read_scans_of_table(connection, log_id, table_uuid=uuid, limit=limit, as_of=as_of)
+            may_review = may_review or await looking.sight.may_review(target, uuid)
+        if as_of is not None:
+            found = await seen_as_called(looking.sight, connection, found, as_of=as_of)
+            scans = await seen_as_called(looking.sight, connection, scans, as_of=as_of)
     return Shown(
         {
             **names_shown(target.key),

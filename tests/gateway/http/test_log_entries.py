@@ -253,6 +253,8 @@ async def test_an_entry_that_may_not_be_seen_is_as_one_that_is_not_there(views: 
     beyond = len(told) + 5
     texts = [error_of(await views.part.get(f"{ENTRIES}/{index}"))["message"] for index in (hidden, beyond)]
     assert texts[0].replace(str(hidden), "N") == texts[1].replace(str(beyond), "N")
+    told_to_readers = error_of(await views.whole.get(f"{ENTRIES}/{beyond + 1_000}"))["message"]
+    assert "found none: the log has " in told_to_readers
 
 
 @pytest.mark.parametrize("index", ["-1", "01", "x", "1.5", "9" * 20])

@@ -263,15 +263,19 @@ async def test_what_is_asked_as_of_an_entry_is_what_was_answered_when_the_log_en
 async def test_an_entry_that_is_not_there_and_a_list_that_only_knows_now_are_refused_as_of_it(views: TwoViews) -> None:
     (end, *_) = (await shown(views.whole, "/v1/log/entries", limit=1))["entries"]
     finding = (await shown(views.whole, "/v1/findings"))["findings"][0]["index"]
-    for path in ("/v1/policies", f"{TABLE}/policies", f"/v1/findings/{finding}", "/v1/log/entries"):
+    read = ("/v1/findings", f"/v1/findings/{finding}", "/v1/tables", f"{TABLE}/findings", f"{TABLE}/history")
+    for path in ("/v1/policies", f"{TABLE}/policies", "/v1/log/entries", *read):
         beyond = await views.whole.get(path, params={"as_of": end["index"] + 10})
         assert beyond.status_code == 400
         assert f"found {end['index'] + 10}: the log has " in error_of(beyond)["message"]
         assert (await views.whole.get(path, params={"as_of": "now"})).status_code == 400
     assert (await views.whole.get(f"/v1/findings/{finding}?as_of={finding - 1}")).status_code == 404
-    for path in ("/v1/findings", "/v1/tables", TABLE, f"{TABLE}/lineage"):
+    for path in (TABLE, f"{TABLE}/lineage", "/v1/lineage/lake.sales.orders", "/v1/runs", f"/v1/impact{TABLE[10:]}"):
         refused = await views.whole.get(path, params={"as_of": end["index"]})
-        assert (refused.status_code, "as_of: expected parameters of " in error_of(refused)["message"]) == (400, True)
+        assert (refused.status_code, error_of(refused)["message"]) == (
+            400,
+            "as_of: expected none here: what this answer is made of is kept as it is now alone",
+        )
     assert (await views.part.get(f"/v1/policies?as_of={end['index']}")).status_code == 403
 
 
