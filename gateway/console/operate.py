@@ -11,7 +11,7 @@ script loads it again meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import wraps
 from hashlib import sha256
@@ -31,7 +31,6 @@ from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFou
 from gateway.http import admin_routes, evidence_routes, log_entry_routes, operating_routes, tenant_routes
 from gateway.http.inner import inner_request
 from gateway.http.lineage_reading_routes import show_status
-from gateway.identity.key_rows import identities_of
 from gateway.version import installed_version
 
 router = APIRouter(prefix="/console/operate", include_in_schema=False)
@@ -152,9 +151,7 @@ async def replays(visit: Visit) -> Response:
 @visited
 async def keys(visit: Visit) -> Response:
     """List the API keys in force."""
-    listed = (await visit.read(admin_routes.list_keys))["keys"]
-    holders = await _holders(visit, listed)
-    return visit.page("operate_keys.html", keys=listed, holders=holders, twins=_twins("keys"))
+    return visit.page("operate_keys.html", **await visit.read(admin_routes.list_keys), twins=_twins("keys"))
 
 
 @router.post("/keys")
@@ -174,8 +171,7 @@ async def create_key(visit: Visit, form: Form) -> Response:
 @visited
 async def key(visit: Visit, key_id: str) -> Response:
     """Show a key, and what can be done with it."""
-    shown = await visit.read(admin_routes.show_key, key_id)
-    return visit.page("operate_key.html", key=shown, holders=await _holders(visit, [shown]))
+    return visit.page("operate_key.html", key=await visit.read(admin_routes.show_key, key_id))
 
 
 @router.post("/keys/{key_id}/rotate")
@@ -301,15 +297,6 @@ async def _catalogs(visit: Visit, *, checked: Mapping[str, Any] | None) -> Respo
 def _twins(name: str) -> dict[str, str]:
     """Return where a list of the operator is JSON, and CSV."""
     return twins_of(f"{OPERATE}/{name}", {})
-
-
-async def _holders(visit: Visit, keys: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return whose keys these are, by actor, as far as the visitor may know who is who."""
-    looking = await visit.looking()
-    if not await looking.sight.reads_inputs():
-        return {}
-    async with looking.reading() as connection:
-        return await identities_of(connection, visit.caller.log_id, {key["actor"] for key in keys})
 
 
 async def _part(visit: Visit, answer: Callable[..., Awaitable[Response]]) -> dict[str, Any]:

@@ -36,13 +36,15 @@ from gateway.admin.shown import (
 from gateway.commit.commit_flow import STALE_MAX
 from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import principal_view
-from gateway.control.aggregates import AccessRule, Catalog, Policy, TenantSetting
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, TenantSetting
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.http.checking import check_upstream
-from gateway.http.looking.as_of import AS_OF, as_of_asked, control_as_of
-from gateway.http.looking.query import Query
+from gateway.http.looking.as_of import as_of_asked, control_as_of
+from gateway.http.looking.query import AS_OF, Query
+from gateway.http.looking.reading import look
 from gateway.http.request import authenticate, body_of, check_access, parse_model
 from gateway.identity import Principal
+from gateway.identity.key_rows import identities_of
 from gateway.policy.access import NOTHING, Grant
 from gateway.policy.cedar.files import parse_cedar_file
 from gateway.policy.examples import parse_examples
@@ -380,17 +382,25 @@ async def create_key(request: Request) -> Response:
 async def list_keys(request: Request) -> Response:
     """List the keys in force; never their secrets."""
     gateway, caller = await may_read(request, "key")
-    return JSONResponse(
-        {"keys": [key_shown(key, now=gateway.clock()) for key in await gateway.admin.list_keys(caller.log_id)]}
-    )
+    return JSONResponse({"keys": await _keys_shown(request, await gateway.admin.list_keys(caller.log_id))})
 
 
 @router.get("/keys/{key_id}")
 async def show_key(request: Request, key_id: str) -> Response:
     """Show a key that was not revoked; never its secret."""
     gateway, caller = await may_read(request, "key", key_id)
-    key = await gateway.admin.get_key(caller.log_id, key_id=key_id)
-    return JSONResponse(key_shown(key, now=gateway.clock()))
+    (key,) = await _keys_shown(request, [await gateway.admin.get_key(caller.log_id, key_id=key_id)])
+    return JSONResponse(key)
+
+
+async def _keys_shown(request: Request, keys: Sequence[ApiKey]) -> list[dict[str, Any]]:
+    """Return keys, and whose they are to a caller who may know who actors are."""
+    looking, holders = await look(request), {}
+    if await looking.sight.reads_inputs():
+        async with looking.reading() as connection:
+            holders = await identities_of(connection, looking.caller.log_id, {key.actor for key in keys})
+    now = looking.gateway.clock()
+    return [{**key_shown(key, now=now), "principal": holders.get(key.actor)} for key in keys]
 
 
 @router.post("/keys/{key_id}/rotate")

@@ -422,13 +422,15 @@ class KeyShown(Answered):
     """
     An API key that was not revoked; `issuer` is null if the operator or the identity itself issued it.
 
-    `replaced_by` is the key that its holder has instead, null if it was not rotated.
+    `replaced_by` is the key that its holder has instead, null if it was not rotated. `principal` is whose it is, null
+    to a caller who may not know who actors are.
     """
 
     id: str
     version: int
     prefix: str
     actor: str
+    principal: str | None
     roles: list[str]
     expires_at: str | None
     expired: bool

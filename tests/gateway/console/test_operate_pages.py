@@ -210,6 +210,25 @@ async def test_a_key_is_rotated_and_each_secret_is_shown_once(views: TwoViews, v
         assert (await sent(visitor, f"/keys/{name}/rotate", overlap_hours=hours)).status_code == 400
 
 
+async def test_whose_a_key_is_is_in_every_form_of_the_list_for_whom_it_is_on_the_page(
+    views: TwoViews, visitor: httpx.AsyncClient
+) -> None:
+    await views.gateway.services.gateway.admin.create_access_rule(
+        views.gateway.acme.log_id,
+        OPERATOR,
+        rule_id="keepers",
+        effect="permit",
+        expression="'keeper' in roles && contentType == 'CONFIG_KEY'",
+    )
+    async with visiting(views, await another_key(views.gateway, "kim@acme.example", "keeper")) as keeper:
+        for http, name in ((visitor, "sam@acme.example"), (keeper, "")):
+            listed = (await http.get(f"{OPERATE}/keys.json")).json()["keys"]
+            assert [each["principal"] for each in listed if each["roles"] == ["seller"]] == [name or None]
+            rows = rows_in(await http.get(f"{OPERATE}/keys.csv"))
+            assert [each["principal"] for each in rows if each["roles"] == '["seller"]'] == [name]
+            assert ("sam@acme.example" in (await http.get(f"{OPERATE}/keys")).text) == bool(name)
+
+
 async def test_a_catalog_is_checked(views: TwoViews, visitor: httpx.AsyncClient) -> None:
     options = {"uri": "https://127.0.0.1:9/catalog", "warehouse": "w"}
     registered = await views.whole.post("/v1/catalogs", json={"alias": "partner", "kind": "rest", "options": options})
