@@ -30,6 +30,7 @@ from gateway.http import (
     table_routes,
     tenant_routes,
 )
+from gateway.http.looking.query import AS_OF
 
 FORMS: Final = ("json", "csv")
 ROWS_MAX: Final = 5_000
@@ -84,19 +85,19 @@ LISTS: Final[Mapping[str, Listed]] = {
     "log": Listed(
         answer=log_entry_routes.list_entries,
         member="entries",
-        filters=("type", "key", "actor", "after", "before"),
+        filters=("type", "key", "actor", "after", "before", AS_OF),
         columns=("index", "recorded_at", "occurred_at", "type", "version", "key", "actor", "parts", "data"),
     ),
     "tables": Listed(
         answer=table_routes.list_tables,
         member="tables",
-        filters=("name", "finding", "tag", "owner", "catalog"),
+        filters=("name", "finding", "tag", "owner", "catalog", AS_OF),
         columns=("key", "table_uuid", "named_index", "owner", "findings"),
     ),
     "findings": Listed(
         answer=decision_routes.list_findings,
         member="findings",
-        filters=("table", "kind", "confidence", "state"),
+        filters=("table", "kind", "confidence", "state", AS_OF),
         columns=(
             "index",
             "recorded_at",
@@ -172,7 +173,10 @@ OPERATED: Final[Mapping[str, Listed]] = {
     "keys": Listed(
         answer=admin_routes.list_keys,
         member="keys",
-        columns=("id", "version", "prefix", "actor", "issuer", "roles", "expires_at", "expired", "replaced_by"),
+        columns=(
+            *("id", "version", "prefix", "principal", "actor", "issuer", "roles", "expires_at", "expired"),
+            "replaced_by",
+        ),
         in_pages=False,
     ),
     "catalogs": Listed(

@@ -168,7 +168,7 @@ async def follow(visit: Visit) -> Response:
     """Answer with what comes, as server-sent events: for the script of the log's page."""
     last = visit.request.headers.get("last-event-id", "")
     headers = [*visit.headers, *([(b"last-event-id", last.encode("latin-1"))] if last else [])]
-    asked = visit.asked("type", "key", "actor")
+    asked = visit.asked("type", "key", "actor", "from")
     return await log_entry_routes.followed(inner_request(visit.request, asked, headers=headers), row_shown)
 
 

@@ -60,6 +60,8 @@ function start() {
   for (const name of ["type", "key", "actor"]) {
     if (asked.get(name)) sent.set(name, asked.get(name));
   }
+  const newest = table.querySelector("td.number a");
+  if (newest) sent.set("from", Number(newest.textContent) + 1);  // what came since the page was made is not left out
   let came = 0;
   source = new EventSource(`/console/log/follow?${sent}`);
   source.addEventListener("open", () => { state.textContent = "Following: new entries come on top."; });

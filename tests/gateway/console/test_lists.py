@@ -66,6 +66,31 @@ async def test_every_list_links_to_itself_as_json_and_csv_with_the_same_rows(
     assert set(LISTS[name].columns) <= set(listed[0])
 
 
+@pytest.mark.parametrize("name", ["log", "tables", "findings"])
+async def test_a_list_as_of_an_entry_is_that_of_then_in_every_form(visitor: httpx.AsyncClient, name: str) -> None:
+    member = LISTS[name].member
+    for as_of, is_whole in ((0, False), (await last_index(visitor), True)):
+        page = await visitor.get(f"/console/{name}?as_of={as_of}")
+        assert f'name="as_of" value="{as_of}"' in page.text
+        assert "follow.mjs" not in page.text, "what comes is not of then"
+        as_json, as_csv = (
+            unescape(link) for link in findall(r'<p class="twins">.*href="([^"]*)".*href="([^"]*)"', page.text)[0]
+        )
+        listed, rows = (await visitor.get(as_json)).json()[member], rows_of(await visitor.get(as_csv))
+        assert (
+            len(listed)
+            == len(rows)
+            == (len((await visitor.get(f"/console/{name}.json")).json()[member]) if is_whole else int(name == "log"))
+        )
+    beyond = await visitor.get(f"/console/{name}?as_of=99999")
+    assert (beyond.status_code, "the log has" in beyond.text) == (400, True)
+
+
+async def last_index(visitor: httpx.AsyncClient) -> int:
+    """The index of the last entry."""
+    return int((await visitor.get("/console/log.json")).json()["entries"][0]["index"])
+
+
 async def test_the_commits_of_a_table_are_a_list_too(visitor: httpx.AsyncClient) -> None:
     page = await visitor.get("/console/tables/lake/sales/orders")
     assert f'href="{COMMITS}.json"' in page.text

@@ -303,6 +303,18 @@ async def test_the_log_is_followed_with_a_session(sales: Gateway) -> None:
             row = json.loads(line.removeprefix("data:"))
             assert (row["type"], row["says"]) == ("commit.decided", "table.commit, approved")
             assert (row["about"][0], row["path"]) == (["lake", True], "/console/tables/lake/sales/orders")
+        path = f"/console/log/follow?type=commit.decided&from={row['index']}"
+        async with browser.stream("GET", path) as events:
+            since = [line async for line in until_data(events)][-1]
+            assert json.loads(since.removeprefix("data:")) == row, "what came since the page was made"
+
+
+async def until_data(events: httpx.Response) -> AsyncIterator[str]:
+    """The lines of a stream of events up to the first one's data."""
+    async for line in events.aiter_lines():
+        yield line
+        if line.startswith("data:"):
+            return
 
 
 async def test_what_users_write_is_shown_as_text(visitor: httpx.AsyncClient, sales: Gateway) -> None:
@@ -360,6 +372,15 @@ async def test_a_page_authenticates_its_visitor_once_whatever_it_asks(
     monkeypatch.setattr(authenticator, "arrive", counted)
     assert (await visitor.get("/console/tables/lake/sales/orders")).status_code == 200
     assert len(arrived) == 1
+
+
+async def test_a_table_of_which_nothing_is_known_is_said_to_be_none(visitor: httpx.AsyncClient, sales: Gateway) -> None:
+    await project(sales)
+    words = "Nothing is known of a table of this name."
+    unknown = (await visitor.get("/console/tables/lake/sales/odrers")).text
+    assert words in unknown
+    assert '<a href="/console/tables?name=odrers">' in unknown
+    assert words not in (await visitor.get("/console/tables/lake/sales/orders")).text
 
 
 async def test_names_of_tables_are_no_paths(visitor: httpx.AsyncClient, sales: Gateway) -> None:
