@@ -20,16 +20,18 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from gateway.admin import limits
+from gateway.admin.drafted_edits import C, DraftedEdits
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
 from gateway.admin.finding_reviews import FindingReviews
 from gateway.admin.holding import Holding, check_local_files
 from gateway.admin.key_issue import IssuedKey, KeyIssue, RotatedKey
 from gateway.admin.policy_diff import DRAFT, OF_POLICY, OF_RESTRICTION, Side, diff_shown, sides
-from gateway.admin.policy_edits import PolicyEdits, PolicyStep, PolicyText, lasting, one_draft
-from gateway.admin.restriction_edits import RestrictionEdits, RestrictionStep, one_restriction_draft
+from gateway.admin.policy_edits import PolicyEdits, PolicyText, lasting
+from gateway.admin.restriction_edits import RestrictionEdits
 from gateway.admin.rule_import import ImportedRules, check_rules, created_event
-from gateway.admin.shown import contents_shown
+from gateway.admin.shown import draft_shown, policy_step_shown, restriction_draft_shown, restriction_step_shown
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
+from gateway.admin.versions import Step
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
 from gateway.catalogs.upstream_files import LOCAL_FILES
@@ -38,11 +40,10 @@ from gateway.control.aggregates import (
     ApiKey,
     Catalog,
     Policy,
-    PolicyDraft,
     Restriction,
-    RestrictionDraft,
     TenantSetting,
 )
+from gateway.control.drafts import Draft
 from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.fresh import Question
@@ -52,7 +53,6 @@ from gateway.identity.key_rows import revoke_guard
 from gateway.policy.access import EACH_CHECK, IN_CEDAR
 from gateway.policy.engine import PolicyEngine, Program
 from gateway.policy.judging import Evaluate
-from gateway.policy.restrictions.contents import format_contents
 from gateway.policy.restrictions.written import ReadsConditions
 from gateway.policy.rule_files import RuleFile
 from gateway.policy.variables import PrincipalView
@@ -65,6 +65,8 @@ from ledger.format.events import (
     Effect,
     FindingReviewed,
     FindingVerdict,
+    PolicyContents,
+    RestrictionContents,
     ReviewVerdict,
     SettingChanged,
     TenantCreated,
@@ -76,6 +78,7 @@ from projections.egress.rules import EgressRules
 __all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "RotatedKey", "StaleEditError"]
 
 T = TypeVar("T")
+D = TypeVar("D", bound=Policy | Restriction)
 
 COMPILE_TIMEOUT_S: Final = 5.0
 UNREVOKED: Final = "one that was not revoked"
@@ -113,7 +116,7 @@ class Admin:
         self._clock = clock
         self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
         self._policies = PolicyEdits(self._edits, control, engine, lend=lend_appender, clock=clock)
-        self._restrictions = RestrictionEdits(self._edits, control, conditions, lend=lend_appender)
+        self._restrictions = RestrictionEdits(self._edits, control, conditions, lend=lend_appender, clock=clock)
         self._reviews = FindingReviews(self._edits, lend_appender)
         self._holding = Holding(lend_appender, self._edits, warehouse=warehouse)
         self._control = control
@@ -146,9 +149,7 @@ class Admin:
             UnavailableError: if nothing could be saved now; `StaleEditError` among them.
             CommitStateUnknownError: if it may or may not have been saved.
         """
-        return await self._policies.create(
-            log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at
-        )
+        return await self._policies.create(log_id, by, policy_id, text, reason=reason, activate_at=activate_at)
 
     async def change_policy(
         self,
@@ -169,7 +170,7 @@ class Admin:
             ConflictError: if it is retired, or was changed meanwhile.
         """
         return await self._policies.change(
-            log_id, by, policy_id=policy_id, text=text, reason=reason, activate_at=activate_at, version=version
+            log_id, by, policy_id, text, reason=reason, activate_at=activate_at, version=version
         )
 
     async def retire_policy(
@@ -179,7 +180,7 @@ class Admin:
         Retire a policy, at once or at a time to come, until which it is in force. One that is to end then can only be
         made to end at once. Raises as `change_policy`.
         """
-        return await self._policies.retire(log_id, by, policy_id=policy_id, reason=reason, retire_at=retire_at)
+        return await self._policies.retire(log_id, by, policy_id, reason=reason, retire_at=retire_at)
 
     async def list_policies(self, log_id: int) -> tuple[Policy, ...]:
         """
@@ -198,7 +199,7 @@ class Admin:
         """
         return _one(lasting(await self._control.current(log_id), self._clock()), policy_id, what="policy")
 
-    async def policy_versions(self, log_id: int, *, policy_id: str) -> tuple[PolicyStep, ...]:
+    async def policy_versions(self, log_id: int, *, policy_id: str) -> tuple[Step[Policy], ...]:
         """
         Return every version that a policy has had, also of one that is retired, oldest first.
 
@@ -206,7 +207,7 @@ class Admin:
             NotFoundError: if the log has none of that id.
             UnavailableError: if the log cannot be read.
         """
-        return await self._policies.steps(log_id, policy_id=policy_id)
+        return await self._policies.steps(log_id, policy_id)
 
     async def check_policy(self, log_id: int, text: PolicyText) -> None:
         """
@@ -218,7 +219,7 @@ class Admin:
             ExamplesFailedError: if an example does not hold; says which.
             PolicyEngineError: if the engine gave no answer.
         """
-        await self._policies.check(log_id, text)
+        await self._policies.checked(log_id, text)
 
     async def draft_policy(
         self,
@@ -230,7 +231,7 @@ class Admin:
         reason: str = "",
         version: int | None = None,
         policy_version: int | None = None,
-    ) -> PolicyDraft:
+    ) -> Draft[PolicyContents]:
         """
         Propose contents for a policy, which may not exist yet, or (None) to retire it; nothing is in force by that.
 
@@ -243,13 +244,7 @@ class Admin:
             ConflictError: if draft or policy was changed meanwhile.
         """
         return await self._policies.draft(
-            log_id,
-            by,
-            policy_id=policy_id,
-            text=text,
-            reason=reason,
-            version=version,
-            policy_version=policy_version,
+            log_id, by, policy_id, text, reason=reason, version=version, thing_version=policy_version
         )
 
     async def review_policy(
@@ -273,30 +268,23 @@ class Admin:
             NotAnotherPersonError: if `by` is the author, or may be.
         """
         return await self._policies.review(
-            log_id,
-            by,
-            policy_id=policy_id,
-            version=version,
-            verdict=verdict,
-            reason=reason,
-            activate_at=activate_at,
+            log_id, by, policy_id, version=version, verdict=verdict, reason=reason, activate_at=activate_at
         )
 
-    async def list_drafts(self, log_id: int) -> tuple[PolicyDraft, ...]:
+    async def list_drafts(self, log_id: int) -> tuple[Draft[PolicyContents], ...]:
         """Return the drafts that wait for a review, in order of the first draft of each policy."""
-        drafts = (await self._control.current(log_id)).drafts.values()
-        return tuple(draft for draft in drafts if draft.pending)
+        return self._policies.all_waiting(await self._control.current(log_id))
 
-    async def get_draft(self, log_id: int, *, policy_id: str) -> PolicyDraft:
+    async def get_draft(self, log_id: int, *, policy_id: str) -> Draft[PolicyContents]:
         """
         Return the draft of a policy that waits for a review.
 
         Raises:
             NotFoundError: if there is none.
         """
-        return one_draft(await self._control.current(log_id), policy_id)
+        return self._policies.waiting(await self._control.current(log_id), policy_id)
 
-    async def draft_author(self, log_id: int, draft: PolicyDraft) -> str:
+    async def draft_author(self, log_id: int, draft: Draft[PolicyContents]) -> str:
         """Return the actor who wrote a draft."""
         return await self._policies.author(log_id, draft.id, draft.version)
 
@@ -308,19 +296,16 @@ class Admin:
 
         Raises as `policy_versions` and `policy_diff.sides`.
         """
-        draft = (await self._control.current(log_id)).drafts.get(policy_id)
-        pending = draft if draft is not None and draft.pending else None
-        try:
-            steps = await self.policy_versions(log_id, policy_id=policy_id)
-        except NotFoundError:
-            if pending is None:
-                raise
-            steps = ()  # it is drafted, and was never in force
-        versions = {
-            step.version: None if step.policy is None else contents_shown(step.policy.contents()) for step in steps
-        }
-        waiting = None if pending is None else Side(label=DRAFT, contents=contents_shown(pending.contents))
-        return diff_shown(*sides(versions, waiting, older=older, newer=newer), members=OF_POLICY)
+        return await self._diff(
+            self._policies,
+            log_id,
+            policy_id,
+            older=older,
+            newer=newer,
+            members=OF_POLICY,
+            step_shown=policy_step_shown,
+            shown=draft_shown,
+        )
 
     # Restrictions
 
@@ -333,9 +318,7 @@ class Admin:
         Raises as `create_policy`, and:
             RestrictionRefusedError: if it cannot become what Iceberg's readers take, for one of its schemas.
         """
-        return await self._restrictions.create(
-            log_id, by, restriction_id=restriction_id, members=members, reason=reason
-        )
+        return await self._restrictions.create(log_id, by, restriction_id, members, reason=reason)
 
     async def change_restriction(
         self,
@@ -352,13 +335,11 @@ class Admin:
 
         Raises as `create_restriction` and `change_policy`.
         """
-        return await self._restrictions.change(
-            log_id, by, restriction_id=restriction_id, members=members, reason=reason, version=version
-        )
+        return await self._restrictions.change(log_id, by, restriction_id, members, reason=reason, version=version)
 
     async def retire_restriction(self, log_id: int, by: Editor, *, restriction_id: str) -> Restriction:
         """Retire a restriction. Raises as `change_policy`."""
-        return await self._restrictions.retire(log_id, by, restriction_id=restriction_id)
+        return await self._restrictions.retire(log_id, by, restriction_id)
 
     async def list_restrictions(self, log_id: int) -> tuple[Restriction, ...]:
         """Return the restrictions that are not retired, oldest first."""
@@ -382,16 +363,14 @@ class Admin:
         members: Mapping[str, Json] | None,
         reason: str = "",
         version: int | None = None,
-    ) -> RestrictionDraft:
+    ) -> Draft[RestrictionContents]:
         """
         Propose contents for a restriction, which may not exist yet, or (None) to retire it.
 
         It takes the place of an earlier draft; with `version`, only of that one (0: only if none waits). Raises as
         `create_restriction` and `draft_policy`.
         """
-        return await self._restrictions.draft(
-            log_id, by, restriction_id=restriction_id, members=members, reason=reason, version=version
-        )
+        return await self._restrictions.draft(log_id, by, restriction_id, members, reason=reason, version=version)
 
     async def review_restriction(
         self,
@@ -409,28 +388,27 @@ class Admin:
         Raises as `create_restriction` and `review_policy`.
         """
         return await self._restrictions.review(
-            log_id, by, restriction_id=restriction_id, version=version, verdict=verdict, reason=reason
+            log_id, by, restriction_id, version=version, verdict=verdict, reason=reason
         )
 
-    async def list_restriction_drafts(self, log_id: int) -> tuple[RestrictionDraft, ...]:
+    async def list_restriction_drafts(self, log_id: int) -> tuple[Draft[RestrictionContents], ...]:
         """Return the drafts that wait for a review, in order of the first draft of each restriction."""
-        drafts = (await self._control.current(log_id)).restriction_drafts.values()
-        return tuple(draft for draft in drafts if draft.pending)
+        return self._restrictions.all_waiting(await self._control.current(log_id))
 
-    async def get_restriction_draft(self, log_id: int, *, restriction_id: str) -> RestrictionDraft:
+    async def get_restriction_draft(self, log_id: int, *, restriction_id: str) -> Draft[RestrictionContents]:
         """
         Return the draft of a restriction that waits for a review.
 
         Raises:
             NotFoundError: if there is none.
         """
-        return one_restriction_draft(await self._control.current(log_id), restriction_id)
+        return self._restrictions.waiting(await self._control.current(log_id), restriction_id)
 
-    async def restriction_draft_author(self, log_id: int, draft: RestrictionDraft) -> str:
+    async def restriction_draft_author(self, log_id: int, draft: Draft[RestrictionContents]) -> str:
         """Return the actor who wrote a draft."""
         return await self._restrictions.author(log_id, draft.id, draft.version)
 
-    async def restriction_versions(self, log_id: int, *, restriction_id: str) -> tuple[RestrictionStep, ...]:
+    async def restriction_versions(self, log_id: int, *, restriction_id: str) -> tuple[Step[Restriction], ...]:
         """
         Return every version that a restriction has had, also of one that is retired, oldest first.
 
@@ -438,7 +416,7 @@ class Admin:
             NotFoundError: if the log has none of that id.
             UnavailableError: if the log cannot be read.
         """
-        return await self._restrictions.steps(log_id, restriction_id=restriction_id)
+        return await self._restrictions.steps(log_id, restriction_id)
 
     async def diff_restriction(
         self, log_id: int, *, restriction_id: str, older: str | None = None, newer: str | None = None
@@ -448,22 +426,41 @@ class Admin:
 
         Raises as `restriction_versions` and `policy_diff.sides`.
         """
-        draft = (await self._control.current(log_id)).restriction_drafts.get(restriction_id)
+        return await self._diff(
+            self._restrictions,
+            log_id,
+            restriction_id,
+            older=older,
+            newer=newer,
+            members=OF_RESTRICTION,
+            step_shown=restriction_step_shown,
+            shown=restriction_draft_shown,
+        )
+
+    async def _diff(
+        self,
+        edits: DraftedEdits[D, Any, C],
+        log_id: int,
+        id_: str,
+        *,
+        older: str | None,
+        newer: str | None,
+        members: tuple[str, ...],
+        step_shown: Callable[[Step[D]], Mapping[str, Any]],
+        shown: Callable[[Draft[C]], Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Return what differs between two versions of a thing, or one and its draft, given how each is shown."""
+        draft = edits.drafts(await self._control.current(log_id)).get(id_)
         pending = draft if draft is not None and draft.pending else None
-        steps: tuple[RestrictionStep, ...]
+        steps: tuple[Step[D], ...] = ()
         try:
-            steps = await self.restriction_versions(log_id, restriction_id=restriction_id)
+            steps = await edits.steps(log_id, id_)
         except NotFoundError:
             if pending is None:
-                raise
-            steps = ()  # it is drafted, and was never saved
-        proposed = None if pending is None or pending.contents is None else format_contents(pending.contents)
-        waiting = None if pending is None else Side(label=DRAFT, contents=proposed)
-        versions = {
-            step.version: None if step.restriction is None else format_contents(step.restriction.contents)
-            for step in steps
-        }
-        return diff_shown(*sides(versions, waiting, older=older, newer=newer), members=OF_RESTRICTION)
+                raise  # else it is drafted, and was never in force
+        waiting = None if pending is None else Side(label=DRAFT, contents=shown(pending))
+        versions = {step.thing.version: step_shown(step) for step in steps}
+        return diff_shown(*sides(versions, waiting, older=older, newer=newer), members=members)
 
     # Access rules
 

@@ -13,23 +13,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from gateway.control.aggregates import (
     A,
-    Aggregate,
     ControlEvent,
     Created,
     Policy,
-    PolicyDraft,
     Restriction,
-    RestrictionDraft,
     aggregate_key,
     evolve,
     expect,
     project,
 )
+from gateway.control.drafts import Draft, DraftWritten
 from gateway.control.plane import ControlUnknownError
 from gateway.errors import ConflictError, NotFoundError, UnavailableError
 from gateway.log_errors import append_errors
@@ -40,7 +38,7 @@ from ledger.format.aggregates import ControlChange, key_of
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch, Entry, parse_entry
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.format.events import EventData, PolicyDraftWritten, RestrictionDraftWritten, SettingChanged, to_data
+from ledger.format.events import EventData, SettingChanged, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.log_store import LogStore
@@ -102,7 +100,7 @@ class Edits:
         self,
         log_id: int,
         by: Editor,
-        *events: Created | SettingChanged | PolicyDraftWritten | RestrictionDraftWritten,
+        *events: Created | SettingChanged | DraftWritten,
         guard: Sequence[GuardCall] = (),
         group_id: UUID | None = None,
     ) -> None:
@@ -175,7 +173,7 @@ class Edits:
 
         await self._in_thread(save)
 
-    async def entries(self, cls: type[Aggregate], log_id: int, aggregate_id: str) -> tuple[Entry, ...]:
+    async def entries(self, cls: type[A], log_id: int, aggregate_id: str) -> tuple[Entry, ...]:
         """
         Return the entries of an aggregate of class `cls`, oldest first; none if there is no such aggregate.
 
@@ -275,9 +273,7 @@ def check_version(found: Policy | Restriction, version: int | None) -> None:
     check_newest(f"{found.KIND} {found.id}", found, version)
 
 
-def check_newest(
-    what: str, found: Policy | PolicyDraft | Restriction | RestrictionDraft | None, version: int | None
-) -> None:
+def check_newest(what: str, found: Policy | Restriction | Draft[Any] | None, version: int | None) -> None:
     """
     Check that `version` is the newest one of what may not exist yet, 0 if it does not; None asks for no check.
 

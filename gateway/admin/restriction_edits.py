@@ -1,42 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Edits of restrictions: what is saved fits every schema that comes with it, and its examples hold.
+Edits of restrictions: what is peculiar to them in the life that `drafted_edits.py` describes.
 
-Guarantee: both are checked in the call that saves, by the evaluator that other readers are compared with. No read is
-restricted by what is saved here yet. Drafts and reviews are as those of policies (`policy_edits.py`), and the tenant's
-setting `policy-review` asks for them here, too.
+Guarantee: what is saved fits every schema that comes with it, and its examples hold, by the evaluator that other
+readers are compared with. No read is restricted by what is saved here yet. Restrictions know no times to come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import ClassVar, Final
 
-from gateway.admin import limits
-from gateway.admin.edits import NOT_FOUND, Editor, Edits, check_newest, check_version
-from gateway.admin.policy_edits import ExamplesFailedError, author_of, check_no_review, reviews_in
-from gateway.admin.two_persons import check_two_persons
-from gateway.control.aggregates import Restriction, RestrictionDraft, RetiredError, evolve, expect
-from gateway.control.plane import ControlPlane, ControlState, parse_control_event
-from gateway.errors import NotFoundError
+from gateway.admin.drafted_edits import Cause, DraftedEdits, ExamplesFailedError
+from gateway.admin.edits import Edits
+from gateway.control.aggregates import Restriction
+from gateway.control.drafts import RestrictionDraft
+from gateway.control.plane import ControlPlane, ControlState
 from gateway.policy.restrictions.compiled import ReadRestriction, check_against, read_restriction
 from gateway.policy.restrictions.contents import examples_of, parse_contents, schemas_of
 from gateway.policy.restrictions.examples import failing
 from gateway.policy.restrictions.written import ReadsConditions
-from ledger.format.entry import Entry
-from ledger.format.events import (
-    RestrictionChanged,
-    RestrictionContents,
-    RestrictionCreated,
-    RestrictionDraftWritten,
-    RestrictionRetired,
-    ReviewVerdict,
-)
+from ledger.format.canonical import Json
+from ledger.format.events import RestrictionChanged, RestrictionContents, RestrictionCreated, RestrictionRetired
 from ledger.store.log_store import LendConnection
-
-if TYPE_CHECKING:
-    from ledger.format.canonical import Json
 
 READ_TIMEOUT_S: Final = 5.0
 """For each expression of a restriction."""
@@ -46,208 +33,53 @@ NOT_ENFORCED: Final = (
 """What is said wherever a restriction is saved or shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestrictionStep:
-    """
-    One version of a restriction as the log has it: `restriction` is None where it was retired. `entry` put it there.
+class RestrictionEdits(DraftedEdits[Restriction, Mapping[str, Json], RestrictionContents]):
+    """Edits the restrictions of all tenants; `reader` reads their expressions."""
 
-    `author` and `reason` are of the draft, if there was one; then `reviewer` approved it, and `review_reason` says why.
-    """
+    what: ClassVar[str] = "restriction"
+    many: ClassVar[str] = "restrictions"
+    thing_class = Restriction
+    draft_class = RestrictionDraft
 
-    version: int
-    restriction: Restriction | None
-    entry: Entry
-    author: str
-    reason: str
-    reviewer: str | None = None
-    review_reason: str = ""
-
-
-class RestrictionEdits:
-    """
-    Edits the restrictions of all tenants; `reader` reads their expressions, `lend` lends connections of a role that may
-    read identities.
-    """
-
-    def __init__(self, edits: Edits, control: ControlPlane, reader: ReadsConditions, *, lend: LendConnection) -> None:
-        self._lend = lend
-        self._edits = edits
-        self._control = control
+    def __init__(
+        self,
+        edits: Edits,
+        control: ControlPlane,
+        reader: ReadsConditions,
+        *,
+        lend: LendConnection,
+        clock: Callable[[], datetime],
+    ) -> None:
+        super().__init__(edits, control, lend=lend, clock=clock)
         self._reader = reader
 
-    async def create(
-        self, log_id: int, by: Editor, *, restriction_id: str, members: Mapping[str, Json], reason: str
-    ) -> Restriction:
-        """See `Admin.create_restriction`."""
-        limits.check_id(restriction_id)
-        limits.check_reason(reason)
-        state = await self._control.current(log_id)
-        _check_no_review(state, restriction_id)
-        limits.check_room(state.restrictions, "restrictions")
-        contents = await self._checked(log_id, members)
-        event = RestrictionCreated(id=restriction_id, version=1, contents=contents, reason=reason)
-        await self._edits.create(log_id, by, event)
-        return expect(Restriction, evolve(None, event))
+    def newest(self, state: ControlState) -> Mapping[str, Restriction]:
+        """Return the restrictions that are not retired."""
+        return state.restrictions
 
-    async def change(
-        self,
-        log_id: int,
-        by: Editor,
-        *,
-        restriction_id: str,
-        members: Mapping[str, Json],
-        reason: str,
-        version: int | None,
-    ) -> Restriction:
-        """See `Admin.change_restriction`."""
-        limits.check_id(restriction_id)
-        limits.check_reason(reason)
-        _check_no_review(await self._control.current(log_id), restriction_id)
-        contents = await self._checked(log_id, members)
+    def drafts(self, state: ControlState) -> Mapping[str, RestrictionDraft]:
+        """Return the drafts of restrictions."""
+        return state.restriction_drafts
 
-        def change(restriction: Restriction) -> RestrictionChanged:
-            check_version(restriction, version)
-            return restriction.change(contents, reason=reason)
+    def contents(self, text: Mapping[str, Json]) -> RestrictionContents:
+        """Return what an author wrote as events hold it. Raises as `parse_contents`."""
+        return parse_contents(text)
 
-        return await self._edits.change(Restriction, log_id, by, restriction_id, change)
-
-    async def retire(self, log_id: int, by: Editor, *, restriction_id: str) -> Restriction:
-        """See `Admin.retire_restriction`."""
-        limits.check_id(restriction_id)
-        _check_no_review(await self._control.current(log_id), restriction_id)
-        return await self._edits.change(Restriction, log_id, by, restriction_id, Restriction.retire)
-
-    async def draft(
-        self,
-        log_id: int,
-        by: Editor,
-        *,
-        restriction_id: str,
-        members: Mapping[str, Json] | None,
-        reason: str,
-        version: int | None,
-    ) -> RestrictionDraft:
-        """See `Admin.draft_restriction`."""
-        limits.check_id(restriction_id)
-        limits.check_reason(reason)
-        state = await self._control.current(log_id)
-        # What was edited after this state was read makes the edit stale, so that it is checked again.
-        draft = state.restriction_drafts.get(restriction_id)
-        waiting = draft if draft is not None and draft.pending else None
-        check_newest(f"the draft of restriction {restriction_id}", waiting, version)
-        if restriction_id not in state.restrictions:
-            if await self._edits.entries(Restriction, log_id, restriction_id):
-                raise RetiredError(f"restriction:{restriction_id}")
-            if members is None:
-                raise NotFoundError(
-                    f"restriction {restriction_id!r:.80}: expected one to retire, found none", kind=NOT_FOUND
-                )
-        contents = None if members is None else await self._checked(log_id, members)
-        if draft is not None:
-            return await self._edits.change(
-                RestrictionDraft, log_id, by, restriction_id, lambda current: current.rewrite(contents, reason=reason)
-            )
-        limits.check_room(state.restriction_drafts, "drafts of restrictions")
-        event = RestrictionDraftWritten(id=restriction_id, version=1, contents=contents, reason=reason)
-        await self._edits.create(log_id, by, event)
-        return expect(RestrictionDraft, evolve(None, event))
-
-    async def review(
-        self, log_id: int, by: Editor, *, restriction_id: str, version: int, verdict: ReviewVerdict, reason: str
-    ) -> Restriction | None:
-        """See `Admin.review_restriction`."""
-        limits.check_id(restriction_id)
-        limits.check_reason(reason)
-        state = await self._control.current(log_id)
-        draft = one_restriction_draft(state, restriction_id)
-        reviewed = draft.review(verdict, version=version, reason=reason)
-        if verdict is ReviewVerdict.REFUSE:
-            await self._edits.change(
-                RestrictionDraft,
-                log_id,
-                by,
-                restriction_id,
-                lambda current: current.review(verdict, version=version, reason=reason),
-            )
-            return None
-        author = await self.author(log_id, restriction_id, version)
-        await check_two_persons(self._lend, log_id, author=author, reviewer=by.actor, key_issuers=state.key_issuers)
-        restriction = state.restrictions.get(restriction_id)
-        brought: RestrictionCreated | RestrictionChanged | RestrictionRetired
-        if draft.contents is None:
-            if restriction is None:
-                raise RetiredError(f"restriction:{restriction_id}")
-            brought = restriction.retire()
-        else:
-            # Checked again: what a filter may say, and what fits, may have changed since it was written.
-            await check_contents(self._reader, draft.contents, log_id=log_id)
-            if restriction is None:
-                limits.check_room(state.restrictions, "restrictions")
-                brought = RestrictionCreated(id=restriction_id, version=1, contents=draft.contents, reason=draft.reason)
-            else:
-                brought = restriction.change(draft.contents, reason=draft.reason)
-        await self._edits.together(log_id, by, reviewed, brought)
-        return expect(Restriction, evolve(restriction, brought))
-
-    async def author(self, log_id: int, restriction_id: str, version: int) -> str:
-        """Return the actor who wrote a version of a draft."""
-        return author_of(await self._edits.entries(RestrictionDraft, log_id, restriction_id), version)
-
-    async def steps(self, log_id: int, *, restriction_id: str) -> tuple[RestrictionStep, ...]:
-        """See `Admin.restriction_versions`."""
-        limits.check_id(restriction_id)
-        entries = await self._edits.entries(Restriction, log_id, restriction_id)
-        if not entries:
-            raise NotFoundError(
-                f"restriction {restriction_id!r:.80}: expected one in the log, found none", kind=NOT_FOUND
-            )
-        reviews = reviews_in(await self._edits.entries(RestrictionDraft, log_id, restriction_id))
-        steps: list[RestrictionStep] = []
-        restriction: Restriction | None = None
-        for entry in entries:
-            restriction = expect(Restriction, evolve(restriction, parse_control_event(entry)))
-            kept = None if restriction.retired else restriction
-            step = RestrictionStep(
-                version=restriction.version,
-                restriction=kept,
-                entry=entry,
-                author=entry.actor,
-                reason="" if kept is None else kept.reason,
-            )
-            if (review := reviews.get(entry.group_id)) is not None:
-                step = replace(
-                    step,
-                    author=review.author,
-                    reason=review.reason,
-                    reviewer=entry.actor,
-                    review_reason=review.review_reason,
-                )
-            steps.append(step)
-        return tuple(steps)
-
-    async def _checked(self, log_id: int, members: Mapping[str, Json]) -> RestrictionContents:
-        contents = parse_contents(members)
+    async def check_contents(self, log_id: int, contents: RestrictionContents) -> None:
+        """Check contents. Raises as the function of that name."""
         await check_contents(self._reader, contents, log_id=log_id)
-        return contents
 
+    def created(self, id_: str, contents: RestrictionContents, cause: Cause) -> RestrictionCreated:
+        """Return the event that saves the first version."""
+        return RestrictionCreated(id=id_, version=1, contents=contents, reason=cause.reason)
 
-def one_restriction_draft(state: ControlState, restriction_id: str) -> RestrictionDraft:
-    """
-    Return the draft of a restriction that waits for a review.
+    def changed(self, thing: Restriction, contents: RestrictionContents, cause: Cause) -> RestrictionChanged:
+        """Return the event that saves a later version."""
+        return thing.change(contents, reason=cause.reason)
 
-    Raises:
-        NotFoundError: if there is none.
-    """
-    draft = state.restriction_drafts.get(restriction_id)
-    if draft is None or not draft.pending:
-        raise NotFoundError(
-            f"restriction {restriction_id!r:.80}: expected a draft to review, found none", kind=NOT_FOUND
-        )
-    return draft
-
-
-def _check_no_review(state: ControlState, restriction_id: str) -> None:
-    check_no_review(state, "restriction", restriction_id, commands="restrictions")
+    def ended(self, thing: Restriction, _cause: Cause) -> RestrictionRetired:
+        """Return the event that retires a restriction, which has no reason."""
+        return thing.retire()
 
 
 async def check_contents(reader: ReadsConditions, contents: RestrictionContents, *, log_id: int) -> ReadRestriction:

@@ -10,24 +10,24 @@ from typing import Any
 
 from gateway.admin.key_issue import IssuedKey, RotatedKey
 from gateway.admin.limits import format_expiry
-from gateway.admin.policy_edits import PolicyStep, examples_of
-from gateway.admin.restriction_edits import NOT_ENFORCED, RestrictionStep
+from gateway.admin.policy_edits import examples_of
+from gateway.admin.restriction_edits import NOT_ENFORCED
+from gateway.admin.versions import Step
 from gateway.control.aggregates import (
     AccessRule,
     ApiKey,
     Catalog,
     Policy,
-    PolicyDraft,
     Restriction,
-    RestrictionDraft,
     TenantSetting,
     scope_of,
 )
+from gateway.control.drafts import Draft
 from gateway.policy.examples import format_examples
 from gateway.policy.restrictions.contents import MEMBERS, format_contents
 from gateway.policy.scopes import format_scope
 from ledger.format import canonical
-from ledger.format.events import PolicyContents
+from ledger.format.events import PolicyContents, RestrictionContents
 
 
 def policy_shown(policy: Policy, *, now: datetime) -> dict[str, Any]:
@@ -68,33 +68,16 @@ def contents_shown(contents: PolicyContents | None) -> dict[str, Any]:
     }
 
 
-def draft_shown(draft: PolicyDraft, *, author: str | None = None) -> dict[str, Any]:
+def draft_shown(draft: Draft[PolicyContents], *, author: str | None = None) -> dict[str, Any]:
     """Return a draft that waits for a review; one that `retires` has no contents. `author` is an actor, if known."""
-    return {
-        "id": draft.id,
-        "version": draft.version,
-        "retires": draft.contents is None,
-        **contents_shown(draft.contents),
-        "reason": draft.reason,
-        "author": author,
-    }
+    return _draft_shown(draft, contents_shown(draft.contents), author)
 
 
-def policy_step_shown(step: PolicyStep) -> dict[str, Any]:
+def policy_step_shown(step: Step[Policy]) -> dict[str, Any]:
     """Return one version of a policy as the log has it; one that retired it has no contents."""
-    policy = step.policy
-    return {
-        "version": step.version,
-        "retired": policy is None,
-        **contents_shown(None if policy is None else policy.contents()),
-        "reason": step.reason,
-        "author": step.author,
-        "reviewer": step.reviewer,
-        "review_reason": step.review_reason,
-        "active_from": format_expiry(step.active_from),
-        "recorded_at": canonical.format_time(step.entry.recorded_at),
-        "index": step.entry.index,
-    }
+    policy = step.thing
+    contents = contents_shown(None if policy.retired else policy.contents())
+    return _step_shown(step, {**contents, "active_from": format_expiry(policy.active_from)})
 
 
 def restriction_shown(restriction: Restriction) -> dict[str, Any]:
@@ -109,9 +92,23 @@ def restriction_shown(restriction: Restriction) -> dict[str, Any]:
     }
 
 
-def restriction_draft_shown(draft: RestrictionDraft, *, author: str | None = None) -> dict[str, Any]:
+def restriction_contents_shown(contents: RestrictionContents | None) -> dict[str, Any]:
+    """Return the contents of a restriction as an author writes them; all null if there are none."""
+    return dict.fromkeys(MEMBERS) if contents is None else dict(format_contents(contents))
+
+
+def restriction_draft_shown(draft: Draft[RestrictionContents], *, author: str | None = None) -> dict[str, Any]:
     """Return a draft that waits for a review; one that `retires` has no contents. `author` is an actor, if known."""
-    contents = dict.fromkeys(MEMBERS) if draft.contents is None else format_contents(draft.contents)
+    return _draft_shown(draft, restriction_contents_shown(draft.contents), author)
+
+
+def restriction_step_shown(step: Step[Restriction]) -> dict[str, Any]:
+    """Return one version of a restriction as the log has it; one that retired it has no contents."""
+    restriction = step.thing
+    return _step_shown(step, restriction_contents_shown(None if restriction.retired else restriction.contents))
+
+
+def _draft_shown(draft: Draft[Any], contents: dict[str, Any], author: str | None) -> dict[str, Any]:
     return {
         "id": draft.id,
         "version": draft.version,
@@ -122,13 +119,10 @@ def restriction_draft_shown(draft: RestrictionDraft, *, author: str | None = Non
     }
 
 
-def restriction_step_shown(step: RestrictionStep) -> dict[str, Any]:
-    """Return one version of a restriction as the log has it; one that retired it has no contents."""
-    restriction = step.restriction
-    contents = dict.fromkeys(MEMBERS) if restriction is None else format_contents(restriction.contents)
+def _step_shown(step: Step[Any], contents: dict[str, Any]) -> dict[str, Any]:
     return {
-        "version": step.version,
-        "retired": restriction is None,
+        "version": step.thing.version,
+        "retired": step.thing.retired,
         **contents,
         "reason": step.reason,
         "author": step.author,

@@ -10,14 +10,15 @@ Whatever goes wrong, what was written stays in the form.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from gateway.admin.drafted_edits import ExamplesFailedError
 from gateway.admin.edits import CHANGED, EXISTS
-from gateway.admin.policy_edits import ExamplesFailedError, PolicyText, text_of
+from gateway.admin.policy_edits import PolicyText, text_of
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, visited
 from gateway.console.policy_form import (
@@ -359,4 +360,5 @@ async def _versions(visit: Visit, policy_id: str) -> tuple[dict[int, Policy], in
         return {}, None
     in_force = await in_force_of(visit, policy_id)
     number = None if in_force is None or not in_force["in_force"] else int(in_force["version"])
-    return {step.version: step.policy for step in steps if step.policy is not None}, number
+    kept = (replace(step.thing, before=None) for step in steps if not step.thing.retired)
+    return {policy.version: policy for policy in kept}, number

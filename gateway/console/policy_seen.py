@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.console.pages import Visit
-from gateway.control.aggregates import PolicyDraft, aggregate_key
+from gateway.control.aggregates import aggregate_key
+from gateway.control.drafts import PolicyDraft
 from gateway.errors import ForbiddenError, NotFoundError, UnavailableError
 from gateway.http import admin_routes, log_entry_routes, policy_routes
 from gateway.http.log_routes import INPUTS, VIEW

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, assert_never
 
+from gateway.control.drafts import Draft, PolicyDraft, RestrictionDraft
 from gateway.errors import ConflictError
 from gateway.policy.access import EACH_CHECK, IN_CEDAR, JudgedRule
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
@@ -68,7 +69,6 @@ from ledger.format.events import (
     RestrictionDraftReviewed,
     RestrictionDraftWritten,
     RestrictionRetired,
-    ReviewVerdict,
     SettingChanged,
     TenantCreated,
 )
@@ -110,12 +110,10 @@ Retired: TypeAlias = (
     | CatalogRetired
     | KeyRevoked
 )
-OfDraft: TypeAlias = PolicyDraftWrittenV1 | PolicyDraftWrittenV2 | PolicyDraftWritten | PolicyDraftReviewed
-OfRestrictionDraft: TypeAlias = RestrictionDraftWritten | RestrictionDraftReviewed
+WrittenDraft: TypeAlias = PolicyDraftWrittenV1 | PolicyDraftWrittenV2 | PolicyDraftWritten | RestrictionDraftWritten
+OfDraft: TypeAlias = WrittenDraft | PolicyDraftReviewed | RestrictionDraftReviewed
 AnyContents: TypeAlias = PolicyContents | PolicyContentsV1 | PolicyContentsV2
-ControlEvent: TypeAlias = (
-    Created | PolicyChange | RestrictionChange | OfDraft | OfRestrictionDraft | SettingChanged | KeyReplaced | Retired
-)
+ControlEvent: TypeAlias = Created | PolicyChange | RestrictionChange | OfDraft | SettingChanged | KeyReplaced | Retired
 
 
 class RetiredError(ConflictError):
@@ -206,40 +204,6 @@ class Policy:
             return PolicyRetired(id=self.id, version=version, reason=reason)
         return PolicyRetiredV3(
             id=self.id, version=_next_version(self), reason=reason, retired_from=canonical.format_time(retire_at)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyDraft:
-    """
-    What somebody proposes for the policy `id`: `contents`, or (None) to retire it; `pending` until it is reviewed.
-
-    Its author is the actor of the entry of this `version`. What was reviewed is in the log alone.
-    """
-
-    KIND: ClassVar[str] = "policy_draft"
-
-    id: str
-    version: int
-    contents: PolicyContents | None
-    reason: str
-    pending: bool = True
-    retired: bool = False
-
-    def rewrite(self, contents: PolicyContents | None, *, reason: str) -> PolicyDraftWritten:
-        """Return the event that proposes something else, or again."""
-        return PolicyDraftWritten(id=self.id, version=self.version + 1, contents=contents, reason=reason)
-
-    def review(self, verdict: ReviewVerdict, *, version: int, reason: str) -> PolicyDraftReviewed:
-        """
-        Return the event that ends the draft; `version` is the one that was reviewed.
-
-        Raises:
-            ConflictError: if it was reviewed before, or rewritten since.
-        """
-        _check_reviewable(self, f"policy {self.id}", version)
-        return PolicyDraftReviewed(
-            id=self.id, version=self.version + 1, draft=self.version, verdict=verdict, reason=reason
         )
 
 
@@ -339,46 +303,6 @@ class Restriction:
             RetiredError: if it is retired already.
         """
         return RestrictionRetired(id=self.id, version=_next_version(self))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestrictionDraft:
-    """What somebody proposes for the restriction `id`; otherwise as `PolicyDraft`."""
-
-    KIND: ClassVar[str] = "restriction_draft"
-
-    id: str
-    version: int
-    contents: RestrictionContents | None
-    reason: str
-    pending: bool = True
-    retired: bool = False
-
-    def rewrite(self, contents: RestrictionContents | None, *, reason: str) -> RestrictionDraftWritten:
-        """Return the event that proposes something else, or again."""
-        return RestrictionDraftWritten(id=self.id, version=self.version + 1, contents=contents, reason=reason)
-
-    def review(self, verdict: ReviewVerdict, *, version: int, reason: str) -> RestrictionDraftReviewed:
-        """
-        Return the event that ends the draft; `version` is the one that was reviewed.
-
-        Raises:
-            ConflictError: if it was reviewed before, or rewritten since.
-        """
-        _check_reviewable(self, f"restriction {self.id}", version)
-        return RestrictionDraftReviewed(
-            id=self.id, version=self.version + 1, draft=self.version, verdict=verdict, reason=reason
-        )
-
-
-def _check_reviewable(draft: PolicyDraft | RestrictionDraft, of: str, version: int) -> None:
-    if not draft.pending:
-        raise ConflictError(f"the draft of {of} was reviewed before: write another one", kind="NoDraftException")
-    if draft.version != version:
-        raise ConflictError(
-            f"the draft of {of}: expected version {version}, found {draft.version}: review that one",
-            kind="ConcurrentChangeException",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,10 +449,8 @@ class Tenant:
     retired: bool = False
 
 
-Aggregate: TypeAlias = (
-    Policy | PolicyDraft | Restriction | RestrictionDraft | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
-)
-A = TypeVar("A", Policy, PolicyDraft, Restriction, RestrictionDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+Aggregate: TypeAlias = Policy | Restriction | Draft[Any] | AccessRule | Catalog | ApiKey | TenantSetting | Tenant
+A = TypeVar("A", bound=Aggregate)
 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyCreatedV1,
@@ -605,10 +527,15 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             | RestrictionChangedV1()
         ):
             return _changed(_before(event, aggregate), event)
-        case PolicyDraftWrittenV1() | PolicyDraftWrittenV2() | PolicyDraftWritten() | PolicyDraftReviewed():
+        case (
+            PolicyDraftWrittenV1()
+            | PolicyDraftWrittenV2()
+            | PolicyDraftWritten()
+            | PolicyDraftReviewed()
+            | RestrictionDraftWritten()
+            | RestrictionDraftReviewed()
+        ):
             return _draft(aggregate, event)
-        case RestrictionDraftWritten() | RestrictionDraftReviewed():
-            return _restriction_draft(aggregate, event)
         case SettingChanged(id=id_, version=version, value=value):
             if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
                 raise _out_of_order(event, aggregate)
@@ -662,7 +589,7 @@ def expect(cls: type[A], aggregate: Aggregate) -> A:
     return aggregate
 
 
-def aggregate_key(cls: type[Aggregate], aggregate_id: str) -> str:
+def aggregate_key(cls: type[A], aggregate_id: str) -> str:
     """
     Return the event key of the aggregate of class `cls` with that id, as in `policy:no-drops`.
     """
@@ -780,33 +707,23 @@ def _ends_later(aggregate: Aggregate) -> bool:
     return isinstance(aggregate, Policy) and aggregate.retired and aggregate.active_from is not None
 
 
-def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft:
-    """Return a draft after an event of it."""
+def _draft(aggregate: Aggregate | None, event: OfDraft) -> PolicyDraft | RestrictionDraft:
+    """Return a draft after an event of it; `_before` sees to it that both are of one kind."""
     draft = None if aggregate is None else _before(event, aggregate)
-    match event, draft:
-        case PolicyDraftWrittenV1() | PolicyDraftWrittenV2() | PolicyDraftWritten(), PolicyDraft() | None:
-            if draft is not None or event.version == 1:
-                contents = None if event.contents is None else _newest_form(event.contents)
-                return PolicyDraft(id=event.id, version=event.version, contents=contents, reason=event.reason)
-        case PolicyDraftReviewed(version=version), PolicyDraft(pending=True, version=reviewed):
-            if event.draft == reviewed:
-                return replace(draft, version=version, contents=None, reason="", pending=False)
+    if isinstance(event, PolicyDraftReviewed | RestrictionDraftReviewed):
+        if isinstance(draft, PolicyDraft | RestrictionDraft) and draft.pending and event.draft == draft.version:
+            return draft.ended(event.version)
+    elif draft is not None or event.version == 1:
+        return _written(event)
     raise _out_of_order(event, aggregate)
 
 
-def _restriction_draft(aggregate: Aggregate | None, event: OfRestrictionDraft) -> RestrictionDraft:
-    """Return a draft of a restriction after an event of it."""
-    draft = None if aggregate is None else _before(event, aggregate)
-    match event, draft:
-        case RestrictionDraftWritten(), RestrictionDraft() | None:
-            if draft is not None or event.version == 1:
-                return RestrictionDraft(
-                    id=event.id, version=event.version, contents=event.contents, reason=event.reason
-                )
-        case RestrictionDraftReviewed(version=version), RestrictionDraft(pending=True, version=reviewed):
-            if event.draft == reviewed:
-                return replace(draft, version=version, contents=None, reason="", pending=False)
-    raise _out_of_order(event, aggregate)
+def _written(event: WrittenDraft) -> PolicyDraft | RestrictionDraft:
+    """Return the draft that an event writes."""
+    if isinstance(event, RestrictionDraftWritten):
+        return RestrictionDraft(id=event.id, version=event.version, contents=event.contents, reason=event.reason)
+    contents = None if event.contents is None else _newest_form(event.contents)
+    return PolicyDraft(id=event.id, version=event.version, contents=contents, reason=event.reason)
 
 
 def _next_version(aggregate: Aggregate) -> int:

@@ -33,14 +33,13 @@ from gateway.control.aggregates import (
     Catalog,
     ControlEvent,
     Policy,
-    PolicyDraft,
     Restriction,
-    RestrictionDraft,
     Tenant,
     TenantSetting,
     aggregate_key,
     evolve,
 )
+from gateway.control.drafts import PolicyDraft, RestrictionDraft
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.fresh import Fresh, Question
@@ -73,7 +72,7 @@ BROKEN: Final = (
 
 _log = logging.getLogger(__name__)
 
-A = TypeVar("A", Policy, PolicyDraft, Restriction, RestrictionDraft, AccessRule, Catalog, ApiKey, TenantSetting, Tenant)
+A = TypeVar("A", bound=Aggregate)
 
 
 class ControlUnreadableError(UnavailableError):

@@ -20,9 +20,10 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.admin.application import Admin
+from gateway.admin.drafted_edits import ACTIVATE_AT, RETIRE_AT
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.admin.limits import OVERLAP, OVERLAP_MAX, check_roles, parse_expiry
-from gateway.admin.policy_edits import ACTIVATE_AT, RETIRE_AT, PolicyText, lasting
+from gateway.admin.policy_edits import PolicyText, lasting
 from gateway.admin.rule_import import ImportedRules
 from gateway.admin.shown import (
     access_rule_shown,

@@ -16,14 +16,17 @@ from fastapi.responses import JSONResponse, Response
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.policy_edits import PolicyText, one_step
+from gateway.admin.policy_edits import PolicyText
 from gateway.admin.shown import draft_shown, policy_step_shown
-from gateway.control.aggregates import Policy, PolicyDraft
+from gateway.admin.versions import one_step
+from gateway.control.aggregates import Policy
+from gateway.control.drafts import Draft
 from gateway.errors import BadRequestError
 from gateway.http.admin_routes import Body, body_as, edit, may_read, saved_policy, time_of, verdict_of
 from gateway.identity import Principal
 from gateway.policy.examples import parse_examples
 from gateway.policy.scopes import parse_scope
+from ledger.format.events import PolicyContents
 
 router = APIRouter(prefix="/v1")
 
@@ -126,7 +129,7 @@ async def draft_policy(request: Request, policy_id: str) -> Response:
     body = await body_as(request, PolicyDraftBody)
     text = body.text()
 
-    async def draft(admin: Admin, caller: Principal, by: Editor) -> PolicyDraft:
+    async def draft(admin: Admin, caller: Principal, by: Editor) -> Draft[PolicyContents]:
         return await admin.draft_policy(
             caller.log_id,
             by,

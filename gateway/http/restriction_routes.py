@@ -16,13 +16,15 @@ from fastapi.responses import JSONResponse, Response
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.policy_edits import one_step
 from gateway.admin.shown import restriction_draft_shown, restriction_shown, restriction_step_shown
-from gateway.control.aggregates import Restriction, RestrictionDraft
+from gateway.admin.versions import one_step
+from gateway.control.aggregates import Restriction
+from gateway.control.drafts import Draft
 from gateway.errors import BadRequestError
 from gateway.http.admin_routes import Body, body_as, created, edit, may_read, verdict_of
 from gateway.identity import Principal
 from ledger.format.canonical import Json
+from ledger.format.events import RestrictionContents
 
 router = APIRouter(prefix="/v1")
 
@@ -126,7 +128,7 @@ async def draft_restriction(request: Request, restriction_id: str) -> Response:
     body = await body_as(request, RestrictionDraftBody)
     members = body.members()
 
-    async def draft(admin: Admin, caller: Principal, by: Editor) -> RestrictionDraft:
+    async def draft(admin: Admin, caller: Principal, by: Editor) -> Draft[RestrictionContents]:
         return await admin.draft_restriction(
             caller.log_id,
             by,

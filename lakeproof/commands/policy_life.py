@@ -18,10 +18,12 @@ import orjson
 import typer
 
 from gateway.admin.application import OPERATOR
+from gateway.admin.drafted_edits import ACTIVATE_AT
 from gateway.admin.limits import format_expiry, parse_expiry
-from gateway.admin.policy_edits import ACTIVATE_AT, PolicyText, text_of
+from gateway.admin.policy_edits import PolicyText, text_of
 from gateway.admin.shown import draft_shown, policy_shown
-from gateway.control.aggregates import Policy, PolicyDraft
+from gateway.control.aggregates import Policy
+from gateway.control.drafts import Draft
 from gateway.errors import BadRequestError
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.examples import EXAMPLES_SIZE_BYTES_MAX, parse_examples
@@ -34,7 +36,7 @@ from lakeproof.commands.refusals import log_to_change, run_refusable
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services, now
 from lakeproof.tenants import find_tenant_log
-from ledger.format.events import ReviewVerdict
+from ledger.format.events import PolicyContents, ReviewVerdict
 from ledger.format.json_object import parse_object
 
 PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
@@ -252,7 +254,7 @@ def add_life_commands(app: typer.Typer, open_services: OpenServices) -> None:
         )
         check_named(written, policy_id)
 
-        async def work(services: Services) -> PolicyDraft:
+        async def work(services: Services) -> Draft[PolicyContents]:
             log_id = await log_to_change(services, tenant)
             return await services.gateway.admin.draft_policy(
                 log_id,

@@ -16,11 +16,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from gateway.admin.application import OPERATOR, Admin
+from gateway.admin.drafted_edits import ExamplesFailedError
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.policy_edits import ExamplesFailedError, one_step
 from gateway.admin.restriction_edits import NOT_ENFORCED, check_contents
 from gateway.admin.shown import restriction_draft_shown, restriction_shown, restriction_step_shown
-from gateway.control.aggregates import Restriction, RestrictionDraft
+from gateway.admin.versions import one_step
+from gateway.control.aggregates import Restriction
+from gateway.control.drafts import Draft
 from gateway.policy.policy_files import PolicyFileError
 from gateway.policy.pool import AUTHOR
 from gateway.policy.restriction_files import RestrictionFile, read_restrictions
@@ -45,6 +47,7 @@ from lakeproof.commands.refusals import FAILED, is_refusal
 from lakeproof.errors import LakeproofError
 from lakeproof.services import Services
 from lakeproof.tenants import find_tenant_log
+from ledger.format.events import RestrictionContents
 
 RestrictionId = Annotated[str, typer.Argument(help="Its id, as `restrictions list` shows it.", show_default=False)]
 OneFile = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of it.", show_default=False)]
@@ -117,7 +120,7 @@ def _add_reviews(app: typer.Typer, open_services: OpenServices) -> None:
             raise LakeproofError("expected either --file, for contents, or --retire, for the end of a restriction")
         one = None if file is None else _named(file, restriction_id)
 
-        async def work(services: Services) -> RestrictionDraft:
+        async def work(services: Services) -> Draft[RestrictionContents]:
             return await services.gateway.admin.draft_restriction(
                 await find_tenant_log(services, tenant),
                 OPERATOR,
@@ -127,7 +130,7 @@ def _add_reviews(app: typer.Typer, open_services: OpenServices) -> None:
             )
 
         try:
-            written: RestrictionDraft = run_with_services(open_services, work)
+            written: Draft[RestrictionContents] = run_with_services(open_services, work)
         except RestrictionRefusedError as error:
             if one is None:
                 raise

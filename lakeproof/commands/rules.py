@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from gateway.admin.application import OPERATOR, Admin
+from gateway.admin.drafted_edits import RETIRE_AT
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.policy_edits import RETIRE_AT, one_step
 from gateway.admin.shown import access_rule_shown, draft_shown, policy_shown, policy_step_shown
+from gateway.admin.versions import one_step
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from gateway.control.aggregates import (
     ControlEvent,
     Policy,
-    PolicyDraft,
     RetiredError,
     evolve,
     policy_contents,
     scope_of,
 )
+from gateway.control.drafts import PolicyDraft
 from gateway.control.plane import OVER_KEPT, ControlState, fold
 from gateway.errors import ConflictError
 from gateway.policy.scopes import EVERYTHING, Scope
