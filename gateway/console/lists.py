@@ -27,6 +27,7 @@ from gateway.http import (
     lineage_reading_routes,
     log_entry_routes,
     operating_routes,
+    restriction_routes,
     table_routes,
     tenant_routes,
 )
@@ -126,6 +127,12 @@ LISTS: Final[Mapping[str, Listed]] = {
             "reason",
             "coming",
         ),
+        in_pages=False,
+    ),
+    "restrictions": Listed(
+        answer=restriction_routes.list_restrictions,
+        member="restrictions",
+        columns=("id", "version", "scope", "filter", "masks", "reason", "enforced"),
         in_pages=False,
     ),
 }

@@ -11,9 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gateway.console.lists import Answer
 from gateway.console.pages import Visit
 from gateway.control.aggregates import aggregate_key
-from gateway.control.drafts import PolicyDraft
+from gateway.control.drafts import Draft, PolicyDraft
 from gateway.errors import ForbiddenError, NotFoundError, UnavailableError
 from gateway.http import admin_routes, log_entry_routes, policy_routes
 from gateway.http.log_routes import INPUTS, VIEW
@@ -89,31 +90,37 @@ class Seen:
         return found
 
 
-async def seen_of(visit: Visit, policy_id: str) -> Seen:
+async def seen_of(
+    visit: Visit,
+    id_: str,
+    *,
+    versions: Answer = policy_routes.list_policy_versions,
+    draft: Answer = policy_routes.show_policy_draft,
+) -> Seen:
     """
-    Return what the visitor may see of a policy, which need not exist.
+    Return what the visitor may see of a policy, or of what these routes show, which need not exist.
 
     Raises:
         ForbiddenError: if the visitor may see neither policy nor draft.
     """
     steps: Sequence[Mapping[str, Any]] = ()
     with suppress(NotFoundError):  # it may be drafted
-        steps = (await visit.read(policy_routes.list_policy_versions, policy_id))["versions"]
+        steps = (await visit.read(versions, id_))["versions"]
     try:
-        return Seen(id=policy_id, steps=steps, draft=await visit.read(policy_routes.show_policy_draft, policy_id))
+        return Seen(id=id_, steps=steps, draft=await visit.read(draft, id_))
     except NotFoundError:
-        return Seen(id=policy_id, steps=steps)
+        return Seen(id=id_, steps=steps)
     except ForbiddenError:
-        return Seen(id=policy_id, steps=steps, drafts=False)
+        return Seen(id=id_, steps=steps, drafts=False)
 
 
-async def names_of_authors(visit: Visit, seen: Seen) -> dict[str, str]:
-    """Return the names of those who have edited a policy, by actor, as far as the visitor may know them."""
+async def names_of_authors(visit: Visit, seen: Seen, draft_class: type[Draft[Any]] = PolicyDraft) -> dict[str, str]:
+    """Return the names of those who have edited a policy or restriction, by actor, as the visitor may know them."""
     if not await (await visit.looking()).sight.reads_inputs():
         return {}
     entries = {step["reviewer"] or step["author"]: step["index"] for step in seen.steps}
     if seen.draft is not None:
-        key = aggregate_key(PolicyDraft, seen.id)
+        key = aggregate_key(draft_class, seen.id)
         written = await visit.read(log_entry_routes.list_entries, key=key, limit=1)
         if written["entries"]:
             entries[seen.draft["author"]] = written["entries"][0]["index"]

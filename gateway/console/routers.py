@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.console import logins, operate, pages, policy_pages, table_pages
+from gateway.console import logins, operate, pages, policy_pages, restriction_pages, table_pages
 
-ROUTERS: Final = (pages.router, logins.router, table_pages.router, policy_pages.router, operate.router)
+ROUTERS: Final = (
+    pages.router,
+    logins.router,
+    table_pages.router,
+    policy_pages.router,
+    restriction_pages.router,
+    operate.router,
+)

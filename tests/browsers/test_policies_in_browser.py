@@ -158,3 +158,20 @@ async def test_nothing_that_somebody_writes_runs(site: Site) -> None:
         await expect(page.locator("#message")).to_have_value(everything)
         assert await page.locator("main img, main svg, main iframe, main script, main b").count() == 0
     assert site.troubles == []
+
+
+async def test_a_restriction_is_mended_and_drafted_on_a_small_screen_without_script(site: Site) -> None:
+    async with site.visitor(site.gateway.acme.key.secret, script=False) as page:
+        await page.set_viewport_size({"width": 360, "height": 740})
+        await page.click("text=Row filters and column masks")
+        await page.click("text=New restriction")
+        begun = await page.locator("#text").input_value()
+        await page.fill("#text", begun.replace("row.region", "row.regoin"))
+        await page.click("text=Save as draft")
+        await expect(page.locator("[role=alert]")).to_contain_text("line 4, column 9")
+        await expect(page.locator("[role=alert] mark")).to_have_text("r")
+        await expect(page.locator("#text")).to_have_value(begun.replace("row.region", "row.regoin"))
+        await page.fill("#text", begun)
+        await page.click("text=Save as draft")
+        await expect(page.locator("#draft")).to_contain_text("Draft 1 waits for a review")
+        await expect(page.locator("#draft")).to_contain_text("You wrote it")

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import httpx
 from fastapi import FastAPI
 from playwright.async_api import Browser, BrowserContext, Page
 
@@ -69,3 +70,18 @@ async def write_policies(gateway: Gateway, words: str) -> None:
     assert changed.status_code == 200, changed.text
     drafted = await gateway.http.put("/v1/policy-drafts/owned", json={**policy, "scope": {"names": ["sales.**"]}})
     assert drafted.status_code in {200, 201}, drafted.text
+    await write_restrictions(gateway.http, words)
+
+
+async def write_restrictions(http: httpx.AsyncClient, words: str) -> None:
+    """Write a restriction with two versions, and a draft of a third one."""
+    fields = [{"id": 1, "name": "region", "required": False, "type": "string"}]
+    schemas = {"orders": {"type": "struct", "fields": fields}}
+    restriction = {"filter": "row.region == 'EU'", "schemas": schemas, "reason": words}
+    made = await http.post("/v1/restrictions", json={"id": "eu", **restriction})
+    assert made.status_code == 201, made.text
+    masks = [{"column": "region", "action": "show-last-4"}]
+    changed = await http.put("/v1/restrictions/eu", json={**restriction, "masks": masks})
+    assert changed.status_code == 200, changed.text
+    drafted = await http.put("/v1/restriction-drafts/eu", json={**restriction, "filter": "row.region != null"})
+    assert drafted.status_code == 200, drafted.text

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from gateway.console import pages
 from gateway.console.lists import FORMULA, LISTS, format_csv
+from testkit.gateway.console.furnished import write_restrictions
 from testkit.gateway.sales import CREATE, NAMESPACES, another_key
 from testkit.gateway.two_views import found_in, make_table, project
 from testkit.servers.gateways import Gateway
@@ -33,6 +34,7 @@ async def visitor(shared_gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
     await found_in(shared_gateway, "sales", "orders", await make_table(shared_gateway, "sales", "orders"))
     policy = {"id": "owned", "expression": "true", "message": "=1+1", "reason": "@SUM(A1)"}
     assert (await shared_gateway.http.post("/v1/policies", json=policy)).status_code == 201
+    await write_restrictions(shared_gateway.http, "=1+1")
     await project(shared_gateway)
     async with browser_of(shared_gateway, shared_gateway.acme.key.secret) as browser:
         await browser.post("/console/login", data={"key": shared_gateway.acme.key.secret})

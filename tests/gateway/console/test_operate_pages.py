@@ -27,6 +27,7 @@ from gateway.console.verifier_page import verifier_page
 from gateway.version import installed_version
 from lakeproof import evidence
 from lakeproof.services import Services
+from testkit.gateway.console.furnished import write_restrictions
 from testkit.gateway.console.operated import REASON, give_up, open_operated
 from testkit.gateway.console.visits import pages_of
 from testkit.gateway.jobs import ended
@@ -337,6 +338,7 @@ async def test_every_list_of_the_console_links_to_its_json_and_its_csv(
 ) -> None:
     policy = {"id": "all", "expression": "true", "message": "m", "reason": "r"}
     assert (await views.whole.post("/v1/policies", json=policy)).status_code == 201
+    await write_restrictions(views.whole, "r")
     linked = set[str]()
     for path, text in (await pages_with_something(visitor, views)).items():
         for after in text.split('<div class="wide" role="group" aria-label="')[1:]:
