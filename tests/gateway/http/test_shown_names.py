@@ -17,8 +17,9 @@ from fastapi import FastAPI
 from gateway.admin.application import OPERATOR
 from gateway.errors import UnavailableError
 from gateway.http.looking.sight import Sight
-from gateway.policy.engine import EngineUnavailableError, JudgesRows, Program
+from gateway.policy.engine import EngineUnavailableError, Program
 from gateway.policy.rule_files import PREFIX
+from gateway.policy.rule_formulas import Formula, JudgesRules
 from gateway.policy.variables import RequestView
 from lakeproof.services import Services
 from testkit.gateway.log_contents import read_stored
@@ -176,9 +177,12 @@ async def test_imported_rules_hold_for_each_entry_with_its_reference(sales: Gate
 class CountedRows:
     """What judges rows, and how often it was asked; with an error, it gives no answer."""
 
-    def __init__(self, judges: JudgesRows, error: EngineUnavailableError | None = None) -> None:
+    def __init__(self, judges: JudgesRules, error: EngineUnavailableError | None = None) -> None:
         self._judges, self._error = judges, error
         self.rows: list[int] = []
+
+    async def read_rule(self, expression: str, *, log_id: int, timeout_s: float) -> Formula:
+        return await self._judges.read_rule(expression, log_id=log_id, timeout_s=timeout_s)
 
     async def judge_rows(
         self,

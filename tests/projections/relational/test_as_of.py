@@ -112,7 +112,7 @@ async def answers(connection: Connection, log: Log, *, as_of: int | None, end: i
             await read_scans_of_table(connection, log_id, table_uuid=uuid, as_of=as_of)
         )
     told["kinds"] = await read_found_in_tables(connection, log_id, UUIDS, as_of=as_of)
-    told["owners"] = await read_owners(connection, UUIDS, as_of=as_of)
+    told["owners"] = await read_owners(connection, log_id, UUIDS, as_of=as_of)
     filters: Sequence[dict[str, Any]] = (
         *({"limit": 1}, {"text": "orders"}, {"kind": "phone"}, {"tag": "pii"}),
         *({"owner": Owner(name=ADA, may_be_principal=False)}, {"after": ITEMS}),
