@@ -792,6 +792,10 @@ class Admin:
         _, fresh = await self._control.current_for(log_id, Question(log_id=log_id, actor=key.actor))
         return fresh.identity
 
+    async def holders_of(self, log_id: int, keys: Iterable[ApiKey]) -> dict[str, str]:
+        """Return the identities that keys stand for, by actor, of those that were not erased."""
+        return await self._keys.holders(log_id, {key.actor for key in keys})
+
     async def revoke_key(self, log_id: int, by: Editor, *, key_id: str) -> ApiKey:
         """Revoke a key, everywhere and at once; its hash is deleted. Raises as `change_policy`."""
         limits.check_id(key_id)

@@ -6,7 +6,7 @@ Makes new API keys: the actor of the identity, the text of the key, and the even
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -15,7 +15,7 @@ from gateway.admin.limits import format_expiry
 from gateway.database import outage_as_unavailable
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_macs import KeyMacs
-from gateway.identity.key_rows import actor_for, create_guard, mac_guard
+from gateway.identity.key_rows import actor_for, create_guard, identities_of, mac_guard
 from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.events import KeyCreated
 from ledger.format.guards import GuardCall
@@ -62,6 +62,17 @@ class KeyIssue:
         self._random = random
         self._macs = macs
         self._hasher = hasher
+
+    async def holders(self, log_id: int, actors: Collection[str]) -> dict[str, str]:
+        """
+        Return the identities behind actors of a log, of those that were not erased.
+
+        Raises:
+            UnavailableError: if the database cannot be reached.
+        """
+        with outage_as_unavailable("the database cannot be reached: try again"):
+            async with self._lend() as connection:
+                return await identities_of(connection, log_id, actors)
 
     async def mint(
         self, log_id: int, *, by: str, identity: str, roles: tuple[str, ...], expires_at: datetime | None

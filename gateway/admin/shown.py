@@ -5,6 +5,7 @@ What is shown of each thing that people edit, as JSON: the same by routes and by
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -172,6 +173,11 @@ def key_shown(key: ApiKey, *, now: datetime) -> dict[str, Any]:
         "expired": key.is_expired(now),
         "replaced_by": key.replaced_by,
     }
+
+
+def keys_shown(keys: Iterable[ApiKey], holders: Mapping[str, str], *, now: datetime) -> list[dict[str, Any]]:
+    """Return keys that were not revoked, and whose they are: `holders` has what may be told of that, by actor."""
+    return [{**key_shown(key, now=now), "principal": holders.get(key.actor)} for key in keys]
 
 
 def issued_key_shown(key: IssuedKey) -> dict[str, Any]:

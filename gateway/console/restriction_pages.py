@@ -3,7 +3,7 @@
 The pages about row filters and column masks: which there are, their versions and drafts, what differs between two, the
 review of a draft, and the form in which one is written, which is its file.
 
-They ask the routes for programs, and what was written stays in the form, whatever is wrong with it. An id begins with a
+They ask the routes for programs. What was written stays in the form, whatever is wrong with it. An id begins with a
 letter or a digit: paths with `_` in its place are pages of their own.
 """
 
@@ -46,7 +46,7 @@ schemas:
     - {id: 1, name: region, required: false, type: string}
     - {id: 2, name: email, required: false, type: string}
 """
-"""What a new one begins with: nothing that would be saved by mistake names a table that everybody has."""
+"""The file that a new one begins with: a filter and a mask of one table."""
 
 
 @router.get(PATH)

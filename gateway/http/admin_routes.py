@@ -29,7 +29,7 @@ from gateway.admin.shown import (
     access_rule_shown,
     catalog_shown,
     issued_key_shown,
-    key_shown,
+    keys_shown,
     policy_shown,
     rotated_key_shown,
     setting_shown,
@@ -396,12 +396,11 @@ async def show_key(request: Request, key_id: str) -> Response:
 
 async def _keys_shown(request: Request, keys: Sequence[ApiKey]) -> list[dict[str, Any]]:
     """Return keys, and whose they are to a caller who may know who actors are."""
-    looking, holders = await look(request), {}
+    looking, holders = await look(request), dict[str, str]()
     if await looking.sight.reads_inputs():
         async with looking.reading() as connection:
             holders = await identities_of(connection, looking.caller.log_id, {key.actor for key in keys})
-    now = looking.gateway.clock()
-    return [{**key_shown(key, now=now), "principal": holders.get(key.actor)} for key in keys]
+    return keys_shown(keys, holders, now=looking.gateway.clock())
 
 
 @router.post("/keys/{key_id}/rotate")

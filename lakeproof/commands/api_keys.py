@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from gateway.admin.application import OPERATOR, IssuedKey, RotatedKey
+from gateway.admin.application import OPERATOR, Admin, IssuedKey, RotatedKey
 from gateway.admin.limits import format_expiry, parse_expiry
-from gateway.admin.shown import issued_key_shown, key_shown, rotated_key_shown
+from gateway.admin.shown import issued_key_shown, key_shown, keys_shown, rotated_key_shown
 from gateway.control.aggregates import ApiKey
 from gateway.errors import BadRequestError
 from lakeproof import console
@@ -73,24 +73,32 @@ def keys_app(open_services: OpenServices = open_home_services) -> typer.Typer:
     def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Show the keys that were not revoked, oldest first: their beginnings, never their secrets."""
 
-        async def work(services: Services) -> Sequence[ApiKey]:
-            return await services.gateway.admin.list_keys(await find_tenant_log(services, tenant))
+        async def work(services: Services) -> list[dict[str, Any]]:
+            admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)
+            return await _shown(admin, log_id, await admin.list_keys(log_id))
 
-        rows = [key_shown(key, now=datetime.now(UTC)) for key in run_with_services(open_services, work)]
-        columns = ("id", "prefix", "actor", "issuer", "roles", "expires_at", "expired", "replaced_by")
+        rows = run_with_services(open_services, work)
+        columns = ("id", "prefix", "principal", "actor", "issuer", "roles", "expires_at", "expired", "replaced_by")
         console.show_rows(columns, rows, as_json=as_json)
 
     @app.command()
     def show(key_id: KeyId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Show one key that was not revoked: its beginning, never its secret."""
 
-        async def work(services: Services) -> ApiKey:
-            return await services.gateway.admin.get_key(await find_tenant_log(services, tenant), key_id=key_id)
+        async def work(services: Services) -> dict[str, Any]:
+            admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)
+            (shown,) = await _shown(admin, log_id, [await admin.get_key(log_id, key_id=key_id)])
+            return shown
 
-        console.show_object(key_shown(run_with_services(open_services, work), now=datetime.now(UTC)), as_json=as_json)
+        console.show_object(run_with_services(open_services, work), as_json=as_json)
 
     _add_ends(app, open_services)
     return app
+
+
+async def _shown(admin: Admin, log_id: int, keys: Sequence[ApiKey]) -> list[dict[str, Any]]:
+    """Return keys as routes show them to who may know whose they are."""
+    return keys_shown(keys, await admin.holders_of(log_id, keys), now=datetime.now(UTC))
 
 
 def _add_ends(app: typer.Typer, open_services: OpenServices) -> None:

@@ -105,7 +105,7 @@ async def check_after(gateway: Gateway, point: str) -> None:
     named = {one.settled.metadata_location for one in told if one.words == "accepted"}
     on_disk = {f"file://{path}" for path in path_of(location).parent.glob("*.metadata.json")}
     assert named <= on_disk
-    assert len(on_disk - named) == (1 if point == APPEND else 0), "what was written right before the log was asked"
+    assert len(on_disk - named) <= (1 if point == APPEND else 0), "at most what was written while the log was asked"
 
 
 async def test_record_and_table_agree_after_a_kill_at_any_step(

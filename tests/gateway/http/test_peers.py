@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
+from gateway.commit.known_tables import KnownTables
 from gateway.commit.races import LATELY_S, RACES_MAX, Races
 from gateway.commit.target_queues import TargetQueues
 from gateway.http.app import Application
@@ -211,7 +212,8 @@ async def test_a_commit_that_loses_a_race_is_remembered(both: Both) -> None:
                 overtaken.append((await there.post(second, json=properties(theirs="1"))).status_code)
         return await parts.append(log_id, group, **after)
 
-    app = app_of(replace(parts, append=append_late, queues=TargetQueues(), races=races))
+    slower = replace(parts, append=append_late, queues=TargetQueues(), known_tables=KnownTables(), races=races)
+    app = app_of(slower)
     async with open_gateway(both.here.services, both.here.acme, app) as slow:
         answer = await slow.http.post(second, json=properties(ours="1"))
     assert (overtaken, answer.status_code) == ([200], 200)
