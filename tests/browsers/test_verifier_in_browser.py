@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, FilePayload, Page
+from playwright.sync_api import TimeoutError as NothingCameError
 
 from gateway.console.verifier_page import verifier_page
 from ledger.proving.evidence.bundle import Bundle, format_bundle
@@ -230,9 +232,7 @@ def test_the_whole_check_is_possible_by_keyboard(fresh: Page, address: str, hone
     keys = [tmp_path / f"{number}.vkey" for number in range(len(case.keys))]
     for wanted, chosen in (("bundle", tmp_path / "bundle"), ("key-files", keys), ("policy", tmp_path / "policy")):
         reach(fresh, wanted)
-        with fresh.expect_file_chooser() as chooser:
-            fresh.keyboard.press("Space")
-        chooser.value.set_files(chosen)
+        choose(fresh, chosen)
     reach(fresh, "check")
     fresh.keyboard.press("Enter")
     assert Verifier(fresh).verdict() == "Proven"
@@ -250,6 +250,17 @@ def reach(page: Page, wanted: str) -> None:
             assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
             return
     raise AssertionError(f"no way to {wanted}")
+
+
+def choose(page: Page, chosen: Path | list[Path]) -> None:
+    """Open the dialog for files by key, and choose some. Chromium now and then opens none; then it is pressed again."""
+    for timeout_ms in (5_000, 30_000):
+        with suppress(NothingCameError):
+            with page.expect_file_chooser(timeout=timeout_ms) as chooser:
+                page.keyboard.press("Space")
+            chooser.value.set_files(chosen)
+            return
+    raise AssertionError("no dialog was opened")
 
 
 def test_over_plain_http_nothing_is_green_and_it_says_what_to_do(
