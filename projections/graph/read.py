@@ -232,23 +232,10 @@ class Graph:
         Raises:
             ProjectionError: if `hops` is not 1 to 5, or `edges` is empty.
         """
-        return await self.walk(start, [key], [(edge, direction) for edge in edges], hops=hops, limit=limit)
+        steps = [(edge, direction) for edge in edges]
+        return (await self.walk(start, [key], steps, hops=hops, limit=limit)).reached
 
     async def walk(
-        self,
-        start: VertexLabel | None,
-        keys: Sequence[str],
-        steps: Sequence[tuple[EdgeLabel, Direction]],
-        *,
-        ends: Sequence[VertexLabel] = tuple(VertexLabel),
-        hops: int = HOPS,
-        limit: int = ROWS_MAX,
-        fan: int = FAN_MAX,
-    ) -> list[Reached]:
-        """Return what `walked` reaches. Raises as it does."""
-        return (await self.walked(start, keys, steps, ends=ends, hops=hops, limit=limit, fan=fan)).reached
-
-    async def walked(
         self,
         start: VertexLabel | None,
         keys: Sequence[str],

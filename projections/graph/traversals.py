@@ -119,7 +119,7 @@ async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS, lim
     columns = await _columns_made_from(graph, own, hops=hops, limit=limit)
     read = list(dict.fromkeys([*names, *(reached.key for reached in tables)]))
     fan = max(READ_EACH_MIN, READ_MAX // len(read))
-    readers = await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS, limit=limit, fan=fan)
+    readers = (await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS, limit=limit, fan=fan)).reached
     return Impact(
         table=table_key,
         state=table,
@@ -175,12 +175,12 @@ async def pii_propagation(graph: Graph, table_key: str, *, hops: int = HOPS, lim
 
 async def _made_from(graph: Graph, keys: Sequence[str], *, hops: int, limit: int) -> Walked:
     fan = _fan(limit)
-    return await graph.walked(VertexLabel.TABLE, keys, _MADE_FROM, ends=_DATA, hops=hops, limit=limit, fan=fan)
+    return await graph.walk(VertexLabel.TABLE, keys, _MADE_FROM, ends=_DATA, hops=hops, limit=limit, fan=fan)
 
 
 async def _columns_made_from(graph: Graph, keys: Sequence[str], *, hops: int, limit: int) -> Walked:
     ends, fan = [VertexLabel.COLUMN], _fan(limit)
-    return await graph.walked(VertexLabel.COLUMN, keys, _COLUMNS_MADE_FROM, ends=ends, hops=hops, limit=limit, fan=fan)
+    return await graph.walk(VertexLabel.COLUMN, keys, _COLUMNS_MADE_FROM, ends=ends, hops=hops, limit=limit, fan=fan)
 
 
 def _fan(limit: int) -> int:
@@ -190,7 +190,7 @@ def _fan(limit: int) -> int:
 
 async def _names(graph: Graph, table_key: str) -> list[str]:
     """Return the keys of a table: its own first, then those of the names it had before, or has got since."""
-    renamed = await graph.walk(VertexLabel.TABLE, [table_key], _NAMES, ends=[VertexLabel.TABLE], hops=1)
+    renamed = (await graph.walk(VertexLabel.TABLE, [table_key], _NAMES, ends=[VertexLabel.TABLE], hops=1)).reached
     return [bounded_key(table_key), *(reached.key for reached in renamed)]
 
 

@@ -226,7 +226,7 @@ async def test_traversals_are_bounded_in_length_and_follow_each_step_its_own_way
         with pytest.raises(ProjectionError, match="steps"):
             await graph.walk(VertexLabel.TABLE, ["table:lake/s/t0"], [])
         both = [(EdgeLabel.LINEAGE_OF, Direction.OUT), (EdgeLabel.LINEAGE_OF, Direction.IN)]
-        reached = await graph.walk(VertexLabel.TABLE, ["table:lake/s/t4", "table:lake/s/t0"], both, hops=1)
+        reached = (await graph.walk(VertexLabel.TABLE, ["table:lake/s/t4", "table:lake/s/t0"], both, hops=1)).reached
     assert [(each.origin[-2:], each.key[-2:]) for each in reached] == [("t0", "t1"), ("t4", "t3"), ("t4", "t5")]
 
 

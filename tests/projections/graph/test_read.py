@@ -100,16 +100,16 @@ async def test_a_walk_ends_where_enough_was_found_and_follows_the_last_edges(wor
     async with world.as_reader(log) as connection:
         graph = await open_graph(connection)
         down = [(EdgeLabel.IN_NAMESPACE, Direction.IN), (EdgeLabel.IN_CATALOG, Direction.IN)]
-        everything = await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down)
+        everything = (await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down)).reached
         assert [(each.key, each.hops) for each in everything] == [
             ("namespace:lake/s", 1),
             *((table, 2) for table in tables),
         ]
-        first = await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down, limit=1)
+        first = (await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down, limit=1)).reached
         assert first == everything[:1]
-        last = await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down, ends=[VertexLabel.TABLE], fan=2)
+        last = (await graph.walk(VertexLabel.CATALOG, ["catalog:lake"], down, ends=[VertexLabel.TABLE], fan=2)).reached
         assert [each.key for each in last] == tables[-2:]
-        assert await graph.walk(VertexLabel.TABLE, ["catalog:lake"], down) == []
+        assert (await graph.walk(VertexLabel.TABLE, ["catalog:lake"], down)).reached == []
 
 
 async def test_a_walk_takes_one_statement_for_each_step_and_two_more(
@@ -129,11 +129,11 @@ async def test_a_walk_takes_one_statement_for_each_step_and_two_more(
     async with world.as_reader(log) as connection:
         graph = await open_graph(connection)
         statements = note_statements(monkeypatch)
-        found = await graph.walk(VertexLabel.TABLE, ["table:lake/s/t0"], steps, hops=5)
+        found = (await graph.walk(VertexLabel.TABLE, ["table:lake/s/t0"], steps, hops=5)).reached
         assert [(each.key, each.hops) for each in found] == [(f"table:lake/s/t{hops}", hops) for hops in range(1, 6)]
         assert len(statements) == 1 + 6 + 1, "where it begins, five steps and a look for other names, and all keys"
         statements.clear()
-        assert await graph.walk(VertexLabel.TABLE, ["table:lake/s/t0"], steps, hops=5, limit=2) == found[:2]
+        assert (await graph.walk(VertexLabel.TABLE, ["table:lake/s/t0"], steps, hops=5, limit=2)).reached == found[:2]
         assert len(statements) < 1 + 6 + 1, "it ends where it has found enough"
 
 
