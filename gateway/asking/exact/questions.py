@@ -117,10 +117,7 @@ class Rules:
     def places(self, rule: JudgedRule) -> Iterator[Place]:
         """Yield where `rule` is asked."""
         for scene in self.scenes:
-            if rule.vocabulary < EACH_CHECK:
-                yield Place(scene, None)
-            else:
-                yield from (Place(scene, check) for check in checks_of(scene))
+            yield from _places_in(scene, rule)
 
     def opaque_parts(self, rule: JudgedRule) -> list[str]:
         """Return the texts of those parts of `rule` that nothing is known of."""
@@ -134,11 +131,11 @@ class Rules:
 
     def forbids(self, rule: JudgedRule, place: Place) -> Condition:
         """Return when a forbidding rule holds for the request of a place."""
-        return either(self._results(rule, each)[0] for each in _asked(rule, place))
+        return either(self._results(rule, each)[0] for each in _places_in(place.scene, rule))
 
     def lets_pass(self, rule: JudgedRule, place: Place) -> Condition:
         """Return when a forbidding rule certainly does not keep a request of a place from being permitted."""
-        each = [self._results(rule, one) for one in _asked(rule, place)]
+        each = [self._results(rule, one) for one in _places_in(place.scene, rule)]
         fails = both(false for _, false in each)
         if place.scene.operation != _RETIRES or place.scene.is_top:
             return fails
@@ -298,12 +295,12 @@ def _views(scene: Scene) -> tuple[View, tuple[View, ...]]:
     return scene.whole(), tuple(scene.checks())
 
 
-def _asked(rule: JudgedRule, place: Place) -> Iterator[Place]:
-    """Yield where a forbidding rule is asked about the request of a place."""
+def _places_in(scene: Scene, rule: JudgedRule) -> Iterator[Place]:
+    """Yield where a rule is asked about a request of a scene."""
     if rule.vocabulary < EACH_CHECK:
-        yield Place(place.scene, None)
+        yield Place(scene, None)
     else:
-        yield from (Place(place.scene, check) for check in checks_of(place.scene))
+        yield from (Place(scene, check) for check in checks_of(scene))
 
 
 async def read_rules(
