@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import httpx
 import psycopg
@@ -170,6 +171,19 @@ async def test_a_key_that_another_process_has_revoked_is_told_nothing_else(
     assert (await words(known.services, log_id), files_beside(await location_of_orders(known))) == before
     assert (await known.http.post(ORDERS, json=properties(after="yes"))).status_code == 200
     assert "late" not in await properties_of(known)
+
+
+async def test_a_key_that_has_expired_since_it_was_verified_commits_nothing(known: Gateway) -> None:
+    gateway, log_id = known.services.gateway, known.acme.log_id
+    await gateway.admin.create_access_rule(log_id, OPERATOR, rule_id="all", effect="permit", expression="true")
+    ends = now() + timedelta(hours=1)
+    issued = await gateway.admin.create_key(log_id, OPERATOR, identity="may@acme.example", roles=[], expires_at=ends)
+    async with known.client(issued.secret) as client:
+        assert (await client.post(ORDERS, json=properties(may="yes"))).status_code == 200
+    before = await words(known.services, log_id)
+    later = known.through(clock=lambda: ends, known_tables=gateway.known_tables, key=issued.secret)
+    assert (await later.post(ORDERS, json=properties(late="yes"))).status_code == 401
+    assert await words(known.services, log_id) == before
 
 
 async def test_a_person_whom_another_process_has_erased_commits_nothing(known: Gateway, others: Services) -> None:
