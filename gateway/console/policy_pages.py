@@ -18,9 +18,8 @@ from fastapi.responses import Response
 from gateway.console import policy_editor, policy_replays
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, twins_of, visited
-from gateway.console.policy_form import diff_lines, written
-from gateway.console.policy_seen import in_force_of, names_of_authors, requires_review, seen_of, time_in
-from gateway.errors import ForbiddenError
+from gateway.console.policy_form import diff_lines, version_of, written
+from gateway.console.policy_seen import in_force_of, names_of_authors, requires_review, seen_of, time_in, waiting_drafts
 from gateway.http import admin_routes, policy_routes
 
 router = APIRouter(include_in_schema=False)
@@ -35,10 +34,7 @@ PATH: Final = "/console/policies"
 async def policies(visit: Visit) -> Response:
     """List the policies, and the drafts that wait for a review."""
     found = await visit.read(admin_routes.list_policies)
-    try:
-        drafts = (await visit.read(policy_routes.list_policy_drafts))["policy-drafts"]
-    except ForbiddenError:
-        drafts = []  # drafts are a right of their own
+    drafts = await waiting_drafts(visit, policy_routes.list_policy_drafts, "policy-drafts")
     twins = twins_of(visit.request.scope["path"], {})
     return visit.page("policies.html", policies=found["policies"], drafts=drafts, twins=twins)
 
@@ -70,8 +66,11 @@ async def diff(visit: Visit, policy_id: str) -> Response:
     """Compare two versions of a policy, or one with its draft."""
     seen = await seen_of(visit, policy_id)
     sides = visit.asked("from", "to")
-    older, newer = (seen.side(sides[name]) for name in ("from", "to"))
-    return visit.page("policy_diff.html", seen=seen, sides=sides, lines=_diff(older, newer), older=older, newer=newer)
+    compared = {name: seen.side(name) for name in sides.values()}
+    ends = [name for name in sides.values() if compared[name]["expression"] is None]
+    lines = _diff(*(compared[name] for name in sides.values()))
+    shown: dict[str, Any] = {"seen": seen, "sides": sides, "lines": lines, "ends": ends}
+    return visit.page("drafted_diff.html", what="policy", base=PATH, **shown)
 
 
 @router.post(f"{PATH}/{{policy_id}}/review")
@@ -80,7 +79,7 @@ async def review(visit: Visit, policy_id: str) -> Response:
     """Approve or refuse the draft."""
     sent = await form_of(visit.request)
     body = {
-        "version": int(sent["version"]) if sent.get("version", "").isdecimal() else 0,
+        "version": version_of(sent, "version"),
         "verdict": sent.get("verdict", ""),
         "reason": sent.get("reason", "").strip(),
         "activate_at": time_in(sent),
@@ -88,7 +87,7 @@ async def review(visit: Visit, policy_id: str) -> Response:
     answered = await visit.send(policy_routes.review_policy, policy_id, body=body)
     # What was drafted and refused was never in force: there is no page of it any more.
     is_there = answered["policy"] is not None or (await seen_of(visit, policy_id)).steps
-    return redirect(f"/console/policies/{policy_id}" if is_there else "/console/policies")
+    return redirect(f"{PATH}/{policy_id}" if is_there else PATH)
 
 
 @router.post(f"{PATH}/{{policy_id}}/retire")
@@ -98,12 +97,11 @@ async def retire(visit: Visit, policy_id: str) -> Response:
     sent = await form_of(visit.request)
     reason = sent.get("reason", "").strip()
     if sent.get("do") == "draft":
-        version = sent.get("draft_version", "")
-        body = {"retire": True, "reason": reason, "version": int(version) if version.isdecimal() else 0}
+        body = {"retire": True, "reason": reason, "version": version_of(sent, "draft_version")}
         await visit.send(policy_routes.draft_policy, policy_id, body=body)
     else:
         await visit.send(admin_routes.delete_policy, policy_id, reason=reason)
-    return redirect(f"/console/policies/{policy_id}")
+    return redirect(f"{PATH}/{policy_id}")
 
 
 def _diff(older: Mapping[str, Any] | None, newer: Mapping[str, Any] | None) -> list[Any]:

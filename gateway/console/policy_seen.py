@@ -74,7 +74,7 @@ class Seen:
             "policy_version": 0 if self.newest is None or self.is_retired else self.newest["version"],
         }
 
-    def side(self, name: str) -> Mapping[str, Any] | None:
+    def side(self, name: str) -> Mapping[str, Any]:
         """
         Return one side of a comparison: a version by its number, or the draft.
 
@@ -112,6 +112,15 @@ async def seen_of(
         return Seen(id=id_, steps=steps)
     except ForbiddenError:
         return Seen(id=id_, steps=steps, drafts=False)
+
+
+async def waiting_drafts(visit: Visit, list_drafts: Answer, member: str) -> Sequence[Mapping[str, Any]]:
+    """Return the drafts that wait for a review, as a route shows them under `member`; none to whom may not see any."""
+    try:
+        found: Sequence[Mapping[str, Any]] = (await visit.read(list_drafts))[member]
+    except ForbiddenError:
+        return []  # drafts are a right of their own
+    return found
 
 
 async def names_of_authors(visit: Visit, seen: Seen, draft_class: type[Draft[Any]] = PolicyDraft) -> dict[str, str]:

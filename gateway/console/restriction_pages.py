@@ -20,9 +20,9 @@ from gateway.admin.restriction_edits import NOT_ENFORCED
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, twins_of, visited
 from gateway.console.policy_form import Problem, diff_lines, problem_at, version_of
-from gateway.console.policy_seen import Seen, names_of_authors, requires_review, seen_of
+from gateway.console.policy_seen import Seen, names_of_authors, requires_review, seen_of, waiting_drafts
 from gateway.control.drafts import RestrictionDraft
-from gateway.errors import ConflictError, ForbiddenError, GatewayError, NotFoundError
+from gateway.errors import ConflictError, GatewayError, NotFoundError
 from gateway.http import restriction_routes
 from gateway.policy.policy_files import PolicyFileError, format_members
 from gateway.policy.restriction_files import RestrictionFile, parse_restriction
@@ -54,10 +54,7 @@ schemas:
 async def restrictions(visit: Visit) -> Response:
     """List the restrictions, and the drafts that wait for a review."""
     found = await visit.read(restriction_routes.list_restrictions)
-    try:
-        drafts = (await visit.read(restriction_routes.list_restriction_drafts))["restriction-drafts"]
-    except ForbiddenError:
-        drafts = []  # drafts are a right of their own
+    drafts = await waiting_drafts(visit, restriction_routes.list_restriction_drafts, "restriction-drafts")
     twins = twins_of(visit.request.scope["path"], {})
     return visit.page(
         "restrictions.html", restrictions=found["restrictions"], drafts=drafts, twins=twins, note=NOT_ENFORCED
@@ -98,9 +95,12 @@ async def diff(visit: Visit, restriction_id: str) -> Response:
     """Compare two versions of a restriction, or one with its draft."""
     seen = await _seen(visit, restriction_id)
     sides = visit.asked("from", "to")
-    older, newer = (written(seen.side(sides[name])) for name in ("from", "to"))
-    lines = diff_lines(older, newer)
-    return visit.page("restriction_diff.html", seen=seen, sides=sides, lines=lines, older=older, newer=newer)
+    compared = {name: written(seen.side(name)) for name in sides.values()}
+    ends = [name for name in sides.values() if not compared[name]]
+    lines = diff_lines(*(compared[name] for name in sides.values()))
+    return visit.page(
+        "drafted_diff.html", what="restriction", base=PATH, seen=seen, sides=sides, lines=lines, ends=ends
+    )
 
 
 @router.get(f"{PATH}/{{restriction_id}}/edit")
