@@ -88,9 +88,13 @@ class Catalog:
 
     def make_tables(self, namespace: str, count: int, *, columns: int = COLUMNS) -> None:
         """Create a namespace with the tables t0, t1, …"""
+        self.make_tables_named(namespace, [f"t{number}" for number in range(count)], columns=columns)
+
+    def make_tables_named(self, namespace: str, names: Sequence[str], *, columns: int = COLUMNS) -> None:
+        """Create a namespace with these tables."""
         self.make_namespace(namespace)
         with ThreadPoolExecutor(SETUP_THREADS) as executor:
-            list(executor.map(lambda n: self.make_table(namespace, f"t{n}", columns=columns), range(count)))
+            list(executor.map(lambda name: self.make_table(namespace, name, columns=columns), names))
 
     def load(self, namespace: str, name: str) -> JsonObject:
         """Return a table as the catalog answers it."""
