@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from testkit.crashes.installation import ALIASES
 from testkit.environment import PROJECT
+from testkit.measured_gateway import gateway
 
 RESULTS: Final = PROJECT / "bench" / "results"
 PAGE: Final = PROJECT / "docs" / "measured.md"
@@ -291,92 +292,6 @@ def crash(found: Found) -> Iterator[str]:
     for victim, one in found["by_victim"].items():
         pauses = (f"{one[f'{alias}_pause_s'][which]} s" for alias in ALIASES for which in ("p50", "max"))
         yield f"| {victim} | {one['kills']} | {one['cut_off']} of {one['aimed']} | {' | '.join(pauses)} |"
-
-
-def gateway(found: Found) -> Iterator[str]:
-    yield "Loads and commits through a socket, with `wrk` as the client and `lakeproof up` as users start it, on 16"
-    yield "tables of 50 columns. Commits set a property of a table chosen at random, without requirements. The peer is"
-    yield "rustberg, a catalog without authentication, policies or a log; it was measured by turns with each commit of"
-    yield "the source that has a column. A ratio compares rates, or the p50 of one connection, with the peer:"
-    runs = found["runs"].values()
-    yield f"| | {' | '.join(f'{_of(run)} | peer | ratio' for run in runs)} |"
-    yield f"|---{'|---:|---:|---:' * len(runs)}|"
-    for kind, figure in (
-        ("load, 8 connections", "per_second"),
-        ("commit, 1 connection", "p50_ms"),
-        ("commit, 16 connections", "per_second"),
-    ):
-        yield f"| {kind} | {' | '.join(_beside_peer(run.get('table', {}).get(kind, {}), figure) for run in runs)} |"
-    yield "An append of ten rows, end to end, with one engine after another (p50):"
-    yield f"| | {' | '.join(f'{_of(run)} | peer | ratio' for run in runs)} |"
-    yield f"|---{'|---:|---:|---:' * len(runs)}|"
-    for engine in ("pyiceberg", "iceberg-go", "spark"):
-        appends = [run.get("engines", {}).get(engine, {}) for run in runs]
-        cells = ({name: one["append"] for name, one in each.items() if "append" in one} for each in appends)
-        yield f"| {engine} | {' | '.join(_beside_peer(each, 'p50_ms') for each in cells)} |"
-    yield from _rates_by_connections(list(runs)[-1])
-    yield from _operations(list(runs)[-1])
-    yield from _against(list(runs)[-1].get("against", {}))
-
-
-def _of(run: Found) -> str:
-    commits = {part["of"] for part in run.values() if isinstance(part, dict)}
-    return ", ".join(sorted(commits))
-
-
-def _beside_peer(of_target: Found, figure: str) -> str:
-    """Return three cells: our figure, the peer's, and how many times as large ours is."""
-    unit = " ms" if figure.endswith("_ms") else "/s"
-    values = [of_target.get(name, {}).get(figure) for name in ("lakeproof", "rustberg")]
-    cells = ["" if value is None else f"{value:,.1f}{unit}" for value in values]
-    ours, theirs = values
-    return " | ".join([*cells, f"{ours / theirs:.2f}" if ours and theirs else ""])
-
-
-def _rates_by_connections(run: Found) -> Iterator[str]:
-    if not {"loads", "commits"} <= run.keys() or "skipped" in run["loads"]:
-        return
-    yield f"Over numbers of connections, at {_of(run)}:"
-    yield "| connections | loads/s | p50 | p99 | commits/s | p50 | p99 |"
-    yield "|---:|---:|---:|---:|---:|---:|---:|"
-    for kind, loads in run["loads"].items():
-        if kind.partition(" ")[2] in {"connection", "connections"}:
-            sides = (loads["lakeproof"], run["commits"][kind]["lakeproof"])
-            cells = (f"{one['per_second']:,} | {one['p50_ms']} ms | {one['p99_ms']} ms" for one in sides)
-            yield f"| {kind.partition(' ')[0]} | {' | '.join(cells)} |"
-
-
-def _operations(run: Found) -> Iterator[str]:
-    figures = {name: by_name for name, by_name in run.get("operations", {}).items() if _is_measured(by_name)}
-    if not figures:
-        return
-    yield "Each other operation alone on one connection, in rounds that make, change, rename and drop a"
-    yield "namespace, a table and a view (a transaction is over three tables; without a figure, the peer refuses):"
-    yield "| operation | p50 | p99 | p50 of the peer |"
-    yield "|---|---:|---:|---:|"
-    for name, by_name in figures.items():
-        ours, peer = by_name["lakeproof"], by_name.get("rustberg", {})
-        theirs = f"{peer['p50_ms']:.2f} ms" if "p50_ms" in peer else ""
-        yield f"| {name} | {ours['p50_ms']:.2f} ms | {ours['p99_ms']:.2f} ms | {theirs} |"
-
-
-def _against(found: Found) -> Iterator[str]:
-    if "compared" not in found:
-        return
-    older, newer = found["compared"]["older"], found["compared"]["newer"]
-    kinds = {kind: both for kind, both in found.items() if isinstance(both, dict) and "rate_ratio" in both}
-    starts = len(next(iter(kinds.values()))["per_second_of_starts"]["newer"])
-    yield f"Beside an older commit, {starts} starts of each by turns (medians):"
-    yield f"| | {older} | {newer} | rate | p50 at {older} | p50 at {newer} |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for kind, both in kinds.items():
-        rates, waits = ([both[name][figure] for name in ("older", "newer")] for figure in ("per_second", "p50_ms"))
-        cells = (*(f"{one:,.1f}/s" for one in rates), f"{both['rate_ratio']:.2f}", *(f"{one:.2f} ms" for one in waits))
-        yield f"| {kind} | {' | '.join(cells)} |"
-
-
-def _is_measured(found: object) -> bool:
-    return isinstance(found, dict) and "p50_ms" in found.get("lakeproof", {})
 
 
 _SIDES: Final = ("hash", "exact", "1 process", "2 processes")
