@@ -53,6 +53,7 @@ from ledger.format.sequence import (
     Sequencing,
     StoredGroup,
     sequence,
+    sequence_as_if_held,
 )
 from ledger.format.tiles import Tile
 from ledger.store.read import QUERIES
@@ -64,8 +65,6 @@ EARLY_ROWS: Final = 24
 
 APART_MIN: Final = 8
 """Groups with guards that are sent in an exchange of their own."""
-
-_HELD: Final = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,15 +408,7 @@ class AppendTransaction:
         return results, every
 
     def _assumed(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> tuple[Sequenced, list[Group]]:
-        flow = self._rules(log_id, batch, groups)
-        asked: list[Group] = []
-        try:
-            asked.append(next(flow))
-            while True:
-                asked.append(flow.send(_HELD))
-        except StopIteration as done:
-            result: Sequenced = done.value
-            return result, asked
+        return sequence_as_if_held(self._rules(log_id, batch, groups))
 
     async def _drive(self, log_id: int, groups: Sequence[Group]) -> Sequenced:
         """Run the pure rules, and answer group by group whether the guards hold."""

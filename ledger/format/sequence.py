@@ -201,6 +201,20 @@ def sequence(
     return Sequenced(rows=batch.rows, head=batch.new_head(head), outcomes=outcomes)
 
 
+def sequence_as_if_held(rules: Sequencing) -> tuple[Sequenced, list[Group]]:
+    """
+    Run the rules as if every guard held; returns also the groups that they have asked for, in order.
+    """
+    asked: list[Group] = []
+    try:
+        asked.append(next(rules))
+        while True:
+            asked.append(rules.send(True))
+    except StopIteration as done:
+        result: Sequenced = done.value
+        return result, asked
+
+
 class _Batch:
     """The entries of one batch as they are made. Owned by one call of `sequence`."""
 
