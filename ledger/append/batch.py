@@ -25,6 +25,7 @@ from uuid import UUID
 
 import psycopg
 
+from ledger.append.at_once import AtOnce, Ending
 from ledger.append.guard_statements import Groups, GuardStatements
 from ledger.append.pending_tiles import PendingTiles, RightEdge
 from ledger.append.statements import (
@@ -102,11 +103,14 @@ class AppendTransaction:
         self._wire = Pipeline(connection)
         self._guards = GuardStatements(connection, self._wire, guards)
         self._pending = PendingTiles(self._wire.lend)
+        self._at_once = AtOnce(self._wire, self._guards, self._pending)
         self._origins: dict[int, str] = {}
         """By log_id: logs that were confirmed when they were last checked, which is whenever their heads are locked."""
         # Of the transaction that is open; each step takes what the step before has left:
         self._early: tuple[int, asyncio.Future[list[StatementResult]]] | None = None
         """The log whose head was requested early."""
+        self._missed = False
+        """Whether the transaction before has failed, and is still to be rolled back."""
         self._opened: asyncio.Future[list[StatementResult]] | None = None
         self._looks_up_apart = False
         """Whether `_opened` has nothing but the lookup."""
@@ -157,6 +161,32 @@ class AppendTransaction:
                 await early[1]
             await self.rollback()
 
+    def open_at_once(self, groups: Groups) -> bool:
+        """
+        Prepare the batch to be written in one round trip, which `at_once` does; return whether it may be. Not after
+        `open_early`. If it is missed, `open` or `open_with_guards` come next. Every log must be admitted.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        return self._at_once.open(groups, self._origins)
+
+    @property
+    def at_once(self) -> AtOnce:
+        """The batch that `open_at_once` has opened, and what is known of heads."""
+        return self._at_once
+
+    async def committed_at_once(self) -> Ending:
+        """
+        Wait until the batch that `open_at_once` has opened, and `at_once` has sent with its COMMIT, is durable, or not.
+
+        Raises:
+            psycopg.Error: if the answer to COMMIT does not arrive; the batch may or may not be in the log.
+        """
+        ending = await self._at_once.committed()
+        self._missed = ending is Ending.MISSED
+        return ending
+
     def open(self, groups: Groups, *, wait: bool) -> None:
         """
         Send BEGIN, the locking of the heads that are free, and the lookup of the groups; `begin` has the answers.
@@ -191,8 +221,10 @@ class AppendTransaction:
 
     def _send_opening(self, groups: Groups, *, wait: bool) -> None:
         statements: list[Statement] = []
+        if self._missed:
+            statements, self._missed = [ROLLBACK], False
         if self._early is None:
-            statements = [BEGIN, lock_head(groups) if wait else lock_heads(groups)]
+            statements += [BEGIN, lock_head(groups) if wait else lock_heads(groups)]
         elif others := [log_id for log_id in groups if log_id != self._early[0]]:
             statements = [lock_heads(others)]
         self._looks_up_apart = not statements
@@ -228,6 +260,8 @@ class AppendTransaction:
             check_fsync(locked.fsync)
             if locked.is_confirmed:
                 head, clock = locked.head, locked.clock
+                self._at_once.clock.note(clock)
+                self._at_once.known.note_read(locked.log_id, head)
                 self._batches[locked.log_id] = _LogBatch(head=head, clock=clock, stored={}, new_head=head)
             else:
                 self._origins.pop(locked.log_id, None)
@@ -332,6 +366,7 @@ class AppendTransaction:
             # A transaction that has failed answers COMMIT with ROLLBACK, which is no error to PostgreSQL.
             raise psycopg.errors.InFailedSqlTransaction(f"COMMIT was answered by {tag(last)!r}")
         for log_id, batch in self._batches.items():
+            self._at_once.known.note_left(log_id, batch.new_head)
             if batch.edge is not None:
                 self._pending.keep(log_id, batch.edge)
         return True

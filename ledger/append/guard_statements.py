@@ -24,6 +24,7 @@ from uuid import UUID
 import psycopg
 from psycopg.adapt import Transformer
 
+from ledger.append.must_hold import must_hold
 from ledger.append.statements import RELEASE, ROLLBACK_TO, SAVEPOINT, hold_heads
 from ledger.errors import GuardError
 from ledger.format.guards import GuardRegistry
@@ -66,7 +67,9 @@ class GuardStatements:
         self._guards = guards
         self._transformer: Final = Transformer(connection)
         self._queries: dict[str, Query] = {}
-        """By the text of the statement, until `_forget_outdated`; a registry has a fixed number of them."""
+        """By the text of the statement, until `forget_outdated`; a registry has a fixed number of them."""
+        self._required: dict[str, str | None] = {}
+        """By the text of a statement, the one that fails unless the guard holds."""
         # Of the transaction that is open:
         self._sent: _Sent | None = None
         """What was sent at once, unless it was undone."""
@@ -89,6 +92,26 @@ class GuardStatements:
         except Exception:  # noqa: BLE001 - whatever it is, its group is answered for it, not one of the batch before
             return None
         return DumpedGuards(log_ids=frozenset(groups), expected=expected, statements=statements)
+
+    def dump_required(self, asked: Iterable[tuple[int, Group]]) -> Sequence[Statement] | None:
+        """
+        Return the guards of these groups, each behind the log_id of its log, as statements that fail unless they hold.
+
+        None if one has no such form.
+
+        Raises:
+            GuardError: if a guard is unknown, or bound to what it must not be.
+            psycopg.Error, TypeError, ValueError: if a parameter has no form in SQL.
+        """
+        statements: list[Statement] = []
+        for log_id, group in asked:
+            for text, parameters in self._bound(log_id, group):
+                if text not in self._required:
+                    self._required[text] = must_hold(text)
+                if (required := self._required[text]) is None:
+                    return None
+                statements.append(self._dumped((required, parameters)))
+        return statements
 
     def send(self, guards: DumpedGuards) -> None:
         """
@@ -127,7 +150,7 @@ class GuardStatements:
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
-            self._forget_outdated(error)
+            self.forget_outdated(error)
             self._is_answered = True
             try:
                 await self.undo()
@@ -193,14 +216,7 @@ class GuardStatements:
         ending, self._ending, self._sent = self._ending, [], None
         return ending
 
-    async def abandon(self) -> None:
-        """Wait until the connection is free, because the transaction is rolled back."""
-        sent = self._sent
-        self.end()
-        if sent is not None:
-            await asyncio.wait([sent.answers])
-
-    def _forget_outdated(self, error: psycopg.Error) -> None:
+    def forget_outdated(self, error: psycopg.Error) -> None:
         """
         Prepare every query anew if `error` may come from a prepared one that a migration has outdated.
 
@@ -208,6 +224,13 @@ class GuardStatements:
         """
         if (error.sqlstate or "").startswith(("0A", "42")):
             self._queries.clear()
+
+    async def abandon(self) -> None:
+        """Wait until the connection is free, because the transaction is rolled back."""
+        sent = self._sent
+        self.end()
+        if sent is not None:
+            await asyncio.wait([sent.answers])
 
     def _bound(self, log_id: int, group: Group) -> list[tuple[str, Mapping[str, object]]]:
         return [one for call in group.guard for one in self._guards.statements(call, log_id=log_id)]

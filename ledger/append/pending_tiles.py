@@ -71,13 +71,18 @@ class PendingTiles:
         The edge is None if no tile is completed and nothing is known of the log: another process may append next.
         Nothing is read if enough was prepared.
         """
+        if self.has_to_read(log_id, size=size, count=len(leaves)):
+            await self.prepare(log_id, size=size, count=len(leaves))
+        return self.complete_prepared(log_id, size=size, leaves=leaves)
+
+    def complete_prepared(
+        self, log_id: int, *, size: int, leaves: Sequence[bytes]
+    ) -> tuple[list[Tile], RightEdge | None]:
+        """`complete`, where `has_to_read` is false or `prepare` was called."""
         end = size + len(leaves)
-        needs_all = _completes_all(size, end)
         edge = self._kept.get(log_id)
-        if edge is None or _lacks(edge, size, needs_all=needs_all):
-            if size // TILE_WIDTH == end // TILE_WIDTH:
-                return [], None
-            edge = await self._read_edge(log_id, size, edge, needs_all=needs_all)
+        if edge is None or _lacks(edge, size, needs_all=_completes_all(size, end)):
+            return [], None  # no tile is completed: otherwise it had to be read
         if edge.is_whole:
             tiles, pending = complete_tiles(size=size, pending=edge.pending, leaves=leaves)
             return tiles, RightEdge(size=end, pending=pending, is_whole=True)

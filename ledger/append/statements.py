@@ -57,6 +57,8 @@ RELEASE: Final[Statement] = (Query("RELEASE SAVEPOINT guard"), {})
 _LOCK_HEADS = Query(QUERIES["lock_heads"])
 _LOCK_HEAD = Query(QUERIES["lock_head"])
 _HOLD_HEADS = Query(QUERIES["hold_heads"])
+_EXPECT_HEAD = Query(QUERIES["expect_head"])
+_EXPECT_HEADS = Query(QUERIES["expect_heads"])
 _FIND_GROUPS = Query(QUERIES["find_groups"])
 _FIND_GROUPS_OF_LOGS = Query(QUERIES["find_groups_of_logs"])
 _INSERT_ENTRIES = Query(QUERIES["insert_entries"])
@@ -83,6 +85,19 @@ def lock_head(log_ids: Collection[int]) -> Statement:
     """
     (log_id,) = log_ids
     return _LOCK_HEAD, {"log_id": int4(log_id)}
+
+
+def expect_heads(heads: Mapping[int, LogHead], *, clock: datetime) -> Statement:
+    """
+    Return the locking of these heads, which fails unless all of them are free and as given, their logs confirmed, and
+    the server durable; and unless `clock`, the time that entries are given, lies within the last second of its clock.
+
+    A row is (1, the database's time).
+    """
+    if len(heads) == 1:
+        ((log_id, head),) = heads.items()
+        return _EXPECT_HEAD, {**_columns(log_id, head), "clock": timestamptz(clock)}
+    return _EXPECT_HEADS, {**_arrays(heads), "clock": timestamptz(clock)}
 
 
 def hold_heads(log_ids: Collection[int]) -> Statement:
@@ -174,15 +189,23 @@ def update_heads(heads: Mapping[int, LogHead]) -> Statement:
     """
     if len(heads) == 1:
         ((log_id, head),) = heads.items()
-        return _UPDATE_HEAD, {
-            "log_id": int4(log_id),
-            "size": int8(head.size),
-            "last": head.last,
-            "frontier": head.frontier.pack(),
-            "control": int8(head.control_index),
-            "recorded": timestamptz(_recorded_at(head)),
-        }
-    return _UPDATE_HEADS, {
+        return _UPDATE_HEAD, _columns(log_id, head)
+    return _UPDATE_HEADS, _arrays(heads)
+
+
+def _columns(log_id: int, head: LogHead) -> dict[str, bytes]:
+    return {
+        "log_id": int4(log_id),
+        "size": int8(head.size),
+        "last": head.last,
+        "frontier": head.frontier.pack(),
+        "control": int8(head.control_index),
+        "recorded": timestamptz(_recorded_at(head)),
+    }
+
+
+def _arrays(heads: Mapping[int, LogHead]) -> dict[str, bytes]:
+    return {
         "log_ids": int4_array(list(heads)),
         "sizes": int8_array([head.size for head in heads.values()]),
         "lasts": hash_array([head.last for head in heads.values()]),

@@ -38,6 +38,7 @@ from uuid import UUID
 
 import psycopg
 
+from ledger.append.at_once import ENTRIES_MAX, Ending
 from ledger.append.batch import AppendTransaction
 from ledger.append.queue import Submission, SubmissionBatch, SubmissionQueue, groups_of, submissions_of
 from ledger.errors import LedgerError, NoSuchLogError, NotPreparedError, UnsafeServerError
@@ -132,6 +133,8 @@ class Writer:
         self._arrived.set()
         if self._transaction is None or self._answered < EARLY_MIN or self._contention.is_shared(self._now_s()):
             return
+        if self._answered <= ENTRIES_MAX and self._transaction.at_once.known.expected(log_id) is not None:
+            return  # as many are written in one round trip
         # Nothing is being written. Request the head now, while the other callers that were answered together with this
         # one submit the rest of the batch.
         if self._may_lock_at_once([log_id], self._transaction):
@@ -188,6 +191,10 @@ class Writer:
         """Write one batch in one transaction; groups of logs whose heads are held go back to their queues."""
         transaction = await self._connected()
         batch = await self._opened(transaction)
+        if transaction.at_once.is_open:
+            if await self._written_at_once(batch, transaction):
+                return
+            self._open(batch, transaction, wait=False)
         if batch:
             batch = await self._locked(batch, transaction)
         if not batch:
@@ -215,6 +222,29 @@ class Writer:
         if changes:
             self._on_append()
 
+    async def _written_at_once(self, batch: SubmissionBatch, transaction: AppendTransaction) -> bool:
+        """Write what is opened in one round trip; return False if nothing was changed, and it has to be in two."""
+        at_once, outcomes = transaction.at_once, transaction.at_once.outcomes
+        if not all(submission.is_prepared for submission in self._writing):
+            at_once.flush()  # the server does the rest meanwhile
+        await self._wait_for_prepared()
+        at_once.commit(self._may_commit)
+        match await transaction.committed_at_once():
+            case Ending.COMMITTED:
+                self._contention.note_locked(batch)
+                self._durable, self._writing = (batch, outcomes), []
+                self.answer_durable()
+                self._on_append()
+                return True
+            case Ending.NOT_ALLOWED:
+                self._keep_only(batch, ())
+                return True
+            case Ending.MISSED:
+                self._commit_sent = False
+                for submission in self._writing:
+                    submission.commit_sent = False  # an answer did arrive: nothing was committed
+                return False
+
     async def _opened(self, transaction: AppendTransaction) -> SubmissionBatch:
         """Return the batch whose transaction is open: the one that was opened ahead, or the next."""
         self._commit_sent = False
@@ -234,6 +264,9 @@ class Writer:
             return batch
         waited_for = None
         if transaction.early is None:
+            if self._may_write_at_once(batch) and transaction.open_at_once(groups_of(batch)):
+                self._batches_ahead = 0
+                return batch
             waited_for = self._contention.head_to_wait_for(batch.keys(), self._now_s())
         if waited_for is not None:
             batch = self._keep_only(batch, {waited_for})
@@ -300,6 +333,16 @@ class Writer:
         self._batches_ahead += 1
         self._ahead = batch
         self._open(batch, transaction, wait=False)
+
+    def _may_write_at_once(self, batch: SubmissionBatch) -> bool:
+        """
+        Return whether a batch may be written in one round trip: no other process is known to write, no head has to be
+        waited for, and all of its groups are on their first way, which is where they are likely to be new.
+        """
+        now_s = self._now_s()
+        if self._contention.is_shared(now_s) or self._contention.head_to_wait_for(batch.keys(), now_s) is not None:
+            return False
+        return not any(s.commit_sent or s.found or s.alone for s in submissions_of(batch))
 
     def _is_early(self) -> bool:
         return self._transaction is not None and self._transaction.early is not None

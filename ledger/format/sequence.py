@@ -206,10 +206,11 @@ def sequence_as_if_held(rules: Sequencing) -> tuple[Sequenced, list[Group]]:
     Run the rules as if every guard held; returns also the groups that they have asked for, in order.
     """
     asked: list[Group] = []
+    held: GuardResult = True
     try:
         asked.append(next(rules))
         while True:
-            asked.append(rules.send(True))
+            asked.append(rules.send(held))
     except StopIteration as done:
         result: Sequenced = done.value
         return result, asked

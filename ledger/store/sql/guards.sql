@@ -24,3 +24,8 @@ WITH inserted AS (
     RETURNING true
 )
 SELECT FROM inserted HAVING count(*) = cardinality(%(versions)s::bigint[])
+
+-- name: required
+-- What makes a guard's statement fail unless it affects one row; the guard is the common table expression before it. The
+-- cast fails, and its text is what the server logs.
+SELECT CASE count(*) WHEN 1 THEN '1' ELSE 'a guard of a group does not hold' END::integer FROM lakeproof_guard

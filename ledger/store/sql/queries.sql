@@ -27,6 +27,44 @@ FROM (
 -- Fail unless this transaction holds these heads already, or can lock them at once.
 SELECT FROM ledger.heads WHERE log_id = ANY(%(log_ids)s) ORDER BY log_id FOR UPDATE NOWAIT
 
+-- name: expect_head
+-- Lock one head, and fail unless it is free and still as expected, the log confirmed, the server durable, and its clock not
+-- before the time that the entries were given, and at most a second behind it. The text is what the server logs.
+SELECT CASE count(*) FILTER (
+    WHERE size = %(size)s AND last = %(last)b AND frontier = %(frontier)b AND control_index = %(control)s
+      AND recorded_at = %(recorded)s
+      AND EXISTS (SELECT FROM ledger.confirmed_logs AS c WHERE c.log_id = locked.log_id)
+      AND current_setting('fsync') = 'on'
+      AND clock_timestamp() BETWEEN %(clock)s AND %(clock)s + interval '1 second'
+) WHEN 1 THEN '1' ELSE 'the head of a log is not as expected' END::integer, max(clock_timestamp())
+FROM (
+    SELECT log_id, size, last, frontier, control_index, recorded_at
+    FROM ledger.heads
+    WHERE log_id = %(log_id)s
+    FOR UPDATE NOWAIT
+) AS locked
+
+-- name: expect_heads
+-- The same for several logs, in the same order as everywhere.
+SELECT CASE count(*) FILTER (
+    WHERE (locked.size, locked.last, locked.frontier, locked.control_index, locked.recorded_at)
+        = (e.size, e.last, e.frontier, e.control_index, e.recorded_at)
+      AND EXISTS (SELECT FROM ledger.confirmed_logs AS c WHERE c.log_id = locked.log_id)
+      AND current_setting('fsync') = 'on'
+      AND clock_timestamp() BETWEEN %(clock)s AND %(clock)s + interval '1 second'
+) WHEN cardinality(%(log_ids)b::integer[]) THEN '1' ELSE 'the head of a log is not as expected' END::integer,
+       max(clock_timestamp())
+FROM (
+    SELECT log_id, size, last, frontier, control_index, recorded_at
+    FROM ledger.heads
+    WHERE log_id = ANY(%(log_ids)b::integer[])
+    ORDER BY log_id
+    FOR UPDATE NOWAIT
+) AS locked
+JOIN unnest(%(log_ids)b::integer[], %(sizes)b::bigint[], %(lasts)b::bytea[], %(frontiers)b::bytea[],
+            %(controls)b::bigint[], %(recorded)b::timestamptz[])
+    AS e (log_id, size, last, frontier, control_index, recorded_at) ON e.log_id = locked.log_id
+
 -- name: find_groups
 -- First entries of groups that one log already holds. A statement of its own: it must see what was committed before the
 -- lock. Its order is that of the index of group ids, so that no other index is used: see `store/session.py`.
