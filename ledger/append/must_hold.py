@@ -16,9 +16,10 @@ from ledger.store.queries import load_queries
 
 _NAME: Final = "lakeproof_guard"
 _REQUIRED: Final = load_queries("ledger.store", "guards.sql")["required"]
-_MAIN: Final = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
+_KNOWN: Final = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
+_OTHER: Final = frozenset({"MERGE", "TABLE", "VALUES"})
 _TOKEN: Final = re.compile(
-    r"'[^']*'|\"[^\"]*\"|--[^\n]*|(?P<word>[A-Za-z_][A-Za-z_0-9]*)|(?P<sign>[();$\\]|/\*)|.", re.DOTALL
+    r"'[^']*'|\"[^\"]*\"|--[^\n]*|(?P<word>[A-Za-z_][A-Za-z_0-9]*)|(?P<sign>[();$]|/\*)|.", re.DOTALL
 )
 
 
@@ -29,7 +30,7 @@ def must_hold(statement: str) -> str | None:
     None if it is of a form that is not known here: not SELECT, INSERT, UPDATE or DELETE, with or without WITH; or with
     comments in slashes, backslashes or quotes in dollars.
     """
-    if _NAME in statement:
+    if _NAME in statement or "\\" in statement:
         return None
     depth, main, words = 0, None, list[str]()
     for token in _TOKEN.finditer(statement):
@@ -41,13 +42,15 @@ def must_hold(statement: str) -> str | None:
             case None:
                 if token["word"] and depth == 0:
                     words.append(token["word"].upper())
-                    if main is None and words[-1] in _MAIN:
+                    if main is None and words[-1] in _KNOWN | _OTHER:
                         main = token.start(), words[-1]
             case _:
                 return None
-    if main is None or depth != 0 or words[0] not in _MAIN | {"WITH"}:
+    if main is None or depth != 0 or words[0] not in _KNOWN | {"WITH"}:
         return None
     start, verb = main
+    if verb in _OTHER:
+        return None
     before, counted = statement[:start].rstrip(), statement[start:].rstrip()
     if verb != "SELECT" and "RETURNING" not in words:
         counted += "\nRETURNING true"

@@ -21,6 +21,12 @@ def log_id(database: str, installation: Provisioned) -> int:
 
 
 @pytest.fixture
+def two_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch takes two, whatever is known of its logs."""
+    monkeypatch.setattr("ledger.append.at_once.ENTRIES_MAX", 0)
+
+
+@pytest.fixture
 async def watched(installation: Provisioned, log_id: int, proxy: CuttingProxy) -> AsyncIterator[Appender]:
     """An Appender behind the proxy that has appended; the proxy's trace begins with what comes next."""
     async with appender(installation, *GUARDS, host=str(proxy.directory)) as running:

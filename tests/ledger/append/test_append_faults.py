@@ -2,8 +2,9 @@
 """
 Faults at every statement of the Appender: whatever a caller was told is true afterwards.
 
-At each step of one batch: the wire cut before it arrives, its answer lost, the server stopped at once; and then either
-all is well again, or the server stays away until the callers' deadlines have passed.
+At each step of one batch in two round trips: the wire cut before it arrives, its answer lost, the server stopped at
+once; and then either all is well again, or the server stays away until the callers' deadlines have passed. A batch in
+one round trip has its own: `test_at_once_faults.py`.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ def new_scene(
     module_installation: Provisioned,
     postgres_server: EmbeddedServer,
     short_directory: Callable[[], AbstractContextManager[Path]],
+    two_round_trips: None,
 ) -> NewScene:
     """Makes scenes, each with a log and a proxy of its own."""
 
@@ -272,6 +274,7 @@ async def own_scene(
     own_server: EmbeddedServer,
     own_installation: Provisioned,
     short_directory: Callable[[], AbstractContextManager[Path]],
+    two_round_trips: None,
 ) -> AsyncIterator[Scene]:
     own_server.start(print)
     log_id = new_log(own_server.admin_dsn, own_installation)
@@ -330,6 +333,7 @@ async def test_only_an_error_that_the_session_survives_says_that_nothing_was_com
     assert is_refusal(caught.value)
 
 
+@pytest.mark.usefixtures("two_round_trips")
 async def test_a_server_that_does_not_answer_is_answered_for_at_the_deadline(
     database: str, installation: Provisioned
 ) -> None:
@@ -344,6 +348,22 @@ async def test_a_server_that_does_not_answer_is_answered_for_at_the_deadline(
     assert places(await read_log(database, log_id), one.id) is None
 
 
+async def test_a_server_that_does_not_answer_has_had_the_commit_if_there_was_one_round_trip(
+    database: str, installation: Provisioned
+) -> None:
+    log_id = new_log(database, installation)
+    async with appender(installation) as running:
+        await running.append(log_id, group())
+        one = group()
+        with frozen(await backend_of(database)), pytest.raises(OutcomeUnknownError):
+            await running.append(log_id, one, timeout_s=0.1)
+        again = appended(await running.append(log_id, one))
+        assert appended(await running.append(log_id, group())).indices == range(2, 3)
+    assert places(await read_log(database, log_id), one.id) == (Branch.THEN, range(1, 2))
+    assert (again.indices, again.repeated) == (range(1, 2), True)
+
+
+@pytest.mark.usefixtures("two_round_trips")
 async def test_stopping_does_not_wait_for_a_server_that_does_not_answer(
     database: str, installation: Provisioned
 ) -> None:

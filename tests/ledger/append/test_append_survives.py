@@ -121,6 +121,7 @@ async def test_who_watches_is_told_of_an_appender_that_was_cancelled_and_not_of_
 # Answers by the deadline
 
 
+@pytest.mark.usefixtures("two_round_trips")
 async def test_who_is_in_the_log_is_told_so_by_the_deadline_though_the_server_stalls_behind_the_commit(
     database: str, installation: Provisioned, log_id: int, proxy: CuttingProxy
 ) -> None:

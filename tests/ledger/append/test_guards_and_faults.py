@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards that are sent at once, and what may come in between: held heads, refused savepoints, sessions that end."""
+"""
+Guards that are sent at once, and what may come in between: held heads, refused savepoints, sessions that end. All
+batches take two round trips; those in one are tested in `test_at_once.py`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def installation(module_installation: Provisioned) -> Provisioned:
 
 
 @pytest.fixture(autouse=True, params=[1, 100], ids=["lookup apart", "lookup with guards"])
-def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, two_round_trips: None) -> None:
     monkeypatch.setattr("ledger.append.batch.APART_MIN", request.param)
 
 

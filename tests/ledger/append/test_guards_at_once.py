@@ -47,6 +47,7 @@ PROLOGUE: Final = ["BEGIN", "SELECT log_id,", "SELECT log_id,", "SAVEPOINT guard
 EPILOGUE: Final = ["RELEASE SAVEPOINT", "INSERT INTO", "UPDATE ledger.heads", "COMMIT"]
 
 
+@pytest.mark.usefixtures("two_round_trips")
 @pytest.mark.parametrize(("count", "exchanges"), [(1, 2), (16, 3)])
 async def test_guards_that_hold_cost_one_statement_each_and_no_round_trip_of_their_own(
     proxy: CuttingProxy, log_id: int, watched: Appender, count: int, exchanges: int
@@ -59,8 +60,9 @@ async def test_guards_that_hold_cost_one_statement_each_and_no_round_trip_of_the
     assert proxy.exchanges == exchanges  # lock and lookup, the guards (of a few groups together with those), the rest
 
 
+@pytest.mark.usefixtures("two_round_trips")
 async def test_guards_are_sent_before_any_answer_has_come(proxy: CuttingProxy, log_id: int, watched: Appender) -> None:
-    # So a group takes two round trips: this one, and the one that ends with COMMIT.
+    # So a group takes two round trips where its log is not known: this one, and the one that ends with COMMIT.
     plan = proxy.plan = Plan(b"INSERT INTO ledger.aggregates", Cut.NOT)
     proxy.answers_pass.clear()
     task = asyncio.create_task(watched.append(log_id, aggregate("policy:p", 1)))
