@@ -4,7 +4,8 @@ How fast the Appender is, compared with what it replaces, and where its time goe
 
 Claim: under load the chained, tree-hashed, idempotent log appends more groups per second than plain INSERTs of the same
 bytes with a unique id, because its callers share transactions: three times as many with 64 callers, and five times with
-256, on two cores. A single caller has nothing to share, and the log costs two round trips where an INSERT costs one.
+256, on two cores. A single caller has nothing to share, and the log costs five statements in one round trip where an
+INSERT costs one.
 The third side is the stock recorder of the eventsourcing library.
 
 Each side is one process with one event loop (several, if the side says so) on the same embedded server. The sides take

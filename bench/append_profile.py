@@ -39,6 +39,8 @@ _PLACES = {
     "ledger/append/guard_statements": "building statements",
     "ledger/store/wire": "sending and receiving",
     "ledger/append/batch": "batches and answers",
+    "ledger/append/at_once": "batches and answers",
+    "ledger/append/known_heads": "batches and answers",
     "ledger/append/writer": "batches and answers",
     "ledger/append/queue": "batches and answers",
     "ledger/append/appender": "callers",

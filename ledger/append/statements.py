@@ -7,7 +7,8 @@ frequent under load, and a statement costs by its parameters.
 
 Locking the heads returns where each log ends, the time after the lock, and whether the log accepts entries. That is
 read anew for every batch. So a connection that has been open for long learns that a log is no longer confirmed, or that
-the server no longer waits for its disk. The lookup of group ids returns which groups the log already holds, as the
+the server no longer waits for its disk. Expecting the heads does the same for those that are known, and fails unless
+all of it is so. The lookup of group ids returns which groups the log already holds, as the
 rules compare them. Guarantee: such a group is returned whole, or its log is reported as broken.
 """
 

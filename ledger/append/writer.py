@@ -2,10 +2,12 @@
 """
 The Appender's task that writes: one batch after another, each in one transaction, the next opened behind the last.
 
+A small batch for logs to which no other process appends is written in one round trip (`at_once.py`). All that follows is
+about the others.
+
 While the server runs a batch and makes it durable, the callers of the batch before get their answers. What they and
 others submit then is the next batch. Its BEGIN, locks and lookup are sent before the COMMIT is answered, so neither
-side waits for the other. Only hashing needs the locked head, and nothing is hashed ahead, because an entry holds the
-time at which its head was locked.
+side waits for the other. Only hashing needs the locked head.
 
 If all callers were in the batch before, no next transaction can be opened behind its COMMIT. Then, if they were many,
 the head is requested as soon as the first of them submits again (`wake`), while the others follow. For few it costs

@@ -5,7 +5,9 @@ Guards: conditions that are checked and made true in the same transaction that a
 A guard is a name and its SQL. A group uses guards by name with parameters (`GuardCall`). A guard holds if each of its
 statements affects exactly one row. The sequencer binds `log_id` itself, and every guarded key begins with it, so a
 guard cannot change another tenant's rows. A guard that reads them comes after another one that takes a lock. A guard's
-SQL uses no clock and no randomness, so its rows are a function of the log and can be replayed from it.
+SQL uses no clock and no randomness, so its rows are a function of the log and can be replayed from it. A statement is a
+SELECT, INSERT, UPDATE or DELETE, with or without WITH; groups with others are appended, but never in one round trip
+(`append/must_hold.py`).
 """
 
 from __future__ import annotations

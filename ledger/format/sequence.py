@@ -168,8 +168,8 @@ def sequence(
     """
     Sequence `groups` behind `head`, in order.
 
-    `log` is the origin, `stored` the groups of this batch that the log already holds, `clock` the database's time after
-    the head was locked. Yields every guarded group when it is its turn and expects to be sent True (the guard held, its
+    `log` is the origin, `stored` the groups of this batch that the log already holds, `clock` the database's time when
+    the head was locked, or up to a second before. Yields every guarded group when it is its turn and expects to be sent True (the guard held, its
     rows are changed), False (it did not, nothing is changed) or a GuardError (its SQL failed, nothing is changed).
 
     Raises:

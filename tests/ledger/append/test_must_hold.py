@@ -9,15 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
+from gateway.guard_replay import REPLAY_GUARDS
+from gateway.identity.key_rows import KEY_GUARDS
+from ledger.append.appender import CORE_GUARDS
 from ledger.append.must_hold import must_hold
-from ledger.store.queries import load_queries
+from spark_detect.marks import GUARDS as SCAN_GUARDS
 
-FILES = (
-    ("ledger.store", "guards.sql"),
-    ("gateway", "guards.sql"),
-    ("gateway", "replay.sql"),
-    ("spark_detect", "guards.sql"),
-)
+GUARDS = (*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS, *REPLAY_GUARDS, *SCAN_GUARDS)
 
 
 @pytest.fixture
@@ -108,6 +107,6 @@ def test_a_statement_of_another_form_has_none(statement: str) -> None:
 
 
 def test_every_guard_of_the_project_has_one() -> None:
-    named = [one for package, file in FILES for one in load_queries(package, file).items() if one[0] != "required"]
-    assert len(named) > 25
-    assert [name for name, statement in named if must_hold(statement) is None] == []
+    statements = [(guard.name, statement) for guard in GUARDS for statement in guard.statements]
+    assert len(statements) > 30
+    assert [name for name, statement in statements if must_hold(statement) is None] == []
