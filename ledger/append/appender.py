@@ -3,9 +3,9 @@
 The Appender: group commit of concurrent callers into the log. I/O only; the rules are in `format/sequence.py`.
 
 One transaction appends one batch, over many logs: lock the heads, look up the group ids, run guards, insert, move the
-heads, COMMIT (`batch.py`). Where this process was the last to append, all of that is sent at once, and the server checks
-that it was (`at_once.py`). `writer.py` decides which batch is next and what happens to a failed one. The locked head row
-is the sequencer, so any number of Appenders in any number of processes may write one log.
+heads, COMMIT (`batch.py`). Where this process was the last to append, all of that is sent at once, and the server
+checks that it was (`at_once.py`). `writer.py` decides which batch is next and what happens to a failed one. The locked
+head row is the sequencer, so any number of Appenders in any number of processes may write one log.
 
 Guarantee: an answer is true. `Appended` is durable. An error other than `OutcomeUnknownError` means that this call
 appended nothing of that group and will not. If the answer to a COMMIT is lost, the same groups are submitted again.

@@ -2,8 +2,8 @@
 """
 The Appender's task that writes: one batch after another, each in one transaction, the next opened behind the last.
 
-A small batch for logs to which no other process appends is written in one round trip (`at_once.py`). All that follows is
-about the others.
+A small batch for logs to which no other process appends is written in one round trip (`at_once.py`). All that follows
+is about the others.
 
 While the server runs a batch and makes it durable, the callers of the batch before get their answers. What they and
 others submit then is the next batch. Its BEGIN, locks and lookup are sent before the COMMIT is answered, so neither

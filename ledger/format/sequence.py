@@ -169,8 +169,9 @@ def sequence(
     Sequence `groups` behind `head`, in order.
 
     `log` is the origin, `stored` the groups of this batch that the log already holds, `clock` the database's time when
-    the head was locked, or up to a second before. Yields every guarded group when it is its turn and expects to be sent True (the guard held, its
-    rows are changed), False (it did not, nothing is changed) or a GuardError (its SQL failed, nothing is changed).
+    the head was locked, or up to a second before. Yields every guarded group when it is its turn and expects to be sent
+    True (the guard held, its rows are changed), False (it did not, nothing is changed) or a GuardError (its SQL failed,
+    nothing is changed).
 
     Raises:
         FormatError: if a stored entry is not an entry; that is corruption.
