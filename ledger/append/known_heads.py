@@ -18,27 +18,34 @@ from ledger.format.sequence import LogHead
 
 HEADS_KEPT_MAX: Final = 1_000
 """Logs whose heads are kept, about 1 KiB each."""
-DISTRUST_MAX: Final = 64
-"""Appends in a row behind one's own that are asked for at most, before a head is taken to be known again."""
+SHARE_MIN: Final = 0.75
+"""Of its last appends, how many have to have found the head as the process had left it, for the next to expect it."""
+LAST: Final = 8
+"""How many appends that share is about; it is a moving average, in which later ones weigh more."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
     head: LogHead
-    own: int = 0
-    """Appends in a row that found the head as the process had left it."""
-    asked: int = 0
-    """How many of these have to come before the head is expected. It doubles whenever another process was first."""
-    hits: int = 0
-    """Expectations in a row that were met, since `asked` was changed."""
+    share: float = 1.0
+    """Of appends that found the head as the process had left it."""
+    was_own: bool = True
+    """Whether the last one did."""
+    has_missed: bool = False
+    """Whether what is read next is that of an append that was counted when it missed."""
+
+    def count(self, *, was_own: bool) -> None:
+        self.was_own = was_own
+        self.share += (was_own - self.share) / LAST
 
 
 class KnownHeads:
     """
     Heads that one session has left, by log_id, least recently used first.
 
-    Several processes that write one log would miss half of the time. So a log whose head was not as expected has to be
-    found unchanged by others once, then twice, and so on: at most one append of so many is tried in vain.
+    To expect a head saves a round trip if it is met, and costs one if it is missed. So it is expected if that would
+    have been right for the last append, and for most of those before: whoever takes turns with others misses once, and
+    in no order of appends is more than one of three a miss.
     """
 
     def __init__(self) -> None:
@@ -48,12 +55,14 @@ class KnownHeads:
     def expected(self, log_id: int) -> LogHead | None:
         """Return the head that the log has if no other process has appended; None if it is not known, or not likely."""
         known = self._known.get(log_id)
-        return None if known is None or known.own < known.asked else known.head
+        return known.head if known is not None and known.was_own and known.share >= SHARE_MIN else None
 
     def note_read(self, log_id: int, head: LogHead) -> None:
-        """Note a head that was read under its lock."""
+        """Note a head that an append has read under its lock."""
         if (known := self._known.get(log_id)) is not None:
-            known.own = known.own + 1 if head == known.head else 0
+            if not known.has_missed:
+                known.count(was_own=head == known.head)
+            known.has_missed = False
 
     def note_left(self, log_id: int, head: LogHead) -> None:
         """Note a head as a COMMIT has left it."""
@@ -70,15 +79,13 @@ class KnownHeads:
     def note_met(self, log_id: int) -> None:
         """Note that a head was as expected."""
         if (known := self._known.get(log_id)) is not None:
-            known.hits += 1
-            if known.hits > known.asked:
-                known.asked, known.hits = known.asked // 2, 0
+            known.count(was_own=True)
 
     def note_missed(self, log_id: int) -> None:
-        """Note that a head was not as expected, or not free."""
+        """Note that a head was not as expected, or not free; the append goes on and reads it."""
         if (known := self._known.get(log_id)) is not None:
-            known.own, known.hits = 0, 0
-            known.asked = min(max(1, 2 * known.asked), DISTRUST_MAX)
+            known.count(was_own=False)
+            known.has_missed = True
 
 
 class DatabaseClock:

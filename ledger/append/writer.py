@@ -231,6 +231,7 @@ class Writer:
             at_once.flush()  # the server does the rest meanwhile
         await self._wait_for_prepared()
         at_once.commit(self._may_commit)
+        self.answer_durable()
         match await transaction.committed_at_once():
             case Ending.COMMITTED:
                 self._contention.note_locked(batch)

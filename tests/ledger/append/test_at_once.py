@@ -192,7 +192,7 @@ async def test_a_head_that_is_not_as_this_process_has_left_it_is_noticed(
         with psycopg.connect(database) as owner:
             assert owner.execute(ALTERED[what].encode(), (logs[-1],)).rowcount == 1
         assert await ending(transaction, *logs) is Ending.MISSED
-        assert not transaction.open_at_once({one: [group()] for one in logs}), "it was not expected any more"
+        assert not transaction.open_at_once({one: [group()] for one in logs}), "it is read before it is expected again"
     for one in logs:
         assert rows(database, one) == {"row": 1}
     with psycopg.connect(database) as owner:
