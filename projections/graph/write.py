@@ -10,7 +10,7 @@ because its tables hold its name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
@@ -60,26 +60,33 @@ def _on_label(name: str, graph: str, label: str) -> str:
 async def create_graph(connection: Connection, graph: str, *, reader: str) -> None:
     """
     Create an empty graph with all labels and indexes, which the role `reader` may read.
+
+    Some two hundred statements are sent as one message: one by one, waiting for the answers takes longer than the work.
     """
-    await connection.execute(QUERIES["settings"])
-    await connection.execute(QUERIES["create_graph"], {"graph": graph})
+    await connection.execute(sql.SQL(";\n").join(_creation(graph, reader)))
+
+
+def _creation(graph: str, reader: str) -> Iterator[sql.Composable]:
+    """Yield the statements that create a graph, in order."""
+    yield sql.SQL(QUERIES["settings"])
+    yield compose("create_graph", graph=sql.Literal(graph))
     for vertex_label in VertexLabel:
-        await connection.execute(QUERIES["create_vertex_label"], {"graph": graph, "label": vertex_label.value})
-        await connection.execute(compose("vertex_key_index", label=sql.Identifier(graph, vertex_label.value)))
+        yield compose("create_vertex_label", graph=sql.Literal(graph), label=sql.Literal(vertex_label.value))
+        yield compose("vertex_key_index", label=sql.Identifier(graph, vertex_label.value))
     for edge_label in EdgeLabel:
-        await connection.execute(QUERIES["create_edge_label"], {"graph": graph, "label": edge_label.value})
-        await connection.execute(compose("edge_ends_index", label=sql.Identifier(graph, edge_label.value)))
-        await connection.execute(compose("edge_starts_index", label=sql.Identifier(graph, edge_label.value)))
+        yield compose("create_edge_label", graph=sql.Literal(graph), label=sql.Literal(edge_label.value))
+        yield compose("edge_ends_index", label=sql.Identifier(graph, edge_label.value))
+        yield compose("edge_starts_index", label=sql.Identifier(graph, edge_label.value))
         own = {each: sql.Identifier(graph, f"{edge_label.value}_{each[:-1]}_id_idx") for each in ("starts", "ends")}
-        await connection.execute(compose("drop_own_indexes", **own))
+        yield compose("drop_own_indexes", **own)
     write_events = sql.Identifier(graph, VertexLabel.WRITE_EVENT.value)
-    await connection.execute(compose("write_event_index", label=write_events))
-    await connection.execute(compose("no_samples", label=write_events))
+    yield compose("write_event_index", label=write_events)
+    yield compose("no_samples", label=write_events)
     for of_table in OF_TABLE:
-        await connection.execute(compose("table_uuid_index", label=sql.Identifier(graph, of_table.value)))
+        yield compose("table_uuid_index", label=sql.Identifier(graph, of_table.value))
     names = {"graph": sql.Identifier(graph), "reader": sql.Identifier(reader)}
-    await connection.execute(compose("grant_schema", **names))
-    await connection.execute(compose("grant_tables", **names))
+    yield compose("grant_schema", **names)
+    yield compose("grant_tables", **names)
 
 
 async def drop_graph(connection: Connection, graph: str) -> None:

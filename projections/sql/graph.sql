@@ -10,15 +10,15 @@ SELECT set_config('statement_timeout', %(timeout)s, true)
 
 -- name: create_graph
 -- A schema of its own, with AGE's tables in it.
-SELECT ag_catalog.create_graph(%(graph)s)
+SELECT ag_catalog.create_graph({graph})
 
 -- name: create_vertex_label
 -- A table in the graph's schema.
-SELECT ag_catalog.create_vlabel(%(graph)s, %(label)s)
+SELECT ag_catalog.create_vlabel({graph}, {label})
 
 -- name: create_edge_label
 -- A table in the graph's schema.
-SELECT ag_catalog.create_elabel(%(graph)s, %(label)s)
+SELECT ag_catalog.create_elabel({graph}, {label})
 
 -- name: vertex_key_index
 -- One vertex a natural key; openCypher's `WHERE v.key = …` uses it.
