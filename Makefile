@@ -15,7 +15,7 @@ PROCESSES ?= 4
 # Where this is set, every process of a test compiles all modules anew, and pytest rewrites all tests in each of its own.
 unexport PYTHONDONTWRITEBYTECODE
 PACKAGE ?=
-CHECKS := lint types layers $(if $(filter-out spark_detect,$(PACKAGE)),,compiled)
+CHECKS := lint types layers $(if $(filter-out ledger spark_detect,$(PACKAGE)),,compiled)
 APART := browsers engines installations upstreams
 PACKAGES := $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 FOLDERS := $(if $(PACKAGE),$(wildcard $(PACKAGE) testkit/$(PACKAGE) tests/$(PACKAGE)))
@@ -47,7 +47,7 @@ checks: $(CHECKS)
 
 # numba keeps what it compiles next to the source. Compiled once, during the checks, no test process waits for it.
 compiled: $(VENV)/dev.stamp
-	$(BIN)/python -c "from spark_detect.classify.columns import warm_up; warm_up()"
+	$(BIN)/python -m testkit.compiled_code
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(or $(FOLDERS),.)
