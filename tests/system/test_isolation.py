@@ -5,7 +5,7 @@ Two tenants with the same names for everything: neither reads or writes the othe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -26,6 +26,8 @@ from projections.processing.runner import ProjectionRunner
 from testkit.gateway.log_contents import check_agreement, read_stored
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
 from testkit.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EDITED = ("/v1/policies", "/v1/access-rules", "/v1/catalogs", "/v1/keys")
 SCHEMAS = ("ledger", "gateway", "projections", "lakeproof")
@@ -82,9 +84,8 @@ async def live(tenant: Tenant) -> None:
     (await http.post("/v1/catalogs", json={"alias": f"{mark}-vault", "kind": "builtin"})).raise_for_status()
 
 
-@pytest_asyncio.fixture
-async def world(gateway: Gateway) -> AsyncIterator[World]:
-    """Two tenants that have lived, projected."""
+async def two_tenants(gateway: Gateway) -> World:
+    """Found two tenants, which then live."""
     services = gateway.services
     tenants = []
     for mark in ("acmemark", "boltmark"):
@@ -92,13 +93,20 @@ async def world(gateway: Gateway) -> AsyncIterator[World]:
         tenant = Tenant(founded=founded, http=gateway.client(founded.key.secret), mark=mark)
         await live(tenant)
         tenants.append(tenant)
-    roles = services.gateway.roles
+    return World(gateway=gateway, acme=tenants[0], bolt=tenants[1])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(module_gateway: Gateway) -> World:
+    """Two tenants that have lived, projected; the tests that share them change nothing of theirs."""
+    world = await two_tenants(module_gateway)
+    services, roles = world.services, world.services.gateway.roles
     runner = ProjectionRunner(services.installation.as_role(roles.projector), PROJECTIONS, opener=services.opener)
-    for tenant in tenants:
+    for tenant in (world.acme, world.bolt):
         async with services.gateway.database.as_role(roles.auditor) as connection:
             head = await read_head(connection, tenant.founded.log_id)
         await runner.catch_up(tenant.founded.log_id, head.size)
-    yield World(gateway=gateway, acme=tenants[0], bolt=tenants[1])
+    return world
 
 
 # HTTP
@@ -109,8 +117,8 @@ def bytes_of(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
     return answer.status_code, answer.content, headers
 
 
-async def test_another_tenants_alias_is_answered_as_if_it_did_not_exist(gateway: Gateway) -> None:
-    services = gateway.services
+async def test_another_tenants_alias_is_answered_as_if_it_did_not_exist(shared_gateway: Gateway) -> None:
+    gateway, services = shared_gateway, shared_gateway.services
     bolt = await found_tenant(services, name="bolt", identity="eve@bolt.example")
     http = gateway.client(bolt.key.secret)
 
@@ -156,7 +164,8 @@ async def test_what_answers_show_is_the_callers_own(world: World) -> None:
         assert folder in (await tenant.http.get(ORDERS)).json()["metadata-location"]
 
 
-async def test_another_tenants_ids_are_unknown(world: World) -> None:
+async def test_another_tenants_ids_are_unknown(shared_gateway: Gateway) -> None:
+    world = await two_tenants(shared_gateway)
     for tenant, other in world.pairs():
         keys = (await other.http.get("/v1/keys")).json()["keys"]
         before = [(await other.http.get(path)).text for path in EDITED]
@@ -171,7 +180,8 @@ async def test_another_tenants_ids_are_unknown(world: World) -> None:
         assert [(await other.http.get(path)).text for path in EDITED] == before
 
 
-async def test_a_table_cannot_be_put_into_another_tenants_folder(world: World) -> None:
+async def test_a_table_cannot_be_put_into_another_tenants_folder(shared_gateway: Gateway) -> None:
+    world = await two_tenants(shared_gateway)
     for tenant, other in world.pairs():
         theirs = (await other.http.get(ORDERS)).json()["metadata"]["location"]
         create = await tenant.http.post(TABLES, json={"name": "t", "schema": SCHEMA, "location": theirs})
