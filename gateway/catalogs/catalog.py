@@ -470,6 +470,12 @@ class Forwards(Catalog, Protocol):
         Where the catalog's own log can keep it, the change goes with the id of the `decision` that it is made by.
         """
 
+    def left(self, answered: Answered) -> Loaded | None:
+        """
+        Return a table as `load` would find it, without `judged`, according to the answer to a commit that was accepted;
+        None if that does not say all of it.
+        """
+
     async def history(self, target: Target, is_enough: Callable[[History], bool]) -> History | None:
         """
         Return the newest commits on `target`, until `is_enough` or there are no more; None if the catalog has no log.

@@ -338,6 +338,13 @@ class GlueCatalog:
             return NeverSent(cause=str(error))  # the credentials are gone
         return with_answer(answer_of(reply, missing=ready.missing), ready.shown, status=ready.status)
 
+    def left(
+        self,
+        answered: Answered,  # noqa: ARG002 - the version that the table has now is not in it
+    ) -> Loaded | None:
+        """Return None."""
+        return None
+
     async def _prepared(self, outgoing: Outgoing, decision: UUID) -> _Request | Reply:
         """Return the request that makes a change; a reply if none is sent. Nothing was changed so far."""
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote
 from uuid import UUID
@@ -122,14 +122,7 @@ class RestCatalog:
             table = parse_table(answered, is_view=target.is_view)
             if table is None:
                 raise self.upstream.unavailable(answered)
-            location, metadata = table
-            # Read only from here on: its requirements, its updates and its policies share what was made of it.
-            return Loaded(
-                namespace_exists=True,
-                metadata=TableMetadata(metadata),
-                metadata_location=location,
-                judged=await off_loop(answer_judged, len(answered.body), location, metadata),
-            )
+            return replace(_loaded(*table), judged=await off_loop(answer_judged, len(answered.body), *table))
         holder = await self._load_namespace(Target(alias=target.alias, namespace=target.namespace))
         return Loaded(namespace_exists=holder.namespace_exists)
 
@@ -363,6 +356,11 @@ class RestCatalog:
         """Send it and return the reply; it is sent again only if its credentials were refused."""
         return await self._change(self._route(outgoing.mutation), outgoing.body, decision)
 
+    def left(self, answered: Answered) -> Loaded | None:
+        """Return the table of a CommitTableResponse."""
+        table = parse_table(answered)
+        return None if table is None else _loaded(*table)
+
     async def transactions(self) -> Transactions:
         """
         Return whether the upstream offers transactions: one that does not say what it has does (REST specification,
@@ -560,6 +558,11 @@ class RestCatalog:
     def _page(self, answered: Answered, names: list[Any]) -> Page:
         token = self._object(answered).get("next-page-token")
         return Page(names=names, next_token=token if isinstance(token, str) and token else None)
+
+
+def _loaded(location: str, metadata: dict[str, Any]) -> Loaded:
+    # Read only from here on: its requirements, its updates and its policies share what was made of it.
+    return Loaded(namespace_exists=True, metadata=TableMetadata(metadata), metadata_location=location)
 
 
 def _member(value: Any, name: str) -> Any:

@@ -8,10 +8,14 @@ and rules, policies and catalogs changed, by control entries; a person is erased
 So if the caller was just verified, and this process has changed the table last, a commit to the built-in catalog goes
 from the request to its append without a read.
 
+No guard compares a table of a foreign catalog. So the catalog is asked for it while a commit is judged on the table as
+this process has left it, and while the decision is recorded. Only if it shows the same is the commit sent; else the
+decision is settled as `failed`: nothing was sent (`kept_tables.py`).
+
 Guarantee: what is answered on that is a commit that the log has, or that the log could not be written. One that is
-refused, cannot be made, changes nothing, is stale or meets another pointer takes all steps of `commit_flow.py`, and is
-answered as if it had not been tried. Until then nobody has learned anything, and nothing but a file was written, which
-is deleted.
+refused, cannot be made, changes nothing, is stale or meets another table takes all steps of `commit_flow.py`, and is
+answered as if it had not been tried. Until then nobody has learned anything, and what was written is a file, which is
+deleted, or a decision, which is settled.
 """
 
 from __future__ import annotations
@@ -19,14 +23,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import Final
 
-from gateway.catalogs.catalog import ChangedBy, SwapsPointer
+from gateway.catalogs.catalog import ChangedBy, Forwards, SwapsPointer
 from gateway.commit import commit_flow
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
-from gateway.commit.commit_flow import Feasible, Flow, parse_and_find, read_rest
+from gateway.commit.commit_flow import FORWARD_TURN_S, Feasible, Flow, Plan, parse_and_find, read_rest
+from gateway.commit.forwarding import forward_prepared, prepare
 from gateway.commit.gateway import Gateway
+from gateway.commit.kept_tables import REFUSED_PAUSE_S, Confirming, judged_on
 from gateway.commit.known_tables import KnownTable
 from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.requests import Request
@@ -39,6 +46,8 @@ from ledger.format.events import CommitDecision
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """A body is kept until the commit is made: the request may need it again."""
+_IF_NOT_RECORDED: Final = (UnavailableError, CommitStateUnknownError)
+"""Until a decision is recorded, nothing tells whether the caller may learn more than that the log cannot be written."""
 
 
 async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
@@ -56,8 +65,11 @@ async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     return await commit_flow.commit(request, gateway, done)
 
 
-def _known(request: Request, gateway: Gateway) -> tuple[Arrived, KnownTable] | None:
-    """Return who a commit is from, what is in force, and where its table is; None if that has to be read."""
+def _known(request: Request, gateway: Gateway) -> tuple[Arrived, KnownTable | None] | None:
+    """
+    Return who a commit is from, what is in force, and where its table is, if it is built-in; None if that has to be
+    read.
+    """
     length = request.content_length
     if request.operation is not Operation.TABLE_COMMIT or request.idempotency_key is not None:
         return None
@@ -65,8 +77,9 @@ def _known(request: Request, gateway: Gateway) -> tuple[Arrived, KnownTable] | N
         return None
     if (arrived := gateway.authenticator.known(request.credentials)) is None:
         return None
-    table = gateway.known_tables.get(arrived.principal.log_id, target)
-    return None if table is None else (arrived, table)
+    log_id = arrived.principal.log_id
+    table = gateway.known_tables.get(log_id, target)
+    return None if table is None and gateway.kept_tables.get(log_id, target) is None else (arrived, table)
 
 
 class _Trial:
@@ -78,37 +91,35 @@ class _Trial:
         self._done = done
         self._body: bytes | None = None
         """The body of the request, once it was read."""
+        self._told: tuple[type[GatewayError], ...] = ()
+        """The errors that the caller may be told by now."""
 
     def request_again(self) -> Request:
         """Return the request as it was before: its body can be read again."""
         return self._request if self._body is None else replace(self._request, chunks=_again(self._body))
 
-    async def commit(self, arrived: Arrived, table: KnownTable) -> Changed | None:
+    async def commit(self, arrived: Arrived, table: KnownTable | None) -> Changed | None:
         """
         Make the commit; None if all steps have to be taken.
 
         Raises:
             UnavailableError, CommitStateUnknownError: as `swap`, and `TargetBusyError` as `TargetQueues.turn`.
+            GatewayError: as `forward`, once the decision is recorded.
             UnauthorizedError: if it has waited, and the credentials are not in force any more.
         """
-        is_approved = False
         try:
-            flow, catalog = await self._prepared(arrived, table)
-            if catalog is None:
-                return None
+            flow = await self._prepared(arrived, table)
             async with flow.turn() as turn:
-                approved = await _approved(flow, catalog, turn)
-                if approved is None:
-                    return None
-                is_approved = True
-                changed = await _swapped(flow, catalog, approved, turn)
+                if flow.catalog.changed_by is ChangedBy.REQUEST:
+                    changed = await self._forwarded(flow, flow.catalog, turn)
+                else:
+                    changed = None if table is None else await self._swapped(flow, flow.catalog, turn)
         except TargetBusyError:
             # It has waited long enough; only the caller is still to be verified.
             await self._gateway.authenticator.authenticate(self._request.credentials)
             raise
         except GatewayError as error:
-            # Nothing has told yet whether the caller may learn why, unless the log cannot be written.
-            if is_approved and isinstance(error, UnavailableError | CommitStateUnknownError):
+            if isinstance(error, self._told):
                 raise
             return None
         if changed is not None:
@@ -116,24 +127,65 @@ class _Trial:
             self._done(MutationStage.ANSWER)
         return changed
 
-    async def _prepared(self, arrived: Arrived, table: KnownTable) -> tuple[Flow, SwapsPointer | None]:
+    async def _prepared(self, arrived: Arrived, table: KnownTable | None) -> Flow:
         """Steps 1 to 7. Raises what the request would be refused with."""
-        arrived = Arrived(principal=arrived.principal, state=arrived.state, table=table.row)
-        read = await read_rest(self._request, self._gateway, self._done, arrived, table.since_s)
+        arrived_s = monotonic()
+        if table is not None:
+            arrived, arrived_s = replace(arrived, table=table.row), table.since_s
+        read = await read_rest(self._request, self._gateway, self._done, arrived, arrived_s)
         self._body = read.body
-        flow = await parse_and_find(self._request, self._gateway, self._done, read)
-        return flow, flow.catalog if flow.catalog.changed_by is ChangedBy.GUARD else None
+        return await parse_and_find(self._request, self._gateway, self._done, read)
+
+    async def _swapped(self, flow: Flow, catalog: SwapsPointer, turn: Turn) -> Changed | None:
+        """Steps 8 to 13 in the built-in catalog; None if something is not as it was known."""
+        read, mutation = flow.read, flow.requested.mutation
+        if turn.before is None and turn.is_newer_than(read.arrived_s):
+            return None  # another mutation of this process has changed the table since
+        plan = await flow.load(turn.before, partial(catalog.load, mutation.target, row=read.arrived.table))
+        if isinstance(plan, Feasible) and changes_nothing(plan.change, plan.loaded):
+            return None
+        approved = await _approved(flow, plan)
+        if approved is None:
+            return None
+        self._told = _IF_NOT_RECORDED
+        outcome = await swap(catalog, approved, turn)
+        if isinstance(outcome, Changed):
+            turn.end(outcome.left)
+            return outcome
+        if outcome is None and turn.before is None:
+            _note_vain(flow)
+        return None
+
+    async def _forwarded(self, flow: Flow, catalog: Forwards, turn: Turn) -> Changed | None:
+        """Steps 8 to 13 in a foreign catalog; None if something is not as it was known."""
+        target, kept = flow.requested.mutation.target, self._gateway.kept_tables
+        if (left := kept.get(flow.read.log_id, target)) is None:
+            return None
+        async with Confirming(catalog, target) as confirming:
+            judged = judged_on(left)
+            approved = await _approved(flow, await flow.load(replace(left, judged=judged)))
+            if approved is None:
+                return None
+            outgoing = await prepare(catalog, approved)
+            if confirming.is_refuted(judged):
+                kept.forget(flow.read.log_id, target)
+                return None
+
+            async def confirmed() -> bool:
+                self._told = (GatewayError,)  # the decision is recorded
+                return await confirming.is_shown(judged)
+
+            self._told = _IF_NOT_RECORDED
+            with turn.ending_after(FORWARD_TURN_S):
+                outcome = await forward_prepared(catalog, approved, outgoing, confirmed=confirmed)
+        return outcome if isinstance(outcome, Changed) else None
 
 
-async def _approved(flow: Flow, catalog: SwapsPointer, turn: Turn) -> Approved | None:
-    """Steps 8 to 10; None if the commit cannot be made, is not approved, or changes nothing."""
-    read, target = flow.read, flow.requested.mutation.target
-    if turn.before is None and turn.is_newer_than(read.arrived_s):
-        return None  # another mutation of this process has changed the table since
-    state = flow.gateway.rules_at_arrival(read.arrived)
-    plan = await flow.load(turn.before, partial(catalog.load, target, row=read.arrived.table))
+async def _approved(flow: Flow, plan: Plan) -> Approved | None:
+    """Steps 8 to 10 on a target that was loaded; None if the commit cannot be made, or is not approved."""
+    state = flow.gateway.rules_at_arrival(flow.read.arrived)
     flow.done(MutationStage.LOAD)
-    if not isinstance(plan, Feasible) or changes_nothing(plan.change, plan.loaded):
+    if not isinstance(plan, Feasible):
         return None
     flow.done(MutationStage.CONTROL)
     ends = await flow.judge(state, plan, at=flow.gateway.clock())
@@ -144,19 +196,12 @@ async def _approved(flow: Flow, catalog: SwapsPointer, turn: Turn) -> Approved |
     return flow.approved(plan, ends, is_last=False)
 
 
-async def _swapped(flow: Flow, catalog: SwapsPointer, approved: Approved, turn: Turn) -> Changed | None:
-    """Steps 11 to 13; None if something is not as it was known. Raises as `swap`."""
-    outcome = await swap(catalog, approved, turn)
-    if isinstance(outcome, Changed):
-        turn.end(outcome.left)
-        return outcome
-    if outcome is None and turn.before is None:
-        _note_vain(flow)
-    return None
-
-
 def _note_vain(flow: Flow) -> None:
-    flow.gateway.known_tables.tried_in_vain(flow.read.log_id, flow.requested.mutation.target)
+    gateway, log_id, target = flow.gateway, flow.read.log_id, flow.requested.mutation.target
+    if flow.catalog.changed_by is ChangedBy.GUARD:
+        gateway.known_tables.tried_in_vain(log_id, target)
+    else:
+        gateway.kept_tables.forget(log_id, target, pause_s=REFUSED_PAUSE_S)
 
 
 async def _again(body: bytes) -> AsyncIterator[bytes]:

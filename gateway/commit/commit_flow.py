@@ -21,7 +21,8 @@ How every catalog mutation passes through the gateway, step by step. This is the
 Step 6 comes last: only what cannot be made is looked for in the log.
 
 What steps 1 and 8 read is known of a caller who was just verified, and of a table that this process has changed last;
-steps 11 to 13 tell whether it is still so. So such a commit is first tried without reading it (`as_known.py`).
+steps 11 to 13 tell whether it is still so. So such a commit is first tried without reading it (`as_known.py`). Only a
+foreign catalog is asked all the same, while steps 9 to 11 are taken (`kept_tables.py`).
 
 From step 8 on, the mutations of one target take turns in this process (`target_queues.py`): each is judged on what the
 one before it makes. Only other processes are raced. A mutation that loses such a race takes another turn, and is loaded

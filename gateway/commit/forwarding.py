@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -23,10 +23,11 @@ from uuid import UUID
 from gateway.catalogs.catalog import Forwards, Loaded, Outgoing, Shown
 from gateway.catalogs.json_text import off_loop
 from gateway.catalogs.registered import is_registered, registered_digest
-from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of, parse_table
+from gateway.catalogs.replies import Answered, ForwardOutcome, NeverSent, Refused, outcome_of, parse_table
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import base_of, decided, settled_by_reply, snapshots_of, table_uuid
+from gateway.commit.kept_tables import OTHERWISE_PAUSE_S
 from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import (
     Forwarding,
@@ -47,7 +48,7 @@ from gateway.log_errors import append_errors
 from gateway.metadata import Metadata, Requirement, check_requirements, uuid_of
 from gateway.metadata.paths import files_since
 from gateway.metadata.views import check_view_requirements
-from gateway.mutations import Mutation
+from gateway.mutations import Mutation, Operation
 from ledger.errors import LedgerError
 from ledger.format.entry import Branch
 from ledger.format.event import PreparedEvent
@@ -79,13 +80,29 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
     if approved.mutation.staged:
         # The upstream writes nothing either: the change is decided when the staged create is committed.
         return await _stage(catalog, approved, outgoing)
+    return await forward_prepared(catalog, approved, outgoing)
+
+
+async def forward_prepared(
+    catalog: Forwards, approved: Approved, outgoing: Outgoing, *, confirmed: Callable[[], Awaitable[bool]] | None = None
+) -> Changed | Stale | None:
+    """
+    Make a change that was prepared; None also if the target is not `confirmed` to be as it was judged. Raises as
+    `forward`.
+
+    What is not confirmed is not sent: the decision, which is recorded meanwhile, is settled as `failed`.
+    """
     decision = approved.ids.next()
     opened = await open_all(decision, [(approved, outgoing)])
     if isinstance(opened, Stale):
         return opened
     approved.ids.taken += 1
     approved.done(MutationStage.DECIDE)
+    if confirmed is not None and not await confirmed():
+        await _withdraw(decision, approved)
+        return None
     outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing, decision=decision))
+    _keep(catalog, approved, outcome)
     if approved.mutation.registered is not None and outcome.settled is CommitOutcome.ACCEPTED:
         outcome = await _as_judged(approved, outcome)
     approved.done(MutationStage.CHANGE)
@@ -97,6 +114,34 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
         case CommitOutcome.CONFLICTED, Answered() if await is_tried_again(catalog, approved, [outgoing]):
             return None
     raise not_made(catalog, outcome)
+
+
+async def _withdraw(decision: UUID, approved: Approved) -> None:
+    """
+    Record that nothing was sent, and never will be.
+
+    Raises:
+        UnavailableError: if that is not recorded: the decision stays open, and what is made later might be taken for
+            its result.
+    """
+    cause = "it was judged on another state than the catalog has"
+    never = ForwardOutcome(settled=CommitOutcome.FAILED, reply=NeverSent(cause=cause), cause=cause)
+    mutation = approved.mutation
+    approved.gateway.kept_tables.forget(approved.log_id, mutation.target, pause_s=OTHERWISE_PAUSE_S)
+    if not await settle(decision, [(approved, never)]):
+        raise UnavailableError(f"{mutation.target.path}: {cause}; nothing was sent and nothing was changed, try again")
+    approved.ids.lost = approved.ids.taken
+
+
+def _keep(catalog: Forwards, approved: Approved, outcome: ForwardOutcome) -> None:
+    """Keep a table as a commit has left it; whatever else was sent may have changed what is kept."""
+    kept, mutation, answered = approved.gateway.kept_tables, approved.mutation, outcome.reply
+    is_known = outcome.settled is CommitOutcome.ACCEPTED and mutation.operation is Operation.TABLE_COMMIT
+    left = catalog.left(answered) if is_known and isinstance(answered, Answered) else None
+    if left is None or not isinstance(answered, Answered):
+        kept.forget(approved.log_id, mutation.target)
+    else:
+        kept.left(approved.log_id, mutation.target, left, answer_bytes=len(answered.body))
 
 
 async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale | bool:
@@ -116,6 +161,8 @@ async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale 
     first.done(MutationStage.DECIDE)
     outgoing = [each for _, each in prepared]
     outcome = outcome_of(None, await catalog.forward_all(outgoing, decision=decision))
+    for each in approved:
+        first.gateway.kept_tables.forget(first.log_id, each.mutation.target)
     first.done(MutationStage.CHANGE)
     outcomes = [(each, outcome) for each in approved]
     if outcome.settled is CommitOutcome.ACCEPTED:

@@ -19,6 +19,7 @@ from gateway.catalogs.login import Secrets
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.registry import Adapter, CatalogRegistry
 from gateway.commit.judgement import Judge, Judgement
+from gateway.commit.kept_tables import KeptTables
 from gateway.commit.known_tables import KnownTables
 from gateway.commit.large_requests import LargeRequests
 from gateway.commit.metrics_reports import MetricsReports
@@ -81,11 +82,11 @@ class Gateway:
     What it appends: `append`, with ids and times from `random` and `clock`; `opener` opens sealed payload parts.
     `system_log_id` is the log of the installation.
     What every request needs: `database` by its `roles`, `authenticator`, `control`, `judge`, `refusals`, `catalogs`.
-    What only commits need: `intake`, `ownership`, `queues`, `races`, `known_tables` and `early_loads`. What only routes
-    need: `admin`, `receipts` and `webhook_secrets`, the tenants' secrets that sign callbacks of Polaris (None:
-    callbacks are not taken), `metrics_reports`, `tracer`, which explains verdicts, `authors`, which inspects what is
-    not saved yet, `notifier`, which tells that a log has grown, and `looks`, which bounds how many connections of
-    `database` are used to look at the log and the read models.
+    What only commits need: `intake`, `ownership`, `queues`, `races`, `known_tables`, `kept_tables` and `early_loads`.
+    What only routes need: `admin`, `receipts` and `webhook_secrets`, the tenants' secrets that sign callbacks of
+    Polaris (None: callbacks are not taken), `metrics_reports`, `tracer`, which explains verdicts, `authors`, which
+    inspects what is not saved yet, `notifier`, which tells that a log has grown, and `looks`, which bounds how many
+    connections of `database` are used to look at the log and the read models.
     """
 
     system_log_id: int
@@ -112,6 +113,7 @@ class Gateway:
     queues: TargetQueues = field(default_factory=TargetQueues)
     races: Races = field(default_factory=Races)
     known_tables: KnownTables = field(default_factory=KnownTables)
+    kept_tables: KeptTables = field(default_factory=KeptTables)
     early_loads: set[tuple[int, Target]] = field(default_factory=set)
     """The logs and targets that are loaded early (`early_loads.py`). Event loop only."""
     looks: Semaphore = field(default_factory=lambda: Semaphore(LOOKS_MAX))

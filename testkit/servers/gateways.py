@@ -19,6 +19,7 @@ from psycopg import AsyncConnection
 
 from gateway.agents import routes as agents
 from gateway.commit.gateway import Gateway as GatewayParts
+from gateway.commit.kept_tables import KeptTables
 from gateway.commit.known_tables import KnownTables
 from gateway.commit.metrics import Measures
 from gateway.commit.target_queues import TargetQueues
@@ -63,7 +64,8 @@ class Gateway:
 
     def through(self, *, key: str | None = None, **parts: Any) -> httpx.AsyncClient:
         """Return a client of the same gateway with some of its parts exchanged; it queues apart, as a process does."""
-        parts = {"queues": TargetQueues(), "known_tables": KnownTables(), **parts}
+        apart = {"queues": TargetQueues(), "known_tables": KnownTables(), "kept_tables": KeptTables()}
+        parts = {**apart, **parts}
         return _client(app_of(replace(self.services.gateway, **parts)), key or self.acme.key.secret)
 
 

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
-from gateway.commit import early_loads
+from gateway.commit import early_loads, kept_tables
 from lakeproof.services import Services
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
@@ -26,6 +26,12 @@ from testkit.servers.faulty_wire import Request
 from testkit.servers.upstream import Upstream, serve_upstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights are read for each commit: no table is judged as the last one has left it."""
+    monkeypatch.setattr(kept_tables, "KEPT_S", 0.0)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

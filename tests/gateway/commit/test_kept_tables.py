@@ -1,0 +1,577 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A commit to a foreign table as this process has left it: it is judged, and its decision recorded, while the catalog is
+asked for the table. Nothing is sent unless that shows what was judged, and what another process has changed counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import pytest_asyncio
+
+from gateway.admin.application import OPERATOR
+from gateway.admin.policy_edits import PolicyText
+from gateway.catalogs.catalog import Loaded
+from gateway.commit import kept_tables
+from gateway.commit.kept_tables import (
+    ANSWER_BYTES_MAX,
+    ANSWERS_BYTES_MAX,
+    OTHERWISE_PAUSE_S,
+    PAUSES_MAX,
+    TABLES_MAX,
+    KeptTables,
+)
+from gateway.identifiers import Target
+from gateway.identity import authenticator
+from lakeproof.services import Services
+from ledger.errors import LogUnavailableError
+from ledger.format.sequence import Appended, Group, Stale
+from testkit.gateway.foreign_faults import (
+    LOSSES,
+    UPSTREAM_ANSWERS,
+    Case,
+    Step,
+    UpstreamAnswer,
+    check_loss,
+    check_mixture,
+    check_saying,
+)
+from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
+from testkit.gateway.sales import another_key, properties
+from testkit.servers.faulty_wire import Request, answer
+from testkit.servers.gateways import start_services
+from testkit.servers.upstream import Upstream, serve_upstream
+
+on_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+JUDGED_TWICE = ["approved", "failed", "approved", "accepted"]
+
+
+@pytest.fixture(autouse=True)
+def _lately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the test is, its key was verified, and its table left, a moment ago."""
+    monkeypatch.setattr(authenticator, "KNOWN_S", 600.0)
+    monkeypatch.setattr(kept_tables, "KEPT_S", 600.0)
+    monkeypatch.setattr(kept_tables, "SHOWN_S", 60.0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tenant(module_services: Services) -> AsyncIterator[ForeignTenant]:
+    async with serve_upstream(Upstream()) as url, open_far(module_services, url) as far:
+        await far.services.gateway.admin.create_policy(
+            far.log_id,
+            OPERATOR,
+            policy_id="frozen",
+            text=PolicyText(
+                expression="!('frozen' in table.properties) || table.properties['frozen'] != 'yes'", message="frozen"
+            ),
+        )
+        yield far
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def others(module_database: str, module_services: Services) -> AsyncIterator[Services]:
+    """The services of another process of the same installation."""
+    installation = module_services.installation
+    async with start_services(module_database, installation, installation.settings.home.parent) as other:
+        yield other
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def far(tenant: ForeignTenant) -> ForeignTenant:
+    """The tenant, with a table of the test's own, which its gateway was the last to change."""
+    far = await tenant.with_new_table()
+    assert (await commit(far, first="yes")).status_code == 200
+    return await as_new(far)
+
+
+async def as_new(far: ForeignTenant) -> ForeignTenant:
+    """The tenant, of whose table only what comes from now on counts."""
+    far.first = await far.size()
+    far.wire.seen.clear()
+    return far
+
+
+async def commit(far: ForeignTenant, client: httpx.AsyncClient | None = None, /, **changed: str) -> httpx.Response:
+    return await (client or far.gateway.http).post(far.orders, json=properties(**changed))
+
+
+async def properties_of(far: ForeignTenant) -> dict[str, str]:
+    found: dict[str, str] = (await far.table())["metadata"]["properties"]
+    return found
+
+
+def sent(far: ForeignTenant) -> list[str]:
+    """What the catalog was asked, by method."""
+    return [seen.method for seen in far.wire.seen]
+
+
+@asynccontextmanager
+async def nothing_read(far: ForeignTenant) -> AsyncIterator[None]:
+    """Nobody's rights can be read in the context."""
+    admin_dsn = far.services.installation.admin_dsn
+    async with await psycopg.AsyncConnection.connect(admin_dsn) as connection, connection.transaction():
+        await connection.execute("LOCK TABLE ledger.subjects IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+@asynccontextmanager
+async def load_held(
+    far: ForeignTenant, *, client: httpx.AsyncClient | None = None, is_lost: bool = False, **changed: str
+) -> AsyncIterator[asyncio.Task[httpx.Response]]:
+    """Yield a commit whose load does not reach the catalog before the end of the context, and then perhaps is lost."""
+    asked, go_on, look = asyncio.Event(), asyncio.Event(), far.wire.on_request
+
+    async def hold(request: Request) -> None:
+        await look(request)
+        if request.method == "GET":
+            asked.set()
+            await go_on.wait()
+            if is_lost:
+                raise ConnectionResetError
+
+    far.wire.on_request = hold
+    try:
+        committing = asyncio.create_task(commit(far, client, **changed))
+        await asked.wait()
+        yield committing
+    finally:
+        far.wire.on_request = look
+        go_on.set()
+
+
+async def until(far: ForeignTenant, *said: str) -> None:
+    async with asyncio.timeout(30):
+        while await far.words() != list(said):  # noqa: ASYNC110 - the log says it
+            await asyncio.sleep(0.005)
+
+
+# Nothing is waited for that need not be
+
+
+@on_module_loop
+async def test_a_commit_of_a_known_caller_to_a_kept_table_reads_no_rights_and_takes_two_requests(
+    far: ForeignTenant,
+) -> None:
+    async with nothing_read(far):
+        for name in ("one", "two"):
+            assert (await commit(far, **{name: "yes"})).status_code == 200
+    assert await far.words() == ["approved", "accepted"] * 2
+    assert sent(far) == ["GET", "POST"] * 2
+    assert (await properties_of(far)).items() >= {"first": "yes", "one": "yes", "two": "yes"}.items()
+    assert not far.unrecorded
+
+
+@on_module_loop
+async def test_its_decision_is_recorded_while_the_catalog_is_asked_and_nothing_sent_before_it_answers(
+    far: ForeignTenant,
+) -> None:
+    async with load_held(far, soon="yes") as committing:
+        await until(far, "approved")
+        assert not committing.done()
+        assert "POST" not in sent(far)
+    assert (await committing).status_code == 200
+    assert await far.words() == ["approved", "accepted"]
+    assert (await properties_of(far))["soon"] == "yes"
+
+
+@on_module_loop
+async def test_many_at_once_are_judged_each_on_the_one_before(far: ForeignTenant) -> None:
+    async with nothing_read(far):
+        answers = await asyncio.gather(*(commit(far, **{f"n{number}": "yes"}) for number in range(6)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert await far.words() == ["approved", "accepted"] * 6
+    assert set(await properties_of(far)) >= {f"n{number}" for number in range(6)}
+
+
+@on_module_loop
+@pytest.mark.parametrize("unknown", ["who it is", "how the table is", "either, in another process"])
+async def test_what_is_not_known_is_read(far: ForeignTenant, unknown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = far.gateway.http
+    match unknown:
+        case "who it is":
+            monkeypatch.setattr(authenticator, "KNOWN_S", 0.0)
+        case "how the table is":
+            far.services.gateway.kept_tables.forget(far.log_id, target_of(far))
+        case _:
+            client = far.gateway.through()
+    async with nothing_read(far):
+        committing = asyncio.create_task(commit(far, client, late="yes"))
+        await asyncio.wait([committing], timeout=0.2)
+        assert not committing.done()
+        assert await far.words() == []
+    assert (await committing).status_code == 200
+    assert await far.words() == ["approved", "accepted"]
+
+
+def target_of(far: ForeignTenant) -> Target:
+    return Target(alias=ALIAS, namespace=("sales",), name=far.name)
+
+
+# The table is another
+
+
+@on_module_loop
+async def test_a_table_that_was_changed_behind_is_judged_again_before_anything_is_sent(far: ForeignTenant) -> None:
+    async with load_held(far, late="yes") as committing:
+        await until(far, "approved")
+        await far.commit_behind(properties(behind="yes"))
+    assert (await committing).status_code == 200
+    assert await far.words() == JUDGED_TWICE
+    assert sent(far) == ["GET", "GET", "POST"]
+    assert (await properties_of(far)).items() >= {"behind": "yes", "late": "yes"}.items()
+    assert not await far.open_decisions()
+    assert not far.unrecorded
+
+
+@on_module_loop
+async def test_after_that_the_table_is_loaded_for_each_commit_so_that_little_is_decided_in_vain(
+    far: ForeignTenant,
+) -> None:
+    for number in range(3):
+        await far.commit_behind(properties(**{f"behind{number}": "yes"}))
+        assert (await commit(far, **{f"here{number}": "yes"})).status_code == 200
+    assert (await far.words()).count("failed") <= 1
+    assert set(await properties_of(far)) >= {f"{place}{number}" for place in ("behind", "here") for number in range(3)}
+
+
+@on_module_loop
+async def test_a_policy_judges_the_table_as_the_catalog_shows_it_not_as_it_was_kept(far: ForeignTenant) -> None:
+    async with load_held(far, late="yes") as committing:
+        await until(far, "approved")
+        await far.commit_behind(properties(frozen="yes"))
+    assert (await committing).status_code == 403
+    assert await far.words() == ["approved", "failed", "rejected"]
+    assert "POST" not in sent(far)
+    assert "late" not in await properties_of(far)
+
+
+@on_module_loop
+async def test_nothing_is_refused_for_what_the_table_is_no_more(far: ForeignTenant) -> None:
+    assert (await commit(far, frozen="yes")).status_code == 200
+    await far.commit_behind(properties(frozen="no"))
+    assert (await commit(far, late="yes")).status_code == 200
+    assert await far.words() == ["approved", "accepted"] * 2
+
+
+@on_module_loop
+async def test_what_a_policy_refuses_of_a_kept_table_is_recorded_once(far: ForeignTenant) -> None:
+    assert (await commit(far, frozen="yes")).status_code == 200
+    for count in (1, 2):
+        assert (await commit(far, late="yes")).status_code == 403
+        assert await far.words() == ["approved", "accepted", *["rejected"] * count]
+
+
+@on_module_loop
+async def test_a_requirement_that_held_of_the_kept_table_is_checked_on_the_one_that_is_there(
+    far: ForeignTenant,
+) -> None:
+    body = await far.next_append()
+    await far.commit_behind(await far.next_append())
+    assert (await far.gateway.http.post(far.orders, json=body)).status_code == 409
+    assert (await far.words())[-1] == "conflicted"
+    assert "POST" not in sent(far)
+    await far.check()
+
+
+@on_module_loop
+@pytest.mark.parametrize("is_made_anew", [True, False])
+async def test_a_table_that_was_dropped_is_not_changed_as_it_was(far: ForeignTenant, is_made_anew: bool) -> None:
+    async with load_held(far, late="yes") as committing:
+        await until(far, "approved")
+        if is_made_anew:
+            await far.make_table()
+        else:
+            (await far.direct.delete(far.upstream_path)).raise_for_status()
+    assert (await committing).status_code == (200 if is_made_anew else 404)
+    assert (await far.words())[:2] == ["approved", "failed"]
+    if is_made_anew:
+        found = await properties_of(far)
+        assert (found.get("first"), found["late"]) == (None, "yes")
+    assert not await far.open_decisions()
+
+
+@on_module_loop
+async def test_a_table_that_this_process_has_dropped_is_kept_no_longer(far: ForeignTenant) -> None:
+    assert (await far.gateway.http.delete(far.orders)).status_code == 204
+    assert (await commit(far, late="yes")).status_code == 404
+    assert await far.words() == ["approved", "accepted"]
+
+
+# The catalog does not show it
+
+
+@on_module_loop
+async def test_a_table_that_the_catalog_does_not_show_is_judged_again_when_it_does(far: ForeignTenant) -> None:
+    async with load_held(far, is_lost=True, late="yes") as committing:
+        await until(far, "approved")
+    assert (await committing).status_code == 200
+    assert await far.words() == JUDGED_TWICE
+    assert sent(far).count("POST") == 1
+    assert not await far.open_decisions()
+
+
+@on_module_loop
+async def test_a_table_that_the_catalog_refuses_to_show_is_refused_in_its_words(far: ForeignTenant) -> None:
+    far.wire.always[far.upstream_path] = answer(403, b'{"error":{"message":"no","type":"NotYours","code":403}}')
+    try:
+        refused = await commit(far, late="yes")
+    finally:
+        far.wire.always.clear()
+    assert (refused.status_code, refused.json()["error"]["type"]) == (403, "NotYours")
+    assert "POST" not in sent(far)
+    assert not await far.open_decisions()
+
+
+@on_module_loop
+async def test_a_decision_does_not_wait_long_for_the_catalog(
+    far: ForeignTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_tables, "SHOWN_S", 0.0)
+    async with load_held(far, late="yes") as committing:
+        await until(far, "approved", "failed")
+    assert (await committing).status_code == 200
+    assert await far.words() == JUDGED_TWICE
+
+
+@on_module_loop
+async def test_what_cannot_be_recorded_as_never_sent_is_not_decided_again(far: ForeignTenant) -> None:
+    gateway, count = far.services.gateway, 0
+
+    async def append(log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise LogUnavailableError("the append did not arrive")
+        return await gateway.append(log_id, group, **after)
+
+    async with far.gateway.through(append=append, kept_tables=gateway.kept_tables) as client:
+        async with load_held(far, client=client, late="yes") as committing:
+            await until(far, "approved")
+            await far.commit_behind(properties(behind="yes"))
+        refused = await committing
+    assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+    assert "nothing was sent" in refused.json()["error"]["message"]
+    assert await far.words() == ["approved"]
+    await far.reconcile()
+    assert await far.words() == ["approved", "unknown"]
+    assert "late" not in await properties_of(far)
+
+
+# What another process has changed
+
+
+async def guest_of(far: ForeignTenant, others: Services, name: str) -> tuple[str, str]:
+    """The id and secret of a key of somebody who may write and whose key the process has just verified."""
+    admin = others.gateway.admin
+    issued = await admin.create_key(far.log_id, OPERATOR, identity=f"{name}@acme.example", roles=["writer"])
+    return issued.id, issued.secret
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _writers(tenant: ForeignTenant) -> None:
+    await tenant.services.gateway.admin.create_access_rule(
+        tenant.log_id,
+        OPERATOR,
+        rule_id="writers",
+        effect="permit",
+        expression="'writer' in roles || 'data-eng' in roles",
+    )
+
+
+@on_module_loop
+@pytest.mark.parametrize("when", ["before", "while the catalog is asked"])
+@pytest.mark.usefixtures("_writers")
+async def test_a_key_that_another_process_has_revoked_commits_nothing(
+    far: ForeignTenant, others: Services, when: str
+) -> None:
+    key_id, secret = await guest_of(far, others, "bob")
+    async with far.gateway.client(secret) as client:
+        assert (await commit(far, client, bob="yes")).status_code == 200
+        assert (await commit(far, client, again="yes")).status_code == 200
+        said = await far.words()
+        far.wire.seen.clear()
+        await others.gateway.admin.revoke_key(far.log_id, OPERATOR, key_id=key_id)
+        if when == "before":
+            assert (await commit(far, client, late="yes")).status_code == 401
+        else:
+            async with load_held(far, client=client, late="yes") as committing:
+                pass
+            assert (await committing).status_code == 401
+    assert await far.words() == said
+    assert "POST" not in sent(far)
+
+
+@on_module_loop
+async def test_a_rule_that_another_process_has_made_refuses_the_next_commit(
+    far: ForeignTenant, others: Services
+) -> None:
+    admin = others.gateway.admin
+    await admin.create_access_rule(
+        far.log_id, OPERATOR, rule_id="closed", effect="forbid", expression=f"path.endsWith('{far.name}')"
+    )
+    for count in (1, 2):
+        assert (await commit(far, late="yes")).status_code == 403
+        assert await far.words() == ["rejected"] * count
+    assert "POST" not in sent(far)
+
+
+@on_module_loop
+async def test_a_policy_that_another_process_has_made_judges_the_next_commit(
+    far: ForeignTenant, others: Services
+) -> None:
+    await others.gateway.admin.create_policy(
+        far.log_id,
+        OPERATOR,
+        policy_id=f"small-{far.name}",
+        text=PolicyText(
+            expression=f"commit.name != '{far.name}' || !('third' in result.properties)", message="no third"
+        ),
+    )
+    assert (await commit(far, second="yes")).status_code == 200
+    assert (await commit(far, third="yes")).status_code == 403
+    assert await far.words() == ["approved", "accepted", "rejected"]
+
+
+@on_module_loop
+@pytest.mark.usefixtures("_writers")
+async def test_who_may_not_commit_learns_nothing_of_a_table_that_another_has_left(far: ForeignTenant) -> None:
+    secret = await another_key(far.gateway, "kim@acme.example")
+    async with far.gateway.client(secret) as client:
+        for count in (1, 2):
+            refused = await client.post(far.orders, json=properties([{"type": "assert-table-uuid", "uuid": "no"}]))
+            assert refused.status_code == 403
+            assert await far.words() == ["rejected"] * count
+
+
+@on_module_loop
+async def test_a_catalog_that_another_process_has_retired_takes_nothing(
+    module_services: Services, others: Services
+) -> None:
+    async with serve_upstream(Upstream()) as url, open_far(module_services, url) as far:
+        assert (await commit(far, first="yes")).status_code == 200
+        before = await far.table()
+        await others.gateway.admin.retire_catalog(far.log_id, OPERATOR, alias=ALIAS)
+        far.wire.seen.clear()
+        assert (await commit(far, late="yes")).status_code == 404
+        assert "POST" not in sent(far)
+        assert await far.table() == before
+
+
+# What is kept
+
+
+@dataclass(slots=True)
+class Clock:
+    now_s: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+LOG = 1
+LEFT = Loaded(namespace_exists=True, metadata={}, metadata_location="file:///w/1.json")
+
+
+def table(number: int) -> Target:
+    return Target(alias=ALIAS, namespace=("sales",), name=f"t{number}")
+
+
+def keep(kept: KeptTables, number: int, answer_bytes: int = 10) -> None:
+    kept.left(LOG, table(number), LEFT, answer_bytes=answer_bytes)
+
+
+def test_a_table_is_kept_as_its_last_commit_left_it_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_tables, "KEPT_S", 5.0)
+    clock = Clock()
+    kept = KeptTables(clock)
+    keep(kept, 1)
+    assert kept.get(LOG, table(1)) is LEFT
+    assert kept.get(LOG + 1, table(1)) is None, "of another log"
+    assert kept.get(LOG, table(2)) is None, "another table"
+    later = Loaded(namespace_exists=True, metadata={}, metadata_location="file:///w/2.json")
+    kept.left(LOG, table(1), later, answer_bytes=10)
+    assert kept.get(LOG, table(1)) is later
+    clock.now_s += 5
+    assert kept.get(LOG, table(1)) is None
+    keep(kept, 2)
+    assert len(kept) == 1, "what is old makes room"
+
+
+def test_of_many_or_large_tables_those_that_were_changed_last_are_kept() -> None:
+    kept = KeptTables()
+    for number in range(TABLES_MAX + 1):
+        keep(kept, number)
+    assert len(kept) == TABLES_MAX
+    assert kept.get(LOG, table(0)) is None
+    fitting = ANSWERS_BYTES_MAX // ANSWER_BYTES_MAX
+    for number in range(fitting):
+        keep(kept, number, ANSWER_BYTES_MAX)
+    assert len(kept) == fitting
+    keep(kept, fitting, ANSWER_BYTES_MAX)
+    assert kept.get(LOG, table(0)) is None
+    assert kept.get(LOG, table(fitting)) is LEFT
+    for number in range(fitting + 1):
+        kept.forget(LOG, table(number))
+    assert not len(kept)
+    keep(kept, 1, ANSWERS_BYTES_MAX // fitting)
+    assert len(kept) == 1, "what was forgotten takes no room"
+
+
+def test_a_table_that_is_too_large_is_not_kept_nor_as_it_was_before() -> None:
+    kept = KeptTables()
+    keep(kept, 1)
+    keep(kept, 1, ANSWER_BYTES_MAX + 1)
+    assert kept.get(LOG, table(1)) is None
+
+
+def test_a_table_that_was_another_is_not_kept_for_a_while() -> None:
+    clock = Clock()
+    kept = KeptTables(clock)
+    keep(kept, 1)
+    kept.forget(LOG, table(1), pause_s=OTHERWISE_PAUSE_S)
+    for number, is_kept in ((1, False), (2, True)):
+        keep(kept, number)
+        assert (kept.get(LOG, table(number)) is not None) == is_kept
+    clock.now_s += OTHERWISE_PAUSE_S
+    keep(kept, 1)
+    assert kept.get(LOG, table(1)) is LEFT
+
+
+def test_of_many_pauses_the_last_ones_count() -> None:
+    kept = KeptTables()
+    for number in range(PAUSES_MAX + 1):
+        kept.forget(LOG, table(number), pause_s=60)
+    for number, is_kept in ((0, True), (1, False), (PAUSES_MAX, False)):
+        keep(kept, number)
+        assert (kept.get(LOG, table(number)) is not None) == is_kept
+
+
+# Faults
+
+
+@on_module_loop
+@pytest.mark.parametrize("case", [case for case in LOSSES if case.step is not Step.ANSWER], ids=str)
+async def test_what_is_lost_or_late_leaves_record_and_table_in_agreement(far: ForeignTenant, case: Case) -> None:
+    await check_loss(far, case, kept_tables=far.services.gateway.kept_tables)
+    assert not far.unrecorded
+
+
+@on_module_loop
+@pytest.mark.parametrize("saying", UPSTREAM_ANSWERS, ids=str)
+async def test_whatever_the_upstream_says_record_and_table_agree(far: ForeignTenant, saying: UpstreamAnswer) -> None:
+    await check_saying(far, saying)
+
+
+@on_module_loop
+async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: ForeignTenant) -> None:
+    await check_mixture(far, Random(7))  # noqa: S311 - chosen to be repeatable, not secret
