@@ -447,8 +447,13 @@ async def check_mixture(far: ForeignTenant, random: Random, happenings: Sequence
     await far.reconcile()
     await _check_history(far, ever | await far.snapshots())
     outcomes = await far.outcomes()
-    there = await far.snapshots()
-    assert all(outcome is CommitOutcome.ACCEPTED for outcome, added in outcomes if set(added) & there)
+    named = {snapshot for _, added in outcomes for snapshot in added}
+    assert named & await far.snapshots() <= set(_accepted(outcomes))
+
+
+def _accepted(outcomes: Sequence[tuple[CommitOutcome | None, tuple[str, ...]]]) -> list[str]:
+    """Return the snapshots that accepted commits have added."""
+    return [snapshot for outcome, added in outcomes if outcome is CommitOutcome.ACCEPTED for snapshot in added]
 
 
 async def _deliver(fault: Fault, asking: asyncio.Task[httpx.Response]) -> None:
@@ -473,7 +478,7 @@ async def _check_history(far: ForeignTenant, ever: set[str]) -> None:
     for outcome, added in outcomes:
         assert outcome is not CommitOutcome.ACCEPTED or set(added) <= ever
         assert outcome in perhaps_made or not set(added) & ever - explained
-    accepted = [snapshot for outcome, added in outcomes if outcome is CommitOutcome.ACCEPTED for snapshot in added]
+    accepted = _accepted(outcomes)
     assert len(accepted) == len(set(accepted)), "a snapshot is added by one decision"
 
 
