@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.metadata import to_sorted_json
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
 
@@ -64,7 +65,7 @@ def answer_bytes(metadata: Mapping[str, Any]) -> bytes:
 
     Not canonical JSON as the log has it: metadata has numbers and names that this does not allow.
     """
-    return orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
+    return to_sorted_json(metadata)
 
 
 def is_judged(judged: JudgedMetadata, *, stored: bytes, metadata: Mapping[str, Any]) -> bool:

@@ -122,7 +122,9 @@ class RestCatalog:
             table = parse_table(answered, is_view=target.is_view)
             if table is None:
                 raise self.upstream.unavailable(answered)
-            return replace(_loaded(*table), judged=await off_loop(answer_judged, len(answered.body), *table))
+            location, metadata = table[0], TableMetadata(table[1])
+            judged = await off_loop(answer_judged, len(answered.body), location, metadata)
+            return replace(_loaded(location, metadata), judged=judged)
         holder = await self._load_namespace(Target(alias=target.alias, namespace=target.namespace))
         return Loaded(namespace_exists=holder.namespace_exists)
 
@@ -359,7 +361,7 @@ class RestCatalog:
     def left(self, answered: Answered) -> Loaded | None:
         """Return the table of a CommitTableResponse."""
         table = parse_table(answered)
-        return None if table is None else _loaded(*table)
+        return None if table is None else _loaded(table[0], TableMetadata(table[1]))
 
     async def transactions(self) -> Transactions:
         """
@@ -560,9 +562,9 @@ class RestCatalog:
         return Page(names=names, next_token=token if isinstance(token, str) and token else None)
 
 
-def _loaded(location: str, metadata: dict[str, Any]) -> Loaded:
+def _loaded(location: str, metadata: TableMetadata) -> Loaded:
     # Read only from here on: its requirements, its updates and its policies share what was made of it.
-    return Loaded(namespace_exists=True, metadata=TableMetadata(metadata), metadata_location=location)
+    return Loaded(namespace_exists=True, metadata=metadata, metadata_location=location)
 
 
 def _member(value: Any, name: str) -> Any:

@@ -10,7 +10,6 @@ whichever process dies. The row follows from the log: from the `commit.decided` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -21,7 +20,7 @@ import orjson
 from gateway.catalogs.catalog import Change
 from gateway.errors import BadRequestError
 from gateway.identifiers import Target
-from gateway.metadata import Requirement
+from gateway.metadata import Requirement, to_sorted_json
 from gateway.mutations import Operation
 from ledger.format import canonical
 from ledger.format.guards import GuardCall
@@ -161,16 +160,15 @@ def state_digest(change: Change) -> str | None:
     Only members of the metadata that describe the table or view count: no times, no logs, nothing null or empty. None
     for a target that is gone.
     """
-    state: Mapping[str, Any] | None = change.properties
-    if change.metadata is not None:
-        state = {
-            name: value
-            for name, value in change.metadata.items()
-            if name not in _VOLATILE and value is not None and value not in ([], {})
-        }
-    if state is None:
+    state, metadata = change.properties, change.metadata
+    if metadata is not None:
+        left_out = [name for name, value in metadata.items() if value is None or value in ([], {})]
+        text = to_sorted_json(metadata, without={*_VOLATILE, *left_out})
+    elif state is not None:
+        text = to_sorted_json(state)
+    else:
         return None
-    return hashlib.sha256(orjson.dumps(state, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return hashlib.sha256(text).hexdigest()
 
 
 async def read_open(connection: Connection, log_id: int, key: str) -> list[OpenDecision]:

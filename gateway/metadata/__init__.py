@@ -17,7 +17,7 @@ Read `apply.py` first: its table names the function of each update. `requirement
 from gateway.metadata.actions import added_snapshot_ids, commit_actions
 from gateway.metadata.apply import apply_updates
 from gateway.metadata.create import create_updates
-from gateway.metadata.draft import Metadata, Update, known_uuid, uuid_of
+from gateway.metadata.draft import Metadata, Update, known_uuid, to_sorted_json, uuid_of
 from gateway.metadata.errors import CorruptMetadataError, InvalidUpdateError, TableExistsError
 from gateway.metadata.parse import parse_updates
 from gateway.metadata.requirements import ASSERT_CREATE, Requirement, check_requirements, parse_requirements
@@ -38,5 +38,6 @@ __all__ = [
     "known_uuid",
     "parse_requirements",
     "parse_updates",
+    "to_sorted_json",
     "uuid_of",
 ]

@@ -11,16 +11,18 @@ it again: `copy` gives each commit a draft with containers of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import orjson
+
 from gateway.errors import BadRequestError
 from gateway.metadata.columns import Columns
 from gateway.metadata.errors import CorruptMetadataError, InvalidUpdateError
-from gateway.metadata.known_schemas import columns_of
+from gateway.metadata.known_schemas import columns_in, columns_of, sorted_text_of
 from gateway.metadata.partitions import FIRST_FIELD_ID, Origin, field_ids, spec_key
 from gateway.metadata.schemas import schema_key
 from gateway.metadata.shapes import JsonObject
@@ -37,6 +39,7 @@ NO_SNAPSHOT = -1  # how versions 1 and 2 write that there is no current snapshot
 ROW_LINEAGE_SINCE_VERSION = 3
 FORMAT_VERSION_DEFAULT = 2
 FORMAT_VERSION_MAX = 3
+SCHEMAS_TEXT = "schemas_text"  # in what is derived of metadata that was not opened
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,12 +48,14 @@ class Definitions:
     The schemas, the partition specs or the sort orders of a table, by id.
 
     `current_id` is the one in force; `last_added_id` the one this commit added last, or found to be there already.
+    `text` is what is known of their list as JSON with sorted members, as long as they are those that were read.
     """
 
     by_id: dict[int, JsonObject]
     current_id: int
     key_of: Callable[[Mapping[str, Any]], Hashable]
     last_added_id: int | None = None
+    text: bytes | None = field(default=None, compare=False)
     _ids_by_key: dict[Hashable, list[int]] | None = None
 
     @property
@@ -70,6 +75,7 @@ class Definitions:
     def add(self, definition: JsonObject, new_id: int) -> None:
         """Add a definition that is not there yet."""
         self.by_id[new_id] = definition
+        self.text = None
         self.last_added_id = new_id
         if self._ids_by_key is not None:
             self._ids_by_key.setdefault(self.key_of(definition), []).append(new_id)
@@ -82,6 +88,7 @@ class Definitions:
             if definition is None:
                 continue
             has_removed = True
+            self.text = None
             if self._ids_by_key is not None:
                 self._ids_by_key[self.key_of(definition)].remove(one)
         return has_removed
@@ -92,7 +99,7 @@ class Definitions:
 
     def copy(self) -> Definitions:
         """Return the same definitions, for another commit to change."""
-        return Definitions(by_id=dict(self.by_id), current_id=self.current_id, key_of=self.key_of)
+        return Definitions(by_id=dict(self.by_id), current_id=self.current_id, key_of=self.key_of, text=self.text)
 
     def settle(self) -> None:
         """Forget what this commit did."""
@@ -151,7 +158,8 @@ class Draft:
         schema_id = self.schemas.current_id
         if schema_id not in self.columns_by_schema:
             try:
-                self.columns_by_schema[schema_id] = columns_of(schema)
+                text = self.schemas.text
+                self.columns_by_schema[schema_id] = columns_of(schema) if text is None else columns_in(text, schema_id)
             except BadRequestError as error:
                 raise CorruptMetadataError(f"The stored schema {schema_id} cannot be read: {error}") from error
         return self.columns_by_schema[schema_id]
@@ -241,6 +249,29 @@ class TableMetadata(dict[str, Any]):
         super().__init__(members)
         self.opened = opened
         self.derived: dict[str, object] = {}
+
+    def schemas_text(self) -> bytes | None:
+        """Return the list of schemas as JSON with sorted members, written once; None if it is not known so."""
+        if self.opened is not None:
+            return self.opened.schemas.text
+        text = self.derived.get(SCHEMAS_TEXT)
+        if not isinstance(text, bytes) and isinstance(schemas := self.get("schemas"), list):
+            text = self.derived[SCHEMAS_TEXT] = sorted_text_of(schemas)
+        return text if isinstance(text, bytes) else None
+
+
+def to_sorted_json(metadata: Metadata, *, without: Collection[str] = ()) -> bytes:
+    """
+    Return metadata as JSON with sorted members, `without` some of them.
+
+    Raises:
+        TypeError: if JSON cannot hold it.
+    """
+    members = {name: value for name, value in metadata.items() if name not in without} if without else metadata
+    text = metadata.schemas_text() if isinstance(metadata, TableMetadata) and "schemas" in members else None
+    if text is not None:
+        members = {**members, "schemas": orjson.Fragment(text)}
+    return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
 
 
 def uuid_of(metadata: Metadata) -> str:

@@ -29,7 +29,7 @@ def columns_of(schema: Mapping[str, Any]) -> Columns:
     Raises:
         BadRequestError: if it is not a schema. InvalidUpdateError: if its ids or names are not its own.
     """
-    text = _text(schema)
+    text = text_of(schema)
     return index_columns(parse_schema(schema, "schema")) if text is None else _columns_of(text)
 
 
@@ -38,29 +38,49 @@ def _columns_of(text: bytes) -> Columns:
     return index_columns(parse_schema(orjson.loads(text), "schema"))
 
 
-def check_schemas_bounds(schemas: Sequence[Any], at: str) -> None:
+@lru_cache(maxsize=KNOWN_MAX)
+def columns_in(text: bytes, schema_id: int) -> Columns:
     """
-    Check that the list of a table's schemas can be walked by recursion, stored and written again.
+    Return the columns of one schema of a list, of which `text` is what `known_text` has returned.
+
+    Raises as `columns_of`.
+    """
+    return columns_of(next(schema for schema in orjson.loads(text) if schema["schema-id"] == schema_id))
+
+
+def known_text(schemas: Sequence[Any], text: bytes | None, at: str) -> bytes | None:
+    """
+    Check that the list of a table's schemas can be walked by recursion, stored and written again. `text` is its
+    `sorted_text_of`; return that, the same object for all lists with this text.
 
     Raises:
         BadRequestError: as `check_bounds`.
     """
-    text = _text(schemas)
     if text is None:
         check_bounds(schemas, at)
-    else:
-        _check_bounds_of(text, at)
+        return None
+    return _known_text(text, at)
 
 
 @lru_cache(maxsize=KNOWN_MAX)
-def _check_bounds_of(text: bytes, at: str) -> None:
+def _known_text(text: bytes, at: str) -> bytes:
     check_bounds(orjson.loads(text), at)
+    return text
 
 
-def _text(value: object) -> bytes | None:
+def text_of(value: object) -> bytes | None:
     """Return the text to remember a value by; None for one that is too large, or that JSON cannot hold."""
+    return _text_of(value, 0)
+
+
+def sorted_text_of(value: object) -> bytes | None:
+    """Return the text of a value with its members sorted; None as `text_of`."""
+    return _text_of(value, orjson.OPT_SORT_KEYS)
+
+
+def _text_of(value: object, option: int) -> bytes | None:
     try:
-        text = orjson.dumps(value)
+        text = orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
         return None
     return text if len(text) <= TEXT_SIZE_BYTES_MAX else None

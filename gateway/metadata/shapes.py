@@ -9,7 +9,7 @@ but its readers do not accept null everywhere, so parsers drop such members inst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, Final, TypeAlias
 
@@ -147,21 +147,32 @@ def as_text(value: object, at: str) -> str:
     return value
 
 
+def are_all(kind: type, values: Iterable[object]) -> bool:
+    """
+    Return whether all of `values` are of this very type: sooner than one by one, which then tells which one is not.
+    """
+    return {*map(type, values)} <= {kind}
+
+
 def read_object(holder: Mapping[str, Any], name: str, at: str) -> JsonObject:
     """Return the member `name`, an object."""
-    return as_object(holder.get(name), member(at, name))
+    value = holder.get(name)
+    return value if type(value) is dict else as_object(value, member(at, name))
 
 
 def read_list(holder: Mapping[str, Any], name: str, at: str, *, count_max: int = INT32_MAX) -> list[Any]:
     """Return the member `name`, a list of at most `count_max` items."""
-    return as_list(holder.get(name), member(at, name), count_max=count_max)
+    value = holder.get(name)
+    if type(value) is list and len(value) <= count_max:
+        return value
+    return as_list(value, member(at, name), count_max=count_max)
 
 
 def read_int(holder: Mapping[str, Any], name: str, at: str, *, least: int = 0, most: int = INT64_MAX) -> int:
     """Return the member `name`, an integer from `least` to `most`."""
     value = holder.get(name)
     if type(value) is int and least <= value <= most:
-        return value  # a path is made only for an error: a table's logs have many entries
+        return value  # a path is made only for an error
     return as_int(value, member(at, name), least=least, most=most)
 
 
@@ -170,7 +181,9 @@ def read_int_or_none(
 ) -> int | None:
     """Return the member `name`, an integer from `least` to `most`, or None if it is absent."""
     value = holder.get(name)
-    return None if value is None else as_int(value, member(at, name), least=least, most=most)
+    if value is None or (type(value) is int and least <= value <= most):
+        return value
+    return as_int(value, member(at, name), least=least, most=most)
 
 
 def read_text(holder: Mapping[str, Any], name: str, at: str) -> str:
@@ -182,7 +195,7 @@ def read_text(holder: Mapping[str, Any], name: str, at: str) -> str:
 def read_text_or_none(holder: Mapping[str, Any], name: str, at: str) -> str | None:
     """Return the member `name`, a text, or None if it is absent."""
     value = holder.get(name)
-    return None if value is None else as_text(value, member(at, name))
+    return value if value is None or isinstance(value, str) else as_text(value, member(at, name))
 
 
 def read_bool(holder: Mapping[str, Any], name: str, at: str) -> bool:
@@ -196,8 +209,9 @@ def read_bool(holder: Mapping[str, Any], name: str, at: str) -> bool:
 def read_texts(holder: Mapping[str, Any], name: str, at: str) -> dict[str, str]:
     """Return the member `name`, an object whose members are all texts."""
     value = read_object(holder, name, at)
-    for key, text in value.items():
-        as_text(text, member(member(at, name), key))
+    if not are_all(str, value.values()):
+        for key, text in value.items():
+            as_text(text, member(member(at, name), key))
     return value
 
 

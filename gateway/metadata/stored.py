@@ -9,8 +9,11 @@ form. Members that are not known here are carried over as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import orjson
 
 from gateway.errors import BadRequestError
 from gateway.metadata.draft import (
@@ -19,19 +22,21 @@ from gateway.metadata.draft import (
     NO_SNAPSHOT,
     NOTHING,
     ROW_LINEAGE_SINCE_VERSION,
+    SCHEMAS_TEXT,
     Definitions,
     Draft,
     Metadata,
     TableMetadata,
 )
 from gateway.metadata.errors import CorruptMetadataError
-from gateway.metadata.known_schemas import check_schemas_bounds
+from gateway.metadata.known_schemas import KNOWN_MAX, known_text, sorted_text_of, text_of
 from gateway.metadata.partitions import FIRST_FIELD_ID, highest_field_id, parse_spec, spec_key, with_field_ids
 from gateway.metadata.schemas import schema_key
 from gateway.metadata.shapes import (
     INT32_MAX,
     INT64_MAX,
     JsonObject,
+    are_all,
     as_object,
     check_bounds,
     read_int,
@@ -43,6 +48,8 @@ from gateway.metadata.shapes import (
     read_texts,
 )
 from gateway.metadata.sorting import UNSORTED_ID, order_key, parse_order, unsorted
+
+_ById: TypeAlias = dict[int, JsonObject]
 
 _AT = "metadata"
 # members of version 1 that later versions must not keep, since they would contradict the lists that replaced them
@@ -69,6 +76,7 @@ def view_draft(metadata: Metadata) -> Draft:
         return _opened(metadata)
     if metadata.opened is None:
         metadata.opened = _opened(metadata)
+        metadata.derived.pop(SCHEMAS_TEXT, None)  # the draft has it
     return metadata.opened
 
 
@@ -117,7 +125,8 @@ def _open(metadata: Metadata) -> Draft:
 def _objects(metadata: Metadata, name: str) -> list[JsonObject]:
     if metadata.get(name) is None:
         return []
-    return [as_object(one, f"{_AT}.{name}") for one in read_list(metadata, name, _AT)]
+    listed = read_list(metadata, name, _AT)
+    return [*listed] if are_all(dict, listed) else [as_object(one, f"{_AT}.{name}") for one in listed]
 
 
 def _id(holder: Mapping[str, Any], name: str, within: str) -> int:
@@ -134,10 +143,14 @@ def _schemas(metadata: Metadata, version: int) -> Definitions:
         )
     # schemas are walked by recursion when they are compared
     listed = read_list(metadata, "schemas", _AT)
-    check_schemas_bounds(listed, f"{_AT}.schemas")
+    text = metadata.schemas_text() if isinstance(metadata, TableMetadata) else sorted_text_of(listed)
+    text = known_text(listed, text, f"{_AT}.schemas")
     found = [as_object(one, f"{_AT}.schemas") for one in listed]
     by_id = {_id(schema, "schema-id", "schemas"): schema for schema in found}
-    return _in_force(metadata, "current-schema-id", Definitions(by_id=by_id, current_id=0, key_of=schema_key))
+    if len(by_id) < len(listed):
+        text = None  # it has one that is not kept
+    definitions = Definitions(by_id=by_id, current_id=0, key_of=schema_key, text=text)
+    return _in_force(metadata, "current-schema-id", definitions)
 
 
 def _specs(metadata: Metadata, version: int) -> Definitions:
@@ -146,19 +159,43 @@ def _specs(metadata: Metadata, version: int) -> Definitions:
         spec = parse_spec({"spec-id": 0, "fields": fields}, f"{_AT}.partition-spec")
         spec = with_field_ids(spec, {}, last_id=FIRST_FIELD_ID - 1)
         return Definitions(by_id={0: spec}, current_id=0, key_of=spec_key)
-    found = [parse_spec(one, f"{_AT}.partition-specs") for one in read_list(metadata, "partition-specs", _AT)]
-    by_id = {
-        _id(spec, "spec-id", "partition-specs"): with_field_ids(spec, {}, last_id=FIRST_FIELD_ID - 1) for spec in found
-    }
+    by_id = _parsed(read_list(metadata, "partition-specs", _AT), _specs_by_id, _known_specs)
     return _in_force(metadata, "default-spec-id", Definitions(by_id=by_id, current_id=0, key_of=spec_key))
 
 
 def _orders(metadata: Metadata, version: int) -> Definitions:
     if version == 1 and metadata.get("sort-orders") is None:
         return Definitions(by_id={UNSORTED_ID: unsorted()}, current_id=UNSORTED_ID, key_of=order_key)
-    found = [parse_order(one, f"{_AT}.sort-orders") for one in read_list(metadata, "sort-orders", _AT)]
-    by_id = {_id(order, "order-id", "sort-orders"): order for order in found}
+    by_id = _parsed(read_list(metadata, "sort-orders", _AT), _orders_by_id, _known_orders)
     return _in_force(metadata, "default-sort-order-id", Definitions(by_id=by_id, current_id=0, key_of=order_key))
+
+
+def _specs_by_id(listed: Sequence[Any]) -> _ById:
+    found = [parse_spec(one, f"{_AT}.partition-specs") for one in listed]
+    return {
+        _id(spec, "spec-id", "partition-specs"): with_field_ids(spec, {}, last_id=FIRST_FIELD_ID - 1) for spec in found
+    }
+
+
+def _orders_by_id(listed: Sequence[Any]) -> _ById:
+    found = [parse_order(one, f"{_AT}.sort-orders") for one in listed]
+    return {_id(order, "order-id", "sort-orders"): order for order in found}
+
+
+@lru_cache(maxsize=KNOWN_MAX)
+def _known_specs(text: bytes) -> _ById:
+    return _specs_by_id(orjson.loads(text))
+
+
+@lru_cache(maxsize=KNOWN_MAX)
+def _known_orders(text: bytes) -> _ById:
+    return _orders_by_id(orjson.loads(text))
+
+
+def _parsed(listed: Sequence[Any], parse: Callable[[Sequence[Any]], _ById], known: Callable[[bytes], _ById]) -> _ById:
+    """Most commits leave a table's specs and sort orders as they are, so what was parsed is remembered by its text."""
+    text = text_of(listed)
+    return parse(listed) if text is None else dict(known(text))
 
 
 def _in_force(metadata: Metadata, name: str, definitions: Definitions) -> Definitions:
@@ -195,6 +232,8 @@ def _by_snapshot(metadata: Metadata, name: str) -> dict[int, list[JsonObject]]:
 
 def _log(metadata: Metadata, name: str) -> list[JsonObject]:
     entries, at = _objects(metadata, name), f"{_AT}.{name}"
+    if name == "metadata-log" and _are_files(entries):
+        return entries
     for entry in entries:
         read_int(entry, "timestamp-ms", at)
         if name == "snapshot-log":
@@ -202,6 +241,16 @@ def _log(metadata: Metadata, name: str) -> list[JsonObject]:
         else:
             read_text(entry, "metadata-file", at)
     return entries
+
+
+def _are_files(entries: Sequence[JsonObject]) -> bool:
+    """Return whether all entries of a metadata log are right: it has a hundred, and they nearly always are."""
+    times: list[Any] = [entry.get("timestamp-ms") for entry in entries]
+    return (
+        are_all(int, times)
+        and 0 <= min(times, default=0) <= max(times, default=0) <= INT64_MAX
+        and are_all(str, [entry.get("metadata-file") for entry in entries])
+    )
 
 
 def write_draft(draft: Draft) -> TableMetadata:

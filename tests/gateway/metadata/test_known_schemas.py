@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import BadRequestError
 from gateway.metadata.columns import index_columns
 from gateway.metadata.errors import InvalidUpdateError
-from gateway.metadata.known_schemas import TEXT_SIZE_BYTES_MAX, check_schemas_bounds, columns_of
+from gateway.metadata.known_schemas import TEXT_SIZE_BYTES_MAX, columns_in, columns_of, known_text, sorted_text_of
 from gateway.metadata.schemas import parse_schema
 from gateway.metadata.shapes import DEPTH_MAX
 
@@ -51,18 +51,33 @@ def test_a_schema_that_is_too_large_to_be_known_is_read_each_time() -> None:
     assert columns_of(large) is not columns_of(large)
 
 
+def test_the_columns_in_a_list_of_schemas_are_those_of_the_schema_with_the_id() -> None:
+    listed = [schema("a"), {**schema("a", "b"), "schema-id": 7}]
+    text = known_text(listed, sorted_text_of(listed), "schemas")
+    assert text is not None
+    assert columns_in(text, 0) == columns_of(listed[0])
+    assert columns_in(text, 7) == columns_of(listed[1])
+    assert columns_in(text, 0) != columns_in(text, 7)
+
+
+def test_lists_of_schemas_with_the_same_text_share_it() -> None:
+    texts = [known_text([one], sorted_text_of([one]), "schemas") for one in (schema("a"), schema("a"), schema("b"))]
+    assert texts[0] is texts[1]
+    assert texts[0] != texts[2]
+
+
 def test_schemas_that_no_recursion_can_walk_are_refused_each_time() -> None:
     deep: Any = {}
     for _ in range(DEPTH_MAX):
         deep = {"more": deep}
-    check_schemas_bounds([schema("a")], "schemas")
+    known_text([schema("a")], sorted_text_of([schema("a")]), "schemas")
     for _ in range(2):
         with pytest.raises(BadRequestError, match="nested deeper"):
-            check_schemas_bounds([deep], "schemas")
+            known_text([deep], sorted_text_of([deep]), "schemas")
 
 
 @pytest.mark.parametrize("value", [2**64, "\ud800"])
 def test_schemas_that_json_cannot_hold_are_refused_each_time(value: object) -> None:
     for _ in range(2):
         with pytest.raises(BadRequestError):
-            check_schemas_bounds([{"doc": value}], "schemas")
+            known_text([{"doc": value}], sorted_text_of([{"doc": value}]), "schemas")
