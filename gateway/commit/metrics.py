@@ -175,17 +175,17 @@ class _StageTimes(Collector):
         self._name = name
         self._about = about
         self._label = label
-        self._times = {stage: _Times() for stage in stages}
+        self.times = {stage: _Times() for stage in stages}
 
     def of(self, stage: StrEnum) -> _Times:
         """Return the durations of a stage."""
-        return self._times[stage]
+        return self.times[stage]
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield the histogram; its buckets are cumulative."""
         family = HistogramMetricFamily(self._name, self._about, labels=[self._label])
         bounds = [*map(floatToGoString, BUCKETS_S), "+Inf"]
-        for stage, times in self._times.items():
+        for stage, times in self.times.items():
             buckets = zip(bounds, map(float, accumulate(times.counts)), strict=True)
             family.add_metric([stage.value], list(buckets), times.sum_s)
         yield family
@@ -235,6 +235,7 @@ class Measures:
             ["method", "outcome"],
             registry=self.registry,
         )
+        self._known_upstream: dict[tuple[str, str], Counter] = {}
         self._connections = Gauge("lakeproof_gateway_connections", "Connections that are open.", registry=self.registry)
         self._connections_refused = Counter(
             "lakeproof_gateway_connections_refused_total",
@@ -267,11 +268,12 @@ class Measures:
     def commit(self, operation: Operation) -> Iterator[Done]:
         """Measure one mutation; yields the function that `commit_flow` calls at the end of each stage."""
         began = last = perf_counter()
+        stages = self._stages.times
 
         def done(stage: MutationStage) -> None:
             nonlocal last
             now = perf_counter()
-            self._stages.of(stage).observe(now - last)
+            stages[stage].observe(now - last)
             last = now
 
         status = 500
@@ -303,7 +305,9 @@ class Measures:
 
     def upstream(self, method: str, outcome: str) -> None:
         """Count a request to a foreign catalog: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""
-        self._upstream.labels(method=method, outcome=outcome).inc()
+        if (counted := self._known_upstream.get((method, outcome))) is None:
+            counted = self._known_upstream[method, outcome] = self._upstream.labels(method=method, outcome=outcome)
+        counted.inc()
 
     def metrics_report(self, *, is_kept: bool) -> None:
         """Count a report of an engine."""
