@@ -95,11 +95,13 @@ class LogNotifier:
             task.result()
 
     async def _send(self, connection: AsyncConnection) -> None:
-        notify = sql.SQL("NOTIFY {}").format(sql.Identifier(LOG_GROWN))
+        # One cursor and one text: to make them anew takes longer than to send them.
+        notify = sql.SQL("NOTIFY {}").format(sql.Identifier(LOG_GROWN)).as_bytes()
+        cursor = connection.cursor()
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await connection.execute(notify)
+            await cursor.execute(notify)
             await asyncio.sleep(PAUSE_S)
 
     async def _receive(self, connection: AsyncConnection) -> None:
