@@ -380,7 +380,7 @@ class SwapsPointer(Catalog, Protocol):
         """Return the table of a file that `write` has returned as engines see it, also when they load it next."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Outgoing:
     """
     A mutation as the upstream will receive it: the engine's own bytes with added requirements.

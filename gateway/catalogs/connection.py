@@ -19,11 +19,14 @@ from typing import Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from ledger.values import value_class
+
 HEAD_SIZE_BYTES_MAX: Final = 64 * 1024
 FRAMING_PER_BYTE_MAX: Final = 8
 """Chunked, a body of one byte per chunk has five bytes of framing for each."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TOKENS = re.compile(rf"(?:{_TOKEN.pattern})?")
 _VALUE = re.compile(r"[ -~]*")
 _TARGET = re.compile(r"/[!-~]*")
 _GZIP: Final = zlib.MAX_WBITS | 16
@@ -38,7 +41,7 @@ class AnswerTooLargeError(AnswerError):
     """The body of the answer is larger than it may be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Answer:
     """A whole answer; names of headers are in lower case, values of repeated ones are joined with a comma."""
 
@@ -62,12 +65,12 @@ def format_request(method: str, target: str, headers: Mapping[str, str], body: b
     if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
         message = "expected a method and a path"
         raise ValueError(message)
-    lines = [f"{method} {target} HTTP/1.1"]
-    for name, value in headers.items():
-        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            message = f"expected the header {name!r:.80} in printable ASCII"
-            raise ValueError(message)
-        lines.append(f"{name}: {value}")
+    # All at once: what is wrong in one of them is wrong in all of them together.
+    if not (all(headers) and _TOKENS.fullmatch("".join(headers)) and _VALUE.fullmatch("".join(headers.values()))):
+        wrong = next(name for name in headers if not (_TOKEN.fullmatch(name) and _VALUE.fullmatch(headers[name])))
+        message = f"expected the header {wrong!r:.80} in printable ASCII"
+        raise ValueError(message)
+    lines = [f"{method} {target} HTTP/1.1", *[f"{name}: {value}" for name, value in headers.items()]]
     if body is not None or method == "POST":
         lines.append(f"Content-Length: {len(body or b'')}")
     return "\r\n".join([*lines, "\r\n"]).encode("ascii") + (body or b"")

@@ -10,6 +10,7 @@ name of the host is verified against the certificate. Proxies of the environment
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from gateway.catalogs.connection import Answer, Connection, format_request
 from gateway.catalogs.urls import is_plain_url, place_of
+from ledger.values import value_class
 from projections.egress.connecting import share_of
 from projections.egress.names import CheckedNames
 from projections.egress.rules import EgressRules
@@ -36,6 +38,8 @@ JSON: Final = "application/json"
 
 _PATH: Final = "/-._~!$&'()*+,;=:@%?"
 """What a path and a query may hold besides letters and digits (RFC 3986, appendix A)."""
+_TARGET: Final = re.compile(rf"[A-Za-z0-9{re.escape(_PATH)}]*")
+"""What is sent as it is."""
 
 
 class NotConnectedError(OSError):
@@ -56,7 +60,7 @@ Way: TypeAlias = tuple[Origin, ssl.SSLContext | None]
 """What a connection is for: a server, and what TLS to it trusts and shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Call:
     """
     One request to an upstream: `url` is absolute, `body` is sent unchanged.
@@ -196,7 +200,8 @@ def split_url(url: str) -> tuple[Origin, str]:
         raise ValueError(message)
     scheme, slashes, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
-    return _origin(f"{scheme}{slashes}{authority}"), quote(slash + path, safe=_PATH) if path else "/"
+    target = slash + path if path else "/"
+    return _origin(f"{scheme}{slashes}{authority}"), target if _TARGET.fullmatch(target) else quote(target, safe=_PATH)
 
 
 @lru_cache(maxsize=1_000)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
 from gateway.errors import BadRequestError
+from ledger.values import value_class
 
 SMALL_BYTES: Final = 256 * 1024
 """A few milliseconds of parsing."""
@@ -27,7 +27,7 @@ _SPACE: Final = " \t\n\r"
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Member:
     """A member of an object, and the position of its value in the text."""
 
@@ -51,7 +51,7 @@ def members(text: str, start: int = 0) -> list[Member]:
 
 
 def _members(text: str, start: int) -> list[Member]:
-    at = _expect(text, _skip(text, start), "{")
+    at = _expect(text, start, "{")
     found: list[Member] = []
     if text[at] == "}":
         return found
@@ -60,10 +60,10 @@ def _members(text: str, start: int) -> list[Member]:
             message = f"expected the name of a member at character {at}"
             raise ValueError(message)
         name, at = _DECODER.raw_decode(text, at)
-        begin = _expect(text, _skip(text, at), ":")
+        begin = _expect(text, at, ":")
         value, end = _DECODER.raw_decode(text, begin)
         found.append(Member(name=name, value=value, start=begin, end=end))
-        at = _skip(text, end)
+        at = _skip(text, end) if text[end] in _SPACE else end
         if text[at] == "}":
             return found
         at = _expect(text, at, ",")
@@ -76,11 +76,13 @@ def _skip(text: str, at: int) -> int:
 
 
 def _expect(text: str, at: int, character: str) -> int:
-    """Return the position of the next token after `character`."""
+    """Return the position of the next token after `character`, which may follow spaces."""
+    if text[at] in _SPACE:
+        at = _skip(text, at)
     if text[at] != character:
         message = f"expected {character!r} at character {at}"
         raise ValueError(message)
-    return _skip(text, at + 1)
+    return _skip(text, at + 1) if text[at + 1] in _SPACE else at + 1
 
 
 def replaced(text: str, changes: Iterable[tuple[Member, str]]) -> str:

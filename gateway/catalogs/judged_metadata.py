@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import orjson
 from gateway.metadata import to_sorted_json
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
+from ledger.values import value_class
 
 JUDGED_ON: Final = "judged_on"
 """The payload part of a `commit.decided` of a foreign catalog with the metadata that it was judged on."""
@@ -35,7 +35,7 @@ class DigestOf(StrEnum):
     """The member `metadata` of a catalog's answer, as `answer_bytes` writes it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class JudgedMetadata:
     """Metadata that was judged: the location of its file, and its SHA-256 (hex)."""
 

@@ -70,9 +70,11 @@ class Login:
     now: Callable[[], datetime]
     clock_s: Callable[[], float]
     tokens: ClientCredentials = field(init=False)
+    has_secrets: bool = field(init=False)
     _tls: tuple[Mapping[str, str], ssl.SSLContext] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self.has_secrets = not SECRETS.isdisjoint(self.options)
         self.tokens = ClientCredentials(
             self.alias, self.options, self.client, timeout_s=self.timeout_s, clock_s=self.clock_s
         )
@@ -101,7 +103,7 @@ class Login:
             UpstreamCredentialsError: if there are none, or the token server refuses them.
             UnavailableError: if the token server gives no token; UpstreamNotAllowedError if it must not be asked.
         """
-        if not SECRETS & self.options.keys():
+        if not self.has_secrets:
             return call
         found, tls = await asyncio.to_thread(self._read)
         call = replace(call, tls=tls)

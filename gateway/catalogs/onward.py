@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from gateway.errors import BadRequestError, ForwardingLoopError
@@ -51,7 +50,7 @@ class Onward:
             )
         if len(self.hops) >= HOPS_MAX:
             raise ForwardingLoopError(f"expected at most {HOPS_MAX} gateways in a row, found more", field=HOPS_HEADER)
-        return replace(self, hops=(*self.hops, hop))
+        return Onward(hops=(*self.hops, hop), delegation=self.delegation, observe=self.observe)
 
 
 def format_hop(*, installation: str, tenant_hex: str, alias: str) -> str:

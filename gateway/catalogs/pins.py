@@ -84,14 +84,14 @@ def with_requirements(text: str, added: Sequence[Requirement], *, is_of_view: bo
     Raises:
         BadRequestError: if it is not the body of a commit.
     """
-    pins = [orjson.dumps(requirement).decode() for requirement in added]
+    pins = orjson.dumps(added).decode()[1:-1]
     found = [member for member in members(text) if member.name == "requirements"]
     if not found and is_of_view and "updates" in text:  # it need not have any
         head, _, members_of_body = text.partition("{")
-        return f'{head}{{"requirements":[{",".join(pins)}],{members_of_body}'
+        return f'{head}{{"requirements":[{pins}],{members_of_body}'
     if len(found) != 1 or not isinstance(found[0].value, list):
         raise BadRequestError("expected one list", field="requirements")
     own = text[found[0].start : found[0].end]
     inside = own[1:-1].rstrip()
-    together = ",".join((*([inside] if inside.strip() else []), *pins))
+    together = ",".join(part for part in (inside, pins) if part.strip())
     return replaced(text, [(found[0], f"[{together}]")])

@@ -12,13 +12,14 @@ A 503 is unknown too, with or without Retry-After: it may come from a proxy that
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from gateway.mutations import Operation
 from ledger.errors import FormatError
 from ledger.format.events import CommitOutcome, OutcomeEvidence
 from ledger.format.json_object import parse_object
+from ledger.values import value_class
 
 AMBIGUOUS_4XX: Final = frozenset({408})
 """Request Timeout: an intermediary may answer it after passing the request on."""
@@ -36,7 +37,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CAUSE_LENGTH_MAX: Final = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Answered:
     """The upstream answered, and its answer was read to the end."""
 
@@ -55,19 +56,19 @@ class Answered:
         return known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NeverSent:
     """No byte of the request was sent: no connection, no name, no TLS session; `cause` is a text for operators."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Refused(NeverSent):
     """Nothing was sent, because the gateway may not connect to the upstream's address."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Unanswered:
     """The request, or part of it, was sent, and no complete answer came in time."""
 
@@ -77,7 +78,7 @@ class Unanswered:
 Reply: TypeAlias = Answered | NeverSent | Unanswered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ForwardOutcome:
     """
     The outcome of a mutation according to its reply: `settled` is what the log records.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote
 from uuid import UUID
@@ -60,6 +60,7 @@ from gateway.catalogs.replies import (
 )
 from gateway.catalogs.rewrite import table_answer, table_answer_without_credentials
 from gateway.catalogs.upstreams import Endpoint, Upstream
+from gateway.catalogs.urls import segment
 from gateway.errors import (
     BadRequestError,
     GatewayError,
@@ -73,6 +74,7 @@ from gateway.metadata.draft import TableMetadata
 from gateway.mutations import Mutation, Operation
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
+from ledger.values import value_class
 
 NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
@@ -93,7 +95,7 @@ _WITHOUT_BODY: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RestCatalog:
     """One alias of one tenant, for one request: `onward` is what the request carries to the upstream."""
 
@@ -519,7 +521,7 @@ class RestCatalog:
         endpoint, name = await self._endpoint(), target.name or ""
         if endpoint.branch is not None:
             check_name(self.upstream.alias, name)
-        return f"{_namespace_of(endpoint, target.namespace)}/{target.kind}s/{quote(name, safe='')}"
+        return f"{_namespace_of(endpoint, target.namespace)}/{target.kind}s/{segment(name)}"
 
     async def _get_named(self, target: Target, query: str = "") -> Answered | None:
         """

@@ -35,7 +35,7 @@ from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, Unansw
 from gateway.catalogs.rewrite import UpstreamUrl, error_answer, public_configuration
 from gateway.catalogs.upstream import exchange
 from gateway.catalogs.upstream_files import UpstreamFiles, reading_threads
-from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, is_same_server, uris_of
+from gateway.catalogs.urls import URI, URI_OVERRIDES, is_plain_url, is_same_server, segment, uris_of
 from gateway.errors import (
     GatewayError,
     UnavailableError,
@@ -78,7 +78,7 @@ class Endpoint:
 
     def namespace(self, levels: tuple[str, ...]) -> str:
         """Return a namespace as one segment of a path, or the value of a query."""
-        return self.separator.join(quote(level, safe="") for level in levels)
+        return self.separator.join(map(segment, levels))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

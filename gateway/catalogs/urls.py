@@ -7,8 +7,9 @@ two of them are on the same server. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 URI: Final = "uri"
 """The option with the URL of a catalog."""
@@ -17,6 +18,14 @@ URI_OVERRIDES: Final = "uri-overrides"
 
 _FORBIDDEN: Final = frozenset("@?#\\ ")
 _PORTS: Final = {"http": 80, "https": 443}
+
+
+@lru_cache(maxsize=1_000)
+def segment(name: str) -> str:
+    """
+    Return a name as one segment of a path, or as the value of a query.
+    """
+    return quote(name, safe="")
 
 
 def is_plain_url(uri: str) -> bool:

@@ -10,7 +10,7 @@ whichever process dies. The row follows from the log: from the `commit.decided` 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -28,6 +28,7 @@ from ledger.format.json_object import parse_object
 from ledger.format.sealing import Opener, StoredPart
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
+from ledger.values import value_class
 
 FORWARD: Final = "forward"
 """The name of the payload part of an approved decision that is forwarded."""
@@ -40,7 +41,7 @@ _VOLATILE: Final = ("last-updated-ms", "metadata-log", "snapshot-log", "metadata
 """Members of metadata that describe how and when it was written, not the table or view."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Forwarding:
     """
     What is recorded of a request before it is forwarded, to determine its outcome later.
@@ -57,22 +58,22 @@ class Forwarding:
     result: str | None
     share: int = 1
     after: str | None = None
+    requirements_json: str = field(init=False, compare=False, repr=False)
+    """The requirements as the row stores them."""
 
     def __post_init__(self) -> None:
+        text = orjson.dumps(self.requirements, option=orjson.OPT_SORT_KEYS).decode()
         size_bytes_max = REQUIREMENTS_SIZE_BYTES_MAX // self.share
-        if (size_bytes := len(self.requirements_json())) > size_bytes_max:
+        if (size_bytes := len(text)) > size_bytes_max:
             raise BadRequestError(f"expected at most {size_bytes_max} bytes, found {size_bytes}", field="requirements")
-
-    def requirements_json(self) -> str:
-        """Return the requirements as the row stores them."""
-        return orjson.dumps(self.requirements, option=orjson.OPT_SORT_KEYS).decode()
+        object.__setattr__(self, "requirements_json", text)
 
     def payload(self) -> bytes:
         """Return the payload of the part `forward`."""
         members = {
             "deadline": canonical.format_time(self.deadline),
             "owner": self.owner,
-            "requirements": self.requirements_json(),
+            "requirements": self.requirements_json,
             "result": self.result,
         }
         if self.after is not None:
@@ -126,7 +127,7 @@ def open_guard(
             "snapshots": list(snapshots),
             "owner": forwarding.owner,
             "deadline": forwarding.deadline,
-            "requirements": forwarding.requirements_json(),
+            "requirements": forwarding.requirements_json,
             "result": forwarding.result,
         },
     )
