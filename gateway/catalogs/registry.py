@@ -90,14 +90,15 @@ class CatalogRegistry:
         if catalog is None or catalog.kind not in KINDS:
             raise no_such_catalog(alias)
         key = (tenant, alias)
-        if key in self.contested:
+        if self.contested and key in self.contested:
             raise PlaceContestedError(
                 f"catalog {alias}: its location overlaps one that another tenant was first to register: the operator "
                 "is notified, and can move the place or delete the catalog"
             )
-        if key not in self.made:
-            self.made[key] = self._made(tenant, alias, catalog)
-        match self.made[key]:
+        made = self.made.get(key)
+        if made is None:
+            made = self.made[key] = self._made(tenant, alias, catalog)
+        match made:
             case BuiltinCatalog() as builtin:
                 return builtin
             case Upstream() as upstream:

@@ -169,7 +169,7 @@ def settled_by_reply(
     renamed = is_made and mutation.operation in RENAMES_TO
     found = change.found if is_made and mutation.registered is not None else None
     data = CommitSettled(
-        decision=str(decision),
+        decision=uuid_text(decision),
         evidence=outcome.evidence,
         metadata_location=loaded.metadata_location if renamed else outcome.metadata_location,
         metadata_sha256=None if found is None else found.sha256,

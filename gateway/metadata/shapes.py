@@ -44,15 +44,23 @@ def check_bounds(value: object, at: str) -> None:
         elif isinstance(item, _CONTAINERS):
             if depth > DEPTH_MAX:
                 raise BadRequestError(f"nested deeper than {DEPTH_MAX} levels", field=_path(node))
-            if isinstance(item, list):
-                stack += [(child, index, node, depth + 1) for index, child in enumerate(item)]
-            else:
-                for name in item:
-                    if not isinstance(name, str) or not name.isascii():
-                        _check_text(name, node)
-                stack += [(child, name, node, depth + 1) for name, child in item.items()]
+            for step, child in enumerate(item) if isinstance(item, list) else _members(item, node):
+                # Most values are short texts and numbers: they are looked at here, without a node for each.
+                if type(child) is str:
+                    is_right = child.isascii()
+                else:
+                    is_right = type(child) is int and -INT64_MAX - 1 <= child <= INT64_MAX
+                if not is_right:
+                    stack.append((child, step, node, depth + 1))
         elif item is not None and not isinstance(item, bool):
             _check_number(item, node)
+
+
+def _members(item: dict[Any, object], node: _Node) -> Iterable[tuple[str, object]]:
+    for name in item:
+        if type(name) is not str or not name.isascii():
+            _check_text(name, node)
+    return item.items()
 
 
 # a value, the last step of its path, the node around it, its depth; the path is built only for an error

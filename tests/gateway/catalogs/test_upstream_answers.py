@@ -10,14 +10,19 @@ import gzip
 import socket
 import zlib
 from typing import Final
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.catalogs.connection import Answer, AnswerError, AnswerTooLargeError, Connection, format_request
 from gateway.catalogs.connections import split_url
 from testkit.gateway.http_answers import END_OF_HEAD, chunked, said, until_closed
 
 SIZE_BYTES_MAX: Final = 1_000
+SAFE: Final = "/-._~!$&'()*+,;=:@%?"
+"""What RFC 3986 (appendix A) lets a path and a query hold besides letters and digits."""
 
 
 async def read(data: bytes, *, size_bytes_max: int = SIZE_BYTES_MAX, step: int | None = None) -> tuple[Answer, bool]:
@@ -138,6 +143,9 @@ async def test_repeated_headers_are_one_list() -> None:
         ("GET", "/", {"X": "ü"}),
         ("GET", "/", {"X:": "a"}),
         ("GET", "/", {"": "a"}),
+        ("GET", "/", {"A": "b", "X": "a\r\n", "C": "d"}),
+        ("GET", "/", {"A": "b", "X Y": "a", "C": "d"}),
+        ("GET", "/", {"A": "b", "": "a", "C": "d"}),
     ],
 )
 def test_what_could_be_read_as_another_request_is_not_sent(method: str, target: str, headers: dict[str, str]) -> None:
@@ -145,10 +153,20 @@ def test_what_could_be_read_as_another_request_is_not_sent(method: str, target: 
         format_request(method, target, headers, None)
 
 
+def test_the_header_that_has_no_form_on_the_wire_is_named() -> None:
+    with pytest.raises(ValueError, match="'X'"):
+        format_request("GET", "/", {"A": "b", "X": "ü", "C": "d"}, None)
+
+
 def test_a_request_says_how_long_its_body_is() -> None:
     assert format_request("GET", "/", {"A": "b"}, None) == b"GET / HTTP/1.1\r\nA: b\r\n\r\n"
     assert format_request("POST", "/", {}, None) == b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
     assert format_request("DELETE", "/a?b", {}, b"{}") == b"DELETE /a?b HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E)))
+def test_a_target_is_escaped_alike_whether_or_not_it_has_to_be(path: str) -> None:
+    assert split_url(f"http://h/{path}")[1] == quote(f"/{path}", safe=SAFE)
 
 
 @pytest.mark.parametrize(
