@@ -8,6 +8,7 @@ gaps that fill later. Each function takes an open connection and reads what that
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,6 +33,8 @@ TILE_QUERIES: Final = load_queries("ledger.store", "tiles.sql")
 
 READ_ENTRIES_MAX: Final = 1_000
 """Entries fetched at a time: at most 64 MiB in memory, usually about 1 MiB."""
+SEARCHED_MAX: Final = 63
+"""Entries of which one step of a search by time knows when they were recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +134,16 @@ async def fetch_entries(cursor: AsyncCursor[tuple[int, Any]], from_index: int) -
     Return the requested entries; raises as `read_entries`.
     """
     rows = await cursor.fetchall()
-    for expected, (index, entry) in enumerate(rows, start=from_index):
+    for expected, (index, _) in enumerate(rows, start=from_index):
         if index != expected:
             raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
-        if entry is None:  # the owner of a database can drop NOT NULL
-            raise BrokenError(Fault.ENTRY, where="ledger.entries", expected="an entry", found="NULL", index=index)
-    return [bytes(entry) for _, entry in rows]
+    return [_stored(index, entry) for index, entry in rows]
+
+
+def _stored(index: int, entry: Any) -> bytes:
+    if entry is None:  # the owner of a database can drop NOT NULL
+        raise BrokenError(Fault.ENTRY, where="ledger.entries", expected="an entry", found="NULL", index=index)
+    return bytes(entry)
 
 
 async def fetch_entry(cursor: AsyncCursor[tuple[int, Any]], index: int) -> bytes:
@@ -152,17 +159,21 @@ async def fetch_entry(cursor: AsyncCursor[tuple[int, Any]], index: int) -> bytes
 async def read_entries_at(connection: Connection, log_id: int, indices: Iterable[int]) -> dict[int, bytes]:
     """
     Return the entries at some indices, by index; those that do not exist are missing.
+
+    Raises:
+        BrokenError: if NULL stands in the place of one.
     """
     parameters = {"log_id": log_id, "indices": list(indices)}
     cursor = await connection.execute(QUERIES["entries_at"], parameters, binary=True)
-    return {index: bytes(entry) for index, entry in await cursor.fetchall()}
+    return {index: _stored(index, entry) for index, entry in await cursor.fetchall()}
 
 
 async def first_index_since(connection: Connection, log_id: int, time: datetime, *, size: int) -> int:
     """
     Return the index of the first entry recorded at `time` or later, `size` if there is none below it.
 
-    Times never fall in a log, so a binary search finds it: about twenty reads in a million entries.
+    Times never fall in a log. So entries at even distances are read, `SEARCHED_MAX` at once, and then those between two
+    of them: in ten million entries four times.
 
     Raises:
         FormatError: if an entry on the way is corrupt.
@@ -170,12 +181,22 @@ async def first_index_since(connection: Connection, log_id: int, time: datetime,
     """
     low, high = 0, size
     while low < high:
-        middle = (low + high) // 2
-        if parse_entry(await read_entry(connection, log_id, middle)).recorded_at < time:
-            low = middle + 1
-        else:
-            high = middle
+        places = _between(low, high)
+        stored = await read_entries_at(connection, log_id, places)
+        if missing := [index for index in places if index not in stored]:
+            index = missing[0]
+            raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
+        earlier = bisect_left(places, time, key=lambda index: parse_entry(stored[index]).recorded_at)
+        low = places[earlier - 1] + 1 if earlier else low
+        high = places[earlier] if earlier < len(places) else high
     return low
+
+
+def _between(low: int, high: int) -> Sequence[int]:
+    """Return at most `SEARCHED_MAX` indices from low to high - 1, at even distances: all, if there are no more."""
+    if high - low <= SEARCHED_MAX:
+        return range(low, high)
+    return [low + (high - low) * place // (SEARCHED_MAX + 1) for place in range(1, SEARCHED_MAX + 1)]
 
 
 async def iterate_entries(

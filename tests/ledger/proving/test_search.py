@@ -22,6 +22,7 @@ from ledger.format.entry import Entry, parse_entry
 from ledger.format.sequence import SequencedEntry
 from ledger.proving import search
 from ledger.proving.search import EntryFilter, find_newest, follow, read_statistics, with_parts
+from ledger.store import read
 from ledger.store.notifications import LOG_GROWN
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, find_log, first_index_since
@@ -110,10 +111,12 @@ async def test_nothing_before_an_index_is_shown_and_an_index_too_large_shows_not
     assert await find_newest(connection, log, EntryFilter(), count_max=SIZE, from_index=SIZE + 5) == ([], SIZE)
 
 
+@pytest.mark.parametrize("searched_max", [1, 2, read.SEARCHED_MAX, SIZE])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_first_entry_of_any_time_is_found_by_halving(
-    connection: Connection, log: Log, rows: list[SequencedEntry]
+async def test_the_first_entry_of_any_time_is_found_however_many_are_read_at_once(
+    connection: Connection, log: Log, rows: list[SequencedEntry], searched_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(read, "SEARCHED_MAX", searched_max)
     times = [parse_entry(row.entry).recorded_at for row in rows]
     for time in sorted({*times, START - timedelta(days=1), times[-1] + timedelta(microseconds=1)}):
         expected = next((index for index, recorded in enumerate(times) if recorded >= time), SIZE)
