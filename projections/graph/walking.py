@@ -7,12 +7,15 @@ reached, not on the graph. Vertices are named in one statement, once they may be
 found. Two bounds hold in between: of each vertex the last edges of a label are followed (`fan`), and of each level the
 last `LEVEL_MAX` pairs of origin and vertex. To what a table was called before, or is called now, is no hop: it is the
 same table.
+
+AGE's id of a vertex begins with the number of its label. The inventory says which labels an edge joins, so no edge is
+looked for where there can be none, and no key in the tables of other labels.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -21,7 +24,7 @@ from psycopg import sql
 
 from ledger.store.session import Connection
 from projections.graph.agtype import agtype
-from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
+from projections.graph.labels import EDGES, VERTICES, EdgeLabel, VertexLabel
 from projections.graph.write import compose
 
 FAN_MAX: Final = 10_000
@@ -30,6 +33,8 @@ LEVEL_MAX: Final = 20_000
 """Pairs of an origin and a vertex that are gone on from, at each distance."""
 
 _LABEL_OF_KEY: Final = {kind.key: label for label, kind in VERTICES.items()}
+
+_ALL: Final = frozenset(VertexLabel)
 
 Pairs: TypeAlias = dict[str, set[str]]
 """The origins from which each vertex was reached, by AGE's ids."""
@@ -41,6 +46,8 @@ class Direction(StrEnum):
     OUT = "out"
     IN = "in"
 
+
+Step: TypeAlias = tuple[EdgeLabel, Direction]
 
 _PART: Final = {Direction.OUT: "edges_out", Direction.IN: "edges_in"}
 
@@ -61,13 +68,15 @@ class Walk:
 
     connection: Connection
     graph: str
-    steps: Sequence[tuple[EdgeLabel, Direction]]
+    steps: Sequence[Step]
     ends: Sequence[VertexLabel]
     fan: int
     is_cut: bool = field(default=False, init=False)
     """Whether there may be more than was returned: a bound was reached."""
     _seen: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
     _origins: dict[str, str] = field(default_factory=dict, init=False)
+    _labels: dict[int, frozenset[VertexLabel]] = field(default_factory=dict, init=False)
+    """Which label those vertices may have whose ids begin with a number: one of these, or any."""
 
     async def reached(self, keys: Sequence[str], *, hops: int, limit: int) -> list[Reached]:
         """
@@ -106,7 +115,7 @@ class Walk:
         self.is_cut |= len(found) >= limit
         return found[:limit]
 
-    async def _starts(self, keys: Sequence[str]) -> Any:
+    async def _starts(self, keys: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
         """Yield the id and the key of each vertex that is there."""
         by_label: defaultdict[VertexLabel, list[str]] = defaultdict(list)
         for key in keys:
@@ -114,33 +123,34 @@ class Walk:
                 by_label[label].append(key)
         for label, of_label in by_label.items():
             query = compose("vertices_of_keys", label=sql.Identifier(self.graph, label.value))
-            for row in await (await self.connection.execute(query, {"keys": agtype(list(of_label))})).fetchall():
+            rows = await (await self.connection.execute(query, {"keys": agtype(list(of_label))})).fetchall()
+            self._labels.update({_number(rows[0][0]): frozenset({label})} if rows else {})
+            for row in rows:
                 yield row
 
     async def _rows(
-        self,
-        level: Pairs,
-        names: Sequence[tuple[EdgeLabel, Direction]],
-        others: Sequence[tuple[EdgeLabel, Direction]],
+        self, level: Pairs, names: Sequence[Step], others: Sequence[Step]
     ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Return what is one step away, each with an origin: by steps to other names, and by all others."""
-        if not level or not (names or others):
+        steps, ids, numbers = [*names, *others], list(level), _by_number(level)
+        parameters: dict[str, Any] = {"ids": ids, "fan": self.fan}
+        parts: list[sql.Composed] = []
+        for step, (edge, direction) in enumerate(steps):
+            starts = [number for number in numbers if self._labels_of(number) & _near(edge, direction)]
+            if starts:
+                parameters[f"near_{step}"], label = starts, sql.Identifier(self.graph, edge.value)
+                near = sql.Placeholder(f"near_{step}")
+                parts.append(compose(_PART[direction], label=label, step=sql.Literal(step), near=near))
+        if not parts:
             return [], []
-        edges = sql.SQL(" UNION ALL ").join(
-            compose(
-                _PART[direction],
-                label=sql.Identifier(self.graph, edge.value),
-                is_name=sql.Literal(edge is EdgeLabel.RENAMED_TO),
-            )
-            for edge, direction in (*names, *others)
-        )
-        ids = list(level)
-        parameters = {"ids": ids, "fan": self.fan}
-        rows = await (await self.connection.execute(compose("step", edges=edges), parameters)).fetchall()
+        query = compose("step", edges=sql.SQL(" UNION ALL ").join(parts))
+        rows = await (await self.connection.execute(query, parameters)).fetchall()
         pairs: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         self.is_cut |= any(count >= self.fan for count in Counter(place for place, *_ in rows).values())
-        for place, there, is_name in rows:
-            pairs[is_name] += ((there, origin) for origin in level[ids[place - 1]])
+        for place, there, step in rows:
+            pairs[step < len(names)] += ((there, origin) for origin in level[ids[place - 1]])
+        for number, step in {(_number(there), step) for _, there, step in rows}:
+            self._labels[number] = self._labels_of(number) & _far(*steps[step])
         return pairs[True], pairs[False]
 
     def _new(self, pairs: Iterable[tuple[str, str]]) -> Pairs:
@@ -157,14 +167,7 @@ class Walk:
         Return what was reached at each distance and has a label in `ends`, without the origins themselves: at most
         `limit`, the first ones.
         """
-        ids = list(dict.fromkeys(id_ for _, level in levels for id_, origins in level.items() if origins != {id_}))
-        if not ids:
-            return []
-        labels = sql.SQL(" UNION ALL ").join(
-            compose("key_of_id", label=sql.Identifier(self.graph, label.value)) for label in self.ends
-        )
-        rows = await self.connection.execute(compose("keys_of_vertices", labels=labels), {"ids": ids})
-        keys = dict(await rows.fetchall())
+        keys = await self._keys(id_ for _, level in levels for id_, origins in level.items() if origins != {id_})
         found: list[Reached] = []
         for hops, level in levels:
             # Of a hub there are thousands, of which few are returned: they are sorted as plain pairs.
@@ -179,6 +182,48 @@ class Walk:
                 for key, origin in pairs[: max(limit - len(found), 0)]
             ]
         return found
+
+    def _labels_of(self, number: int) -> frozenset[VertexLabel]:
+        return self._labels.get(number, _ALL)
+
+    async def _keys(self, ids: Iterable[str]) -> dict[str, str]:
+        """Return the keys of those vertices that have a label in `ends`."""
+        asked: defaultdict[VertexLabel, list[str]] = defaultdict(list)
+        for number, alike in _by_number(ids).items():
+            for label in self._labels_of(number).intersection(self.ends):
+                asked[label] += alike
+        if not asked:
+            return {}
+        parts = [
+            compose("keys_of_label", label=sql.Identifier(self.graph, label.value), ids=sql.Placeholder(label.value))
+            for label in asked
+        ]
+        query = sql.SQL(" UNION ALL ").join(parts)
+        rows = await self.connection.execute(query, {label.value: of_label for label, of_label in asked.items()})
+        return dict(await rows.fetchall())
+
+
+def _number(id_: str) -> int:
+    """Return what an id of AGE begins with, above its 48 low bits: the number of its label in the graph."""
+    return int(id_) >> 48
+
+
+def _by_number(ids: Iterable[str]) -> dict[int, list[str]]:
+    """Return ids by their number, each once."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for id_ in dict.fromkeys(ids):
+        found[_number(id_)].append(id_)
+    return found
+
+
+def _near(edge: EdgeLabel, direction: Direction) -> frozenset[VertexLabel]:
+    """Return the labels from which a step leads on."""
+    return EDGES[edge].starts if direction is Direction.OUT else EDGES[edge].ends
+
+
+def _far(edge: EdgeLabel, direction: Direction) -> frozenset[VertexLabel]:
+    """Return the labels to which a step leads."""
+    return EDGES[edge].ends if direction is Direction.OUT else EDGES[edge].starts
 
 
 def _count(level: Pairs) -> int:

@@ -199,27 +199,30 @@ WHERE g.reader = current_user
 SELECT * FROM ag_catalog.cypher({graph}, {cypher}, %(parameters)s) AS ({columns})
 
 -- name: edges_out
--- The part of a step that follows one edge label forwards: of each vertex its last edges, by the index of both ends.
-SELECT g.place, e.there, {is_name} AS is_name
+-- The part of a step that follows one edge label forwards, from vertices whose ids begin with some numbers: of each its
+-- last edges, by the index of both ends.
+SELECT g.place, e.there, {step} AS step
 FROM given AS g CROSS JOIN LATERAL (
     SELECT end_id AS there FROM {label} WHERE start_id OPERATOR(ag_catalog.=) g.id ORDER BY end_id DESC LIMIT %(fan)s
 ) AS e
+WHERE g.number = ANY({near}::integer[])
 
 -- name: edges_in
 -- The same, backwards.
-SELECT g.place, e.there, {is_name} AS is_name
+SELECT g.place, e.there, {step} AS step
 FROM given AS g CROSS JOIN LATERAL (
     SELECT start_id AS there FROM {label} WHERE end_id OPERATOR(ag_catalog.=) g.id ORDER BY start_id DESC LIMIT %(fan)s
 ) AS e
+WHERE g.number = ANY({near}::integer[])
 
 -- name: step
 -- What is one step away from some vertices. openCypher's variable-length patterns would load the whole graph first, and
 -- AGE's function for them asks no privilege; a recursive query would not stop where enough was found.
 WITH given AS MATERIALIZED (
-    SELECT g.id::ag_catalog.graphid AS id, g.place
+    SELECT g.id::ag_catalog.graphid AS id, (g.id::bigint >> 48)::integer AS number, g.place
     FROM unnest(%(ids)s::text[]) WITH ORDINALITY AS g (id, place)
 )
-SELECT place, there::text, is_name FROM ({edges}) AS e
+SELECT place, there::text, step FROM ({edges}) AS e
 
 -- name: vertices_of_keys
 -- Vertices of a label, by their keys.
@@ -232,14 +235,11 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) AS v
 
--- name: key_of_id
--- The part of what follows that is of one label.
-SELECT properties FROM {label} WHERE id OPERATOR(ag_catalog.=) g.id::ag_catalog.graphid
-
--- name: keys_of_vertices
--- The keys of those among some vertices that have certain labels.
+-- name: keys_of_label
+-- The keys of vertices of one label, by their ids.
 SELECT g.id, (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text
-FROM unnest(%(ids)s::text[]) AS g (id) CROSS JOIN LATERAL ({labels} OFFSET 0) AS v
+FROM unnest({ids}::text[]) AS g (id)
+CROSS JOIN LATERAL (SELECT properties FROM {label} WHERE id OPERATOR(ag_catalog.=) g.id::ag_catalog.graphid OFFSET 0) AS v
 
 -- name: last_writes
 -- The last writes of a table, who asked for them, and which versions decided: a row for each of these, or one without.
