@@ -173,7 +173,7 @@ async def table_shown(looking: Looking, target: Target) -> dict[str, Any]:
     """
     async with asking_graph(looking) as (graph, lag_entries):
         state = await graph.table(target.key)
-        answers = await graph.answers(target.key)
+        answers = await graph.answers(target.key, known=state)
         shown = await answers_shown(answers, state, looking.sight)
     return {**names_shown(target.key), **shown, "lag_entries": lag_entries}
 

@@ -18,6 +18,7 @@ from typing import Final
 
 READER_FUNCTIONS: Final = (
     "agtype_access_operator(agtype[])",  # v.key, in openCypher and in the traversals' SQL
+    "agtype_object_field_text(agtype,text)",  # the same as text, of thousands of vertices, in half the time
     "agtype_eq(agtype,agtype)",  # WHERE v.key = $key
     "agtype_ge(agtype,agtype)",  # >= in openCypher of agents, and NOT <, which PostgreSQL plans as that
     "agtype_gt(agtype,agtype)",  # v.to_index > w.as_of

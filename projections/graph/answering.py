@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 
 from ledger.store.session import Connection
 from projections.graph.agtype import agtype, parse_agtype
@@ -53,7 +53,9 @@ _QUERIES: Final[Mapping[str, tuple[str, Mapping[str, VertexLabel | EdgeLabel]]]]
     "write_policies": ("last_policies", {"governs": _E.WRITE_GOVERNS, "policies": _V.POLICY}),
 }
 """The query of each part, and the tables of the graph that it names."""
-_FOUND: Final = {
+_FOUND: Final = "found"
+"""The part that has a query of its own."""
+_IN_COLUMNS: Final = {
     "has_column": _E.HAS_COLUMN,
     "columns": _V.COLUMN,
     "classified_as": _E.CLASSIFIED_AS,
@@ -64,24 +66,32 @@ FOUND_MAX: Final = 10_000
 """Findings that are counted: the last ones of each column, and as many of a table."""
 
 
-async def read_answers(
-    connection: Connection, graph: str, key: str, *, table_uuid: str | None
-) -> dict[str, list[Sequence[Any]]]:
+async def ask_answers(
+    connection: Connection, graph: str, *, id_: str, table_uuid: str | None
+) -> dict[str, AsyncCursor[Any]]:
     """
-    Return the rows of each part of the answers about the table with this key, which the graph has.
+    Ask for each part of the answers about the table whose vertex has this id: in a pipeline, all parts at once.
     """
-    id_ = await _id_of(connection, graph, key)
     data = sql.SQL(" UNION ALL ").join(
         compose("data_of_id", kind=sql.Literal(agtype(label.value)), label=sql.Identifier(graph, label.value))
         for label in _DATA
     )
     parameters = {"id": id_, "writes": WRITES, "snapshots": SNAPSHOTS_MAX, "limit": EACH_MAX}
-    found = await read_found(connection, graph, key, table_uuid=table_uuid, limit=EACH_MAX)
-    rows: dict[str, list[Sequence[Any]]] = {"found": [row[1:] for row in found]}
+    parts = {_FOUND: await _ask_found(connection, graph, id_=id_, table_uuid=table_uuid, limit=EACH_MAX)}
     for part, (name, labels) in _QUERIES.items():
         tables = {of: sql.Identifier(graph, label.value) for of, label in labels.items()}
-        cursor = await connection.execute(compose(name, **tables, data=data), parameters)
-        rows[part] = [[_value(value) for value in row] for row in await cursor.fetchall()]
+        parts[part] = await connection.execute(compose(name, **tables, data=data), parameters)
+    return parts
+
+
+async def rows_of_answers(parts: Mapping[str, AsyncCursor[Any]]) -> dict[str, list[Sequence[Any]]]:
+    """
+    Return the rows of each part that `ask_answers` has asked for.
+    """
+    rows: dict[str, list[Sequence[Any]]] = {}
+    for part, cursor in parts.items():
+        found = await cursor.fetchall()
+        rows[part] = [row[1:] for row in found] if part == _FOUND else [[_value(each) for each in row] for row in found]
     return rows
 
 
@@ -92,19 +102,19 @@ async def read_found(
     Return what was found in the columns of the table with this key: key and path of the column, kind, highest
     confidence, in how many snapshots, and reviews as `column_found` takes them; the most certain first.
     """
-    if (id_ := await _id_of(connection, graph, key)) is None:
-        return []
-    query = compose("found_in_columns", **{of: sql.Identifier(graph, label.value) for of, label in _FOUND.items()})
-    bounds = {"each": FOUND_OF_COLUMN_MAX, "all": FOUND_MAX, "limit": limit}
-    cursor = await connection.execute(query, {"id": id_, "table_uuid": table_uuid, **bounds})
-    return await cursor.fetchall()
-
-
-async def _id_of(connection: Connection, graph: str, key: str) -> str | None:
-    """Return AGE's id of the table with this key."""
     query = compose("vertices_of_keys", label=sql.Identifier(graph, _V.TABLE.value))
     row = await (await connection.execute(query, {"keys": agtype([key])})).fetchone()
-    return None if row is None else str(row[0])
+    if row is None:
+        return []
+    return await (await _ask_found(connection, graph, id_=str(row[0]), table_uuid=table_uuid, limit=limit)).fetchall()
+
+
+async def _ask_found(
+    connection: Connection, graph: str, *, id_: str, table_uuid: str | None, limit: int
+) -> AsyncCursor[Any]:
+    query = compose("found_in_columns", **{of: sql.Identifier(graph, label.value) for of, label in _IN_COLUMNS.items()})
+    bounds = {"each": FOUND_OF_COLUMN_MAX, "all": FOUND_MAX, "limit": limit}
+    return await connection.execute(query, {"id": id_, "table_uuid": table_uuid, **bounds})
 
 
 def _value(value: Any) -> Any:

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
 from projections.graph.agtype import agtype, parse_agtype
-from projections.graph.answering import read_answers, read_found
+from projections.graph.answering import ask_answers, read_found, rows_of_answers
 from projections.graph.answers import PolicyVersion, TableAnswers, answers_of, versions_of
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
 from projections.graph.projection import GRAPH
@@ -77,6 +77,8 @@ class KnownTable:
     another table has its name now. `table_uuid` is None if no event named it.
     """
 
+    id: str
+    """AGE's id of its vertex."""
     table_uuid: str | None
     renamed_to: str | None
     is_dropped: bool
@@ -140,21 +142,27 @@ class Graph:
         rows = await self.query(CYPHER[query], _WRITE_COLUMNS, parameters)
         return [_write(row) for row in rows]
 
-    async def answers(self, table_key: str) -> TableAnswers:
+    async def answers(self, table_key: str, *, known: KnownTable | None = None) -> TableAnswers:
         """
         Return who wrote a table, from what it was made, which policy allowed it, what was found in it, who reads it.
 
-        `table_key` is its event key. Each answer is limited to the latest items (`WRITES` and `EACH_MAX` of
-        `graph/answers.py`), to which the indexes of edges lead.
+        `table_key` is its event key, `known` what `table` has returned for it, if it was asked. Each answer is limited
+        to the latest items (`WRITES` and `EACH_MAX` of `graph/answers.py`), to which the indexes of edges lead.
 
         Raises:
             UnknownTableError: if the graph has no such table.
         """
-        table, key = await self.table(table_key), bounded_key(table_key)
-        rows = await read_answers(self._connection, self.name, key, table_uuid=table.table_uuid)
-        evidence, omitted = await self.evidence(table_key, table), await self.omitted([table_key])
+        table, key = known or await self.table(table_key), bounded_key(table_key)
+        async with self._connection.pipeline():
+            parts = await ask_answers(self._connection, self.name, id_=table.id, table_uuid=table.table_uuid)
+            scanned = await self._ask_scanned(table)
+            omitted = await self.omitted([table_key])
         return answers_of(
-            table=key, table_uuid=table.table_uuid, rows=rows, evidence=evidence, omitted=omitted.get(key)
+            table=key,
+            table_uuid=table.table_uuid,
+            rows=await rows_of_answers(parts),
+            evidence=await _coverage(scanned),
+            omitted=omitted.get(key),
         )
 
     async def table(self, table_key: str) -> KnownTable:
@@ -164,41 +172,48 @@ class Graph:
         Raises:
             UnknownTableError: if the graph has no such table.
         """
-        rows = await self.query(CYPHER["table"], ["key", "table_uuid"], {"key": bounded_key(table_key)})
+        query = compose("table", label=sql.Identifier(self.name, VertexLabel.TABLE.value))
+        rows = await (await self._connection.execute(query, {"key": agtype(bounded_key(table_key))})).fetchall()
         if not rows:
             raise await self._unknown(table_key)
-        table_uuid = rows[0][1]
+        ((id_, table_uuid),) = rows
         called, is_current = table_key, True
-        if isinstance(table_uuid, str):
+        if table_uuid is not None:
             parameters = {"projection": GRAPH, "table_uuid": bounded_name(table_uuid)}
             row = await (await self._connection.execute(NAMES["called"], parameters)).fetchone()
             called, is_current = (table_key, True) if row is None or row[0] is None else row
         return KnownTable(
-            table_uuid=table_uuid if isinstance(table_uuid, str) else None,
+            id=id_,
+            table_uuid=table_uuid,
             renamed_to=None if called == table_key else called,
             is_dropped=not is_current,
         )
 
-    async def evidence(self, table_key: str, table: KnownTable) -> ScanCoverage:
+    async def columns(self, table_keys: Sequence[str]) -> list[str]:
+        """
+        Return the keys of the columns of some tables that anything is known of, at most 1,000 for each table.
+        """
+        labels = {"tables": VertexLabel.TABLE, "has_column": EdgeLabel.HAS_COLUMN, "columns": VertexLabel.COLUMN}
+        query = compose("columns", **{of: sql.Identifier(self.name, label.value) for of, label in labels.items()})
+        parameters = {"keys": agtype([bounded_key(key) for key in table_keys]), "limit": ROWS_MAX * len(table_keys)}
+        return [key for (key,) in await (await self._connection.execute(query, parameters)).fetchall()]
+
+    async def evidence(self, table: KnownTable) -> ScanCoverage:
         """
         Return which snapshots and columns of a table were scanned: without scans, "nothing was found" means nothing.
         """
+        return await _coverage(await self._ask_scanned(table))
+
+    async def _ask_scanned(self, table: KnownTable) -> AsyncCursor[Any]:
         query = compose(
             "scanned",
-            tables=sql.Identifier(self.name, VertexLabel.TABLE.value),
             has_snapshot=sql.Identifier(self.name, EdgeLabel.HAS_SNAPSHOT.value),
             snapshots=sql.Identifier(self.name, VertexLabel.SNAPSHOT.value),
             scanned=sql.Identifier(self.name, EdgeLabel.SCANNED.value),
             runs=sql.Identifier(self.name, VertexLabel.DETECTION_RUN.value),
         )
-        where = {
-            "key": agtype(bounded_key(table_key)),
-            "table_uuid": table.table_uuid,
-            "snapshots": SNAPSHOTS_MAX,
-            "scans": SCANS_MAX,
-        }
-        rows = await (await self._connection.execute(query, where)).fetchall()
-        return coverage_of([(*row, parse_agtype(unread)) for *row, unread in rows])
+        where = {"id": table.id, "table_uuid": table.table_uuid, "snapshots": SNAPSHOTS_MAX, "scans": SCANS_MAX}
+        return await self._connection.execute(query, where)
 
     async def found(self, table_key: str, table_uuid: str | None, *, limit: int = ROWS_MAX) -> list[tuple[Any, ...]]:
         """
@@ -290,14 +305,20 @@ async def open_graph(connection: Connection) -> Graph:
     Raises:
         NotProjectedError: if the role is not a tenant's reader, or the tenant's graph does not exist yet.
     """
-    row = await (await connection.execute(QUERIES["live_graph"], {"projection": GRAPH})).fetchone()
+    async with connection.pipeline():
+        found = await connection.execute(QUERIES["live_graph"], {"projection": GRAPH})
+        await connection.execute(QUERIES["settings"])
+    row = await found.fetchone()
     if row is None:
         raise NotProjectedError("expected to work as a tenant's reader role, found another: take that role first")
     tenant, generation = row
     if generation is None:
         raise NotProjectedError(f"graph of tenant {tenant}: expected one, no runner has seen this log yet")
-    await connection.execute(QUERIES["settings"])
     return Graph(connection, graph_name(tenant, generation))
+
+
+async def _coverage(scanned: AsyncCursor[Any]) -> ScanCoverage:
+    return coverage_of([(*row, parse_agtype(unread)) for *row, unread in await scanned.fetchall()])
 
 
 _WRITE_COLUMNS: Final = (

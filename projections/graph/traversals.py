@@ -17,7 +17,7 @@ from typing import Final
 
 from projections.graph.answers import ColumnFound, column_found
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Graph, KnownTable, Walked, check_hops
+from projections.graph.read import HOPS, ROWS_MAX, Graph, KnownTable, Walked, check_hops
 from projections.graph.scan_coverage import ScanCoverage
 from projections.graph.walking import FAN_MAX, Direction, Reached
 from projections.keys import bounded_key
@@ -111,11 +111,7 @@ async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS, lim
     names = await _names(graph, table_key)
     made = await _made_from(graph, [table_key], hops=hops, limit=limit)
     tables = made.reached
-    own = [
-        str(key)
-        for name in names
-        for (key,) in await graph.query(CYPHER["columns"], ["key"], {"key": bounded_key(name), "limit": ROWS_MAX})
-    ]
+    own = await graph.columns(names)
     columns = await _columns_made_from(graph, own, hops=hops, limit=limit)
     read = list(dict.fromkeys([*names, *(reached.key for reached in tables)]))
     fan = max(READ_EACH_MIN, READ_MAX // len(read))
@@ -141,7 +137,7 @@ async def pii_propagation(graph: Graph, table_key: str, *, hops: int = HOPS, lim
     """
     check_hops(hops)
     table = await graph.table(table_key)
-    evidence = await graph.evidence(table_key, table)
+    evidence = await graph.evidence(table)
     found = await _classified(graph, table_key, table.table_uuid)
     names = await _names(graph, table_key)
     if not found:

@@ -31,6 +31,8 @@ FAN_MAX: Final = 10_000
 """Edges of one label that are followed from one vertex, the last ones."""
 LEVEL_MAX: Final = 20_000
 """Pairs of an origin and a vertex that are gone on from, at each distance."""
+LABEL_BITS: Final = 48
+"""Above these bits, AGE's id of a vertex is the number of its label in the graph."""
 
 _LABEL_OF_KEY: Final = {kind.key: label for label, kind in VERTICES.items()}
 
@@ -124,7 +126,8 @@ class Walk:
         for label, of_label in by_label.items():
             query = compose("vertices_of_keys", label=sql.Identifier(self.graph, label.value))
             rows = await (await self.connection.execute(query, {"keys": agtype(list(of_label))})).fetchall()
-            self._labels.update({_number(rows[0][0]): frozenset({label})} if rows else {})
+            if rows:
+                self._labels[int(rows[0][0]) >> LABEL_BITS] = frozenset({label})
             for row in rows:
                 yield row
 
@@ -133,7 +136,7 @@ class Walk:
     ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Return what is one step away, each with an origin: by steps to other names, and by all others."""
         steps, ids, numbers = [*names, *others], list(level), _by_number(level)
-        parameters: dict[str, Any] = {"ids": ids, "fan": self.fan}
+        parameters: dict[str, Any] = {"ids": _array(ids), "fan": self.fan}
         parts: list[sql.Composed] = []
         for step, (edge, direction) in enumerate(steps):
             starts = [number for number in numbers if self._labels_of(number) & _near(edge, direction)]
@@ -145,13 +148,16 @@ class Walk:
             return [], []
         query = compose("step", edges=sql.SQL(" UNION ALL ").join(parts))
         rows = await (await self.connection.execute(query, parameters)).fetchall()
-        pairs: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         self.is_cut |= any(count >= self.fan for count in Counter(place for place, *_ in rows).values())
+        by_names, ahead = list[tuple[str, str]](), list[tuple[str, str]]()
+        origins = [level[id_] for id_ in ids]
         for place, there, step in rows:
-            pairs[step < len(names)] += ((there, origin) for origin in level[ids[place - 1]])
-        for number, step in {(_number(there), step) for _, there, step in rows}:
+            into = by_names if step < len(names) else ahead
+            for origin in origins[place - 1]:
+                into.append((there, origin))
+        for number, step in {(int(there) >> LABEL_BITS, step) for _, there, step in rows}:
             self._labels[number] = self._labels_of(number) & _far(*steps[step])
-        return pairs[True], pairs[False]
+        return by_names, ahead
 
     def _new(self, pairs: Iterable[tuple[str, str]]) -> Pairs:
         """Return those pairs of vertex and origin that were not seen before, and see them."""
@@ -199,20 +205,20 @@ class Walk:
             for label in asked
         ]
         query = sql.SQL(" UNION ALL ").join(parts)
-        rows = await self.connection.execute(query, {label.value: of_label for label, of_label in asked.items()})
+        rows = await self.connection.execute(query, {label.value: _array(ids) for label, ids in asked.items()})
         return dict(await rows.fetchall())
 
 
-def _number(id_: str) -> int:
-    """Return what an id of AGE begins with, above its 48 low bits: the number of its label in the graph."""
-    return int(id_) >> 48
+def _array(ids: Iterable[str]) -> str:
+    """Return AGE's ids, which are digits, as the text of an array: the driver would look at each for what to quote."""
+    return f"{{{','.join(ids)}}}"
 
 
 def _by_number(ids: Iterable[str]) -> dict[int, list[str]]:
-    """Return ids by their number, each once."""
+    """Return ids by the number of their label, each once."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     for id_ in dict.fromkeys(ids):
-        found[_number(id_)].append(id_)
+        found[int(id_) >> LABEL_BITS].append(id_)
     return found
 
 

@@ -34,17 +34,3 @@ WITH w, p, t, decided_by, policies, collect([label(r), r.id, r.version]) AS rule
 RETURN w.index, w.recorded_at, p.actor, w.principal, w.operation, t.key, w.decision, w.outcome,
        decided_by, policies, rules
 ORDER BY w.index DESC
-
--- name: columns
--- The columns of a table that anything is known of.
-MATCH (t:Table)-[:HAS_COLUMN]->(c:Column)
-WHERE t.key = $key
-RETURN c.key
-ORDER BY c.key
-LIMIT $limit
-
--- name: table
--- A table by its key: one row, or none.
-MATCH (t:Table)
-WHERE t.key = $key
-RETURN t.key, t.table_uuid

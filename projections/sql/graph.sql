@@ -224,6 +224,30 @@ WITH given AS MATERIALIZED (
 )
 SELECT place, there::text, step FROM ({edges}) AS e
 
+-- name: table
+-- A table by its key, with its uuid: one row, or none.
+SELECT id::text, properties OPERATOR(ag_catalog.->>) 'table_uuid'::text FROM {label}
+WHERE ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)
+      OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
+
+-- name: columns
+-- The columns, that anything is known of, of tables by their keys: their keys, bytewise.
+SELECT c.key
+FROM json_array_elements(%(keys)s::json) AS k
+CROSS JOIN LATERAL (
+    SELECT id FROM {tables}
+    WHERE ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)
+          OPERATOR(ag_catalog.=) k::text::ag_catalog.agtype
+    OFFSET 0
+) AS t
+CROSS JOIN LATERAL (SELECT end_id AS id FROM {has_column} WHERE start_id OPERATOR(ag_catalog.=) t.id OFFSET 0) AS h
+CROSS JOIN LATERAL (
+    SELECT (properties OPERATOR(ag_catalog.->>) 'key'::text) COLLATE "C" AS key FROM {columns}
+    WHERE id OPERATOR(ag_catalog.=) h.id OFFSET 0
+) AS c
+ORDER BY c.key
+LIMIT %(limit)s
+
 -- name: vertices_of_keys
 -- Vertices of a label, by their keys.
 SELECT v.id::text, k #>> '{{}}'
@@ -283,9 +307,7 @@ FROM (
     ORDER BY end_id DESC LIMIT %(snapshots)s
 ) AS n
 CROSS JOIN LATERAL (SELECT properties FROM {snapshots} WHERE id OPERATOR(ag_catalog.=) n.id OFFSET 0) AS s
-WHERE n.place <= %(limit)s
-   OR ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype)
-      OPERATOR(ag_catalog.=) 'false'::ag_catalog.agtype
+WHERE n.place <= %(limit)s OR s.properties OPERATOR(ag_catalog.->>) 'governed'::text = 'false'
 
 -- name: last_sources
 -- The last tables, views and data sets from which a table was made.
@@ -352,16 +374,19 @@ SELECT f.key, f.path, f.kind, max(f.percent), count(DISTINCT f.snapshot),
            jsonb_agg(jsonb_build_array(f.review_index, f.review, f.percent)) FILTER (WHERE f.review_index IS NOT NULL), '[]'
        )
 FROM (
-    SELECT (ag_catalog.agtype_access_operator(c.properties, '"key"'::ag_catalog.agtype))::text AS key,
-           (ag_catalog.agtype_access_operator(c.properties, '"path"'::ag_catalog.agtype))::text AS path,
-           (ag_catalog.agtype_access_operator(x.properties, '"kind"'::ag_catalog.agtype))::text AS kind,
-           (ag_catalog.agtype_access_operator(x.properties, '"confidence_percent"'::ag_catalog.agtype))::bigint AS percent,
-           (ag_catalog.agtype_access_operator(x.properties, '"review"'::ag_catalog.agtype))::text AS review,
-           (ag_catalog.agtype_access_operator(x.properties, '"review_index"'::ag_catalog.agtype))::bigint AS review_index,
-           (ag_catalog.agtype_access_operator(x.properties, '"snapshot_id"'::ag_catalog.agtype))::text AS snapshot,
-           (ag_catalog.agtype_access_operator(x.properties, '"table_uuid"'::ag_catalog.agtype))::text AS table_uuid
+    SELECT c.key, c.path,
+           x.properties OPERATOR(ag_catalog.->>) 'kind'::text AS kind,
+           (x.properties OPERATOR(ag_catalog.->>) 'confidence_percent'::text)::bigint AS percent,
+           x.properties OPERATOR(ag_catalog.->>) 'review'::text AS review,
+           (x.properties OPERATOR(ag_catalog.->>) 'review_index'::text)::bigint AS review_index,
+           x.properties OPERATOR(ag_catalog.->>) 'snapshot_id'::text AS snapshot,
+           x.properties OPERATOR(ag_catalog.->>) 'table_uuid'::text AS table_uuid
     FROM {has_column} AS h
-    CROSS JOIN LATERAL (SELECT id, properties FROM {columns} WHERE id OPERATOR(ag_catalog.=) h.end_id OFFSET 0) AS c
+    CROSS JOIN LATERAL (
+        SELECT y.id, y.properties OPERATOR(ag_catalog.->>) 'key'::text AS key,
+               y.properties OPERATOR(ag_catalog.->>) 'path'::text AS path
+        FROM {columns} AS y WHERE y.id OPERATOR(ag_catalog.=) h.end_id OFFSET 0
+    ) AS c
     CROSS JOIN LATERAL (
         SELECT end_id FROM {classified_as} WHERE start_id OPERATOR(ag_catalog.=) c.id
         ORDER BY end_id DESC LIMIT %(each)s
@@ -380,33 +405,25 @@ LIMIT %(limit)s
 -- that was scanned under several rulesets counts once: as completed if one of them was. Further rows have what the newest
 -- of these scans did not look at, and one says whether the table has more snapshots.
 WITH last AS MATERIALIZED (
-    SELECT h.end_id AS id
-    FROM {tables} AS t
-    CROSS JOIN LATERAL (
-        SELECT end_id FROM {has_snapshot} WHERE start_id OPERATOR(ag_catalog.=) t.id
-        ORDER BY end_id DESC LIMIT %(snapshots)s + 1
-    ) AS h
-    WHERE ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype)
-          OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
+    SELECT end_id AS id FROM {has_snapshot} WHERE start_id OPERATOR(ag_catalog.=) %(id)s::ag_catalog.graphid
+    ORDER BY end_id DESC LIMIT %(snapshots)s + 1
 ),
 looked AS MATERIALIZED (
-    SELECT s.id,
-           (ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype))::text IS NOT NULL AS is_told,
-           r.*
+    SELECT s.id, s.properties OPERATOR(ag_catalog.->>) 'governed'::text IS NOT NULL AS is_told, r.*
     FROM (SELECT id FROM last ORDER BY id DESC LIMIT %(snapshots)s) AS h
     CROSS JOIN LATERAL (SELECT id, properties FROM {snapshots} WHERE id OPERATOR(ag_catalog.=) h.id OFFSET 0) AS s
     LEFT JOIN LATERAL (
-        SELECT (ag_catalog.agtype_access_operator(d.properties, '"status"'::ag_catalog.agtype))::text AS status,
-               (ag_catalog.agtype_access_operator(d.properties, '"index"'::ag_catalog.agtype))::bigint AS index,
-               (ag_catalog.agtype_access_operator(d.properties, '"rows_sampled"'::ag_catalog.agtype))::text AS rows_sampled,
-               (ag_catalog.agtype_access_operator(d.properties, '"columns_unread"'::ag_catalog.agtype))::bigint
-                   AS columns_unread,
-               ag_catalog.agtype_access_operator(d.properties, '"unread"'::ag_catalog.agtype) AS unread
+        SELECT d.properties OPERATOR(ag_catalog.->>) 'status'::text AS status,
+               (d.properties OPERATOR(ag_catalog.->>) 'index'::text)::bigint AS index,
+               d.properties OPERATOR(ag_catalog.->>) 'rows_sampled'::text AS rows_sampled,
+               (d.properties OPERATOR(ag_catalog.->>) 'columns_unread'::text)::bigint AS columns_unread,
+               CASE WHEN (d.properties OPERATOR(ag_catalog.->>) 'columns_unread'::text)::bigint > 0
+                    THEN ag_catalog.agtype_access_operator(d.properties, '"unread"'::ag_catalog.agtype) END AS unread
         FROM {scanned} AS e JOIN {runs} AS d ON d.id OPERATOR(ag_catalog.=) e.start_id
         WHERE e.end_id OPERATOR(ag_catalog.=) h.id OFFSET 0
     ) AS r ON true
     WHERE %(table_uuid)s::text IS NULL OR coalesce(
-              (ag_catalog.agtype_access_operator(s.properties, '"table_uuid"'::ag_catalog.agtype))::text, %(table_uuid)s
+              s.properties OPERATOR(ag_catalog.->>) 'table_uuid'::text, %(table_uuid)s
           ) = %(table_uuid)s
 )
 SELECT 'snapshots', n.status, count(*), count(*) FILTER (WHERE n.is_sampled), count(*) FILTER (WHERE n.is_silent),

@@ -15,7 +15,6 @@ from gateway.errors import BadRequestError, NotFoundError, UnavailableError
 from gateway.http.looking.reading import Looking
 from gateway.http.looking.shown import plain
 from gateway.http.looking.sight import Sight
-from ledger.store.read import read_head
 from ledger.store.session import Connection
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
 from projections.graph.answers import DataRef, TableAnswers
@@ -25,7 +24,7 @@ from projections.graph.scan_coverage import ScanCoverage
 from projections.graph.traversals import Impact, Propagation
 from projections.graph.walking import Reached
 from projections.lineage.runs import Omitted
-from projections.processing.cursors import read_live
+from projections.relational.current_findings import read_end
 
 
 @asynccontextmanager
@@ -52,9 +51,8 @@ async def asking_graph(looking: Looking) -> AsyncIterator[tuple[Graph, int]]:
 
 async def read_lag(connection: Connection, log_id: int) -> int:
     """Return how many entries of a log its graph does not hold yet."""
-    live = await read_live(connection, GRAPH, log_id)
-    size = (await read_head(connection, log_id)).size
-    return size if live is None else max(size - live.next_index, 0)
+    end = await read_end(connection, log_id, GRAPH)
+    return end.size - end.next_index
 
 
 async def answers_shown(answers: TableAnswers, state: KnownTable, sight: Sight) -> dict[str, Any]:

@@ -137,6 +137,34 @@ async def test_a_walk_takes_one_statement_for_each_step_and_two_more(
         assert len(statements) < 1 + 6 + 1, "it ends where it has found enough"
 
 
+async def test_a_walk_looks_for_edges_and_keys_where_they_may_be(
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.catalog()
+    story.lineage([dataset("s.a")], [dataset("raw", "s3://elsewhere")], run_id="1")
+    story.lineage([dataset("raw", "s3://elsewhere")], [dataset("s.b")], run_id="2")
+    log = await world.new_log()
+    await world.project(log, story)
+    made_from = [(EdgeLabel.LINEAGE_OF, Direction.OUT), (EdgeLabel.RENAMED_TO, Direction.OUT)]
+    of_runs = [(EdgeLabel.READ_FROM, Direction.IN), (EdgeLabel.RUN_OF, Direction.OUT)]
+    async with world.as_reader(log) as connection:
+        graph = await open_graph(connection)
+        found = (await graph.walk(VertexLabel.TABLE, ["table:lake/s/a"], made_from)).reached
+        assert [(each.label, each.key, each.hops) for each in found] == [
+            (VertexLabel.DATASET, vertex_key(VertexLabel.DATASET, "s3://elsewhere", "raw"), 1),
+            (VertexLabel.TABLE, "table:lake/s/b", 2),
+        ]
+        statements = note_statements(monkeypatch)
+        found = (await graph.walk(None, ["table:lake/s/a"], of_runs, ends=[VertexLabel.PIPELINE], hops=2)).reached
+        assert [(each.label, each.hops) for each in found] == [(VertexLabel.PIPELINE, 2)]
+        _, of_table, of_run, keys = statements
+        assert '"READ_FROM"' in of_table
+        assert '"RUN_OF"' not in of_table
+        assert '"RUN_OF"' in of_run
+        assert '"READ_FROM"' not in of_run
+        assert keys.count("UNION ALL") == 0
+
+
 async def test_traversals_are_bounded(world: World, story: Story) -> None:
     story.committed("table:lake/a/b/c/d/e/f/t")
     log = await world.new_log()
