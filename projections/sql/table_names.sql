@@ -78,7 +78,10 @@ WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
                                             WHERE strpos(lower(n.key), t.text) > 0))
   AND (%(kind)s::text IS NULL OR EXISTS (
       SELECT FROM projections.findings AS f
-      WHERE f.log_id = n.log_id AND f.generation = n.generation AND f.table_uuid = n.table_uuid AND f.kind = %(kind)s
+      WHERE f.log_id = %(log_id)s AND f.generation = (
+          SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
+        )
+        AND f.table_uuid = n.table_uuid AND f.kind = %(kind)s
   ))
   AND (%(tag)s::text IS NULL OR EXISTS (
       SELECT FROM projections.findings AS f
