@@ -94,9 +94,9 @@ class BranchCounts:
         self._counts = {policy: [0] * (2 * len(each)) for policy, each in branches.items()}
         self._taken: Counter[Taken] = Counter()
 
-    def add(self, taken: Taken) -> None:
-        """Count one decision."""
-        self._taken[taken] += 1
+    def add(self, taken: Taken, times: int) -> None:
+        """Count some decisions that have taken the same."""
+        self._taken[taken] += times
         if len(self._taken) > TAKEN_MAX:
             self._add_up()
 

@@ -36,7 +36,7 @@ from gateway.replaying.coverage import BranchCounts, Coverage, Taken
 from gateway.replaying.evaluating import Case, CaseWorkers
 from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.past_metadata import PastMetadata
-from gateway.replaying.recorded import PAGE_ENTRIES, VERDICTS, Decision, DecisionReader, Lend
+from gateway.replaying.recorded import PAGE_ENTRIES, VERDICTS, Decision, DecisionReader, File, Lend
 from gateway.replaying.variables import Known, Needs, Rebuilder, Unknown, merged, parts_of, view_of
 from ledger.format import canonical
 from ledger.format.canonical import Json
@@ -194,13 +194,13 @@ async def replay(
             page = await replaying.ask_all(decisions)
             if waiting is not None:
                 await waiting
-                replaying.settle(asked, tally)
+                tally.add(asked, replaying)
             waiting, asked = asyncio.create_task(replaying.evaluate()), page
             await asyncio.sleep(0)  # so that the workers begin
             progress(at - first, end - first)
         if waiting is not None:
             await waiting
-            replaying.settle(asked, tally)
+            tally.add(asked, replaying)
     finally:
         if waiting is not None and not waiting.done():
             waiting.cancel()
@@ -336,11 +336,6 @@ class _Replay:
         self._known.update(zip(self._running, outcomes, strict=True))
         self._running = {}
 
-    def settle(self, page: Sequence[_Asked], tally: _Tally) -> None:
-        """Count what becomes of the decisions of a page that was evaluated."""
-        for decision, row in page:
-            tally.add(decision, row, self)
-
     def outcomes(self, row: _Row) -> dict[str, Evaluated]:
         """Return the outcomes of the policies that apply, by id."""
         return {
@@ -417,6 +412,21 @@ def verdicts_in(payload: bytes | None) -> tuple[Verdict, ...] | None:
     return None if payload is None else _parsed_verdicts(payload)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Settled:
+    """What becomes of decisions with equal outcomes; `line` is that of the digest of verdicts, behind the index."""
+
+    compared: Compared
+    line: bytes
+    taken: Taken
+    is_reported: bool
+
+
+def _digest_of(file: File | None) -> bytes:
+    """Return the digest of metadata as it is hashed with the inputs."""
+    return NO_FILE if file is None or file.sha256 is None else bytes.fromhex(file.sha256)
+
+
 class _Tally:
     """Counts changes and hashes what they are made of, in the order of the log."""
 
@@ -430,35 +440,47 @@ class _Tally:
         self._inputs = hashlib.sha256()
         self._verdicts = hashlib.sha256()
         self._groups: dict[tuple[Any, ...], Group] = {}
-        self._compared: dict[tuple[object, ...], tuple[Compared, bytes, Taken, _Row]] = {}
+        self._settled: dict[object, _Settled] = {}
 
-    def add(self, decision: Decision, row: _Row, replaying: _Replay) -> None:
-        """Count one decision."""
-        found, payload = self._found, decision.parts.get(VERDICTS)
-        place = (decision.decision, decision.reason, payload, id(row))
-        known = self._compared.get(place)
-        if known is None:
-            outcomes = replaying.outcomes(row)
-            compared = compare(decision.decision, decision.reason, verdicts_in(payload), outcomes, ids=self._ids)
-            given = [[policy, one.outcome or Change.UNKNOWN] for policy, one in outcomes.items()]
-            line = orjson.dumps([compared.change, compared.rule, given], option=orjson.OPT_APPEND_NEWLINE)[1:]
-            if len(self._compared) > ROWS_MAX:
-                self._compared.clear()
-            taken = tuple((policy, one.taken) for policy, one in outcomes.items() if one.taken)
-            known = self._compared[place] = (compared, line, taken, row)  # the row, so that no other gets its id
-        compared, line, taken, _ = known
-        if taken and self._branches is not None:
-            self._branches.add(taken)
-        found.decisions += 1
-        found.counts[compared.change] += 1
-        self._inputs.update(decision.leaf)
-        if self._with_files:
-            for file in (decision.base, decision.made):
-                sha256 = None if file is None else file.sha256
-                self._inputs.update(NO_FILE if sha256 is None else bytes.fromhex(sha256))
-        self._verdicts.update(b"[%d," % decision.index + line)
-        if compared.change in REPORTED:
-            self._group(decision, compared)
+    def add(self, page: Iterable[_Asked], replaying: _Replay) -> None:
+        """Count the decisions of a page that was evaluated."""
+        all_settled: list[_Settled] = []
+        inputs: list[bytes] = []
+        lines: list[bytes] = []
+        for decision, row in page:
+            # The verdicts on what was approved do not count: all were yes.
+            approved = decision.decision is CommitDecision.APPROVED
+            place = row if approved else (decision.decision, decision.reason, decision.parts.get(VERDICTS), row)
+            settled = self._settled.get(place) or self._settle(place, decision, replaying.outcomes(row))
+            all_settled.append(settled)
+            inputs.append(decision.leaf)
+            if self._with_files:
+                inputs += (_digest_of(decision.base), _digest_of(decision.made))
+            lines.append(b"[%d,%s" % (decision.index, settled.line))
+            if settled.is_reported:
+                self._group(decision, settled.compared)
+        self._inputs.update(b"".join(inputs))
+        self._verdicts.update(b"".join(lines))
+        self._count(all_settled)
+
+    def _settle(self, place: object, decision: Decision, outcomes: Mapping[str, Evaluated]) -> _Settled:
+        """Compare a decision with the outcomes of the policies that apply; others at the same place come out alike."""
+        verdicts = verdicts_in(decision.parts.get(VERDICTS))
+        compared = compare(decision.decision, decision.reason, verdicts, outcomes, ids=self._ids)
+        given = [[policy, one.outcome or Change.UNKNOWN] for policy, one in outcomes.items()]
+        line = orjson.dumps([compared.change, compared.rule, given], option=orjson.OPT_APPEND_NEWLINE)[1:]
+        taken = tuple((policy, one.taken) for policy, one in outcomes.items() if one.taken)
+        if len(self._settled) > ROWS_MAX:
+            self._settled.clear()
+        settled = self._settled[place] = _Settled(compared, line, taken, compared.change in REPORTED)
+        return settled
+
+    def _count(self, all_settled: Sequence[_Settled]) -> None:
+        self._found.decisions += len(all_settled)
+        for settled, times in Counter(all_settled).items():
+            self._found.counts[settled.compared.change] += times
+            if settled.taken and self._branches is not None:
+                self._branches.add(settled.taken, times)
 
     def _group(self, decision: Decision, compared: Compared) -> None:
         key = (compared.change, compared.rule, decision.key, decision.actor, compared.why)

@@ -5,6 +5,10 @@ SELECT index, entry, leaf FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s AND type = ANY(%(types)s)
 ORDER BY index
 
+-- name: wide_row
+-- Nothing, but so wide that a client gets memory to read much of the next answer at once.
+SELECT repeat(' ', %(wide_bytes)s)
+
 -- name: entries_of_detection
 -- Entries that say what detection knows (`projections.relational.current_findings.TYPES`), in a range of a log, in order;
 -- of those alone that hold some bytes, if any are given. The types are written out as the partial indexes have them.
