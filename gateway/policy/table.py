@@ -82,9 +82,15 @@ class _Fields:
     made: dict[str, Json] = field(default_factory=dict)
 
 
+_OF_NONE: Final[dict[str, _Fields]] = {}
+
+
 def _derived(metadata: Metadata | None) -> dict[str, _Fields]:
-    """Return where metadata that does not change remembers its fields (`gateway.metadata.draft.TableMetadata`)."""
-    known: dict[str, _Fields] = getattr(metadata, "derived", {})
+    """
+    Return where metadata that does not change remembers its fields (`gateway.metadata.draft.TableMetadata`), and where
+    the fields of no metadata are.
+    """
+    known: dict[str, _Fields] = _OF_NONE if metadata is None else getattr(metadata, "derived", {})
     return known
 
 

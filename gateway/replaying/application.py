@@ -36,6 +36,8 @@ SMALL_PAGE_ENTRIES: Final = 100
 """They take the event loop some 4 ms."""
 PAUSE_S: Final = 0.02
 """Before each page: a replay leaves most of the processor's time to commits."""
+STATEMENT_S: Final = 60
+"""For one statement: its page is sent while the one before is worked on, which takes long on a busy machine."""
 COLLECT_AFTER: Final = 200_000
 """New objects between two collections, while a replay runs."""
 PART: Final = "proposal"
@@ -79,7 +81,7 @@ async def replay_since(
                 tenant,
                 log_id,
                 proposal,
-                lend=partial(gateway.database.as_role, gateway.roles.tenant(tenant)),
+                lend=partial(gateway.database.as_role, gateway.roles.tenant(tenant), statement_timeout_s=STATEMENT_S),
                 since=since,
                 until_index=until_index,
                 workers=workers,
@@ -106,10 +108,12 @@ async def replay_slowly(
     Raises as `replay_since`.
     """
 
+    role = gateway.roles.tenant(tenant)
+
     @asynccontextmanager
     async def lend() -> AsyncIterator[Connection]:
         await asyncio.sleep(PAUSE_S)
-        async with gateway.database.as_role(gateway.roles.tenant(tenant)) as connection:
+        async with gateway.database.as_role(role, statement_timeout_s=STATEMENT_S) as connection:
             yield connection
 
     programs = [(POLICY, policy.expression) for policy in proposal]

@@ -34,6 +34,7 @@ from gateway.metadata.draft import TableMetadata
 from gateway.metadata.views import apply_view_updates, create_view_updates
 from gateway.mutations import RENAMES_FROM, RENAMES_TO, Mutation, Operation, parse_mutation
 from gateway.policy.engine import POLICY
+from gateway.policy.table import table_of
 from gateway.policy.variables import (
     NO_FINDINGS,
     NO_LINEAGE,
@@ -428,12 +429,27 @@ class Rebuilder:
             return _commit_of(view_of(decision, purge=purge), OF_BODY | OF_CHANGE)
         return _commit_of(mutation.view(), OF_CHANGE)
 
+    def _table_of(
+        self,
+        metadata: Mapping[str, Any] | None,
+        *,
+        before: Mapping[str, Any] | None = None,
+        missing: frozenset[str] = frozenset(),
+    ) -> Known | Unknown:
+        """Return the variable `table` or `result`, whichever this is; what is made on demand only if it is needed."""
+        demanded = self._on_demand("table") | self._on_demand("result")
+        try:
+            members = table_of(metadata, before=before, demanded=demanded)
+        except GatewayError:
+            return NO_METADATA
+        return Known(members, missing | (ON_DEMAND["table"] | ON_DEMAND["result"]) - demanded)
+
     def _table(self, decision: Decision) -> Known | Unknown:
         metadata = self._before(decision)
         if isinstance(metadata, Unknown):
             return metadata
         sha256 = "" if decision.base is None else decision.base.sha256 or ""
-        return self._tables.get_or(sha256, lambda: _table_of(metadata))
+        return self._tables.get_or(sha256, lambda: self._table_of(metadata))
 
     def _before(self, decision: Decision) -> TableMetadata | Unknown | None:
         """Return the metadata that a decision was judged on; None if there was none."""
@@ -448,7 +464,7 @@ class Rebuilder:
     def _result(self, decision: Decision) -> Known | Unknown:
         operation = decision.operation
         if operation in _DROPS or decision.kind == "namespace":
-            return self._tables.get_or("", lambda: _table_of(None))
+            return self._tables.get_or("", lambda: self._table_of(None))
         if operation in _RENAMES:
             return self._table(decision)
         if decision.made is not None:
@@ -475,7 +491,7 @@ class Rebuilder:
 
     def _made(self, file: File | None) -> Known | Unknown:
         metadata = self._read(file)
-        return metadata if isinstance(metadata, Unknown) else _table_of(metadata)
+        return metadata if isinstance(metadata, Unknown) else self._table_of(metadata)
 
     def _planned(self, decision: Decision, before: TableMetadata | None) -> _Planned | Unknown:
         """Return what the request would have made of the table; equal requests are planned once."""
@@ -495,7 +511,7 @@ class Rebuilder:
         except GatewayError:
             return NOT_RECORDED
         missing = _CREATED_HERE if mutation.create is not None else frozenset()
-        return _Planned(change.metadata, _table_of(change.metadata, before=before, missing=missing))
+        return _Planned(change.metadata, self._table_of(change.metadata, before=before, missing=missing))
 
 
 def caller_in(payload: bytes) -> PrincipalView:
@@ -562,19 +578,6 @@ def _commit_of(view: CommitView, missing: frozenset[str]) -> Known | Unknown:
     except GatewayError:
         return NOT_RECORDED
     return _listed("commit", made, missing)
-
-
-def _table_of(
-    metadata: Mapping[str, Any] | None,
-    *,
-    before: Mapping[str, Any] | None = None,
-    missing: frozenset[str] = frozenset(),
-) -> Known | Unknown:
-    try:
-        made = activation(table=before, result=metadata, commit=_NOTHING, principal=_NOBODY, request=_NO_REQUEST)
-    except GatewayError:
-        return NO_METADATA
-    return Known(cast("Mapping[str, Json]", made["result"]), missing)
 
 
 def view_of(decision: Decision, *, purge: bool = False) -> CommitView:

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
-from gateway.replaying import findings, recorded
+from gateway.replaying import application, findings
 from gateway.replaying.comparing import Change
 from gateway.replaying.explaining import explain
 from gateway.replaying.replay import Proposed
@@ -140,7 +140,7 @@ async def test_equal_findings_are_judged_once(found: Gateway) -> None:
 async def test_pages_of_any_size_give_the_same(found: Gateway, monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     proposal = Proposed(id="found", expression="size(findings.columns) == 0")
     whole = await replay(found, proposal)
-    monkeypatch.setattr(recorded, "PAGE_ENTRIES", entries)
+    monkeypatch.setattr(application, "PAGE_ENTRIES", entries)
     monkeypatch.setattr(findings, "SEARCH_ENTRIES", entries)
     monkeypatch.setattr(findings, "VALUES_KEPT", 1)
     again = await replay(found, proposal)

@@ -147,6 +147,17 @@ async def test_where_properties_are_not_known_only_a_policy_that_allows_is_known
     assert found.counts == {Change.SAME: 6}
 
 
+@pytest.mark.parametrize(("side", "narrowed"), [("table", 2), ("result", 3)])
+async def test_what_is_made_on_demand_is_there_for_the_side_that_a_policy_reads(
+    busy: Gateway, side: str, narrowed: int
+) -> None:
+    expression = f"!{side}.fields.exists(field, field.path == 'id')"
+    found = await replay(busy, Proposed(id="path", expression=expression))
+    assert found.counts == {Change.NARROWED: narrowed, Change.SAME: 6 - narrowed}
+    found = await replay(busy, Proposed(id="path", expression=expression.replace("'id'", "'no-such'")))
+    assert found.counts == {Change.SAME: 6}
+
+
 async def test_an_expression_that_takes_too_long_fails_on_its_inputs_and_on_no_others(
     busy: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +218,8 @@ async def test_pages_of_any_size_give_the_same_digests(
 ) -> None:
     proposal = (Proposed(id="owner", expression="true"), Proposed(id="tenant", expression=TENANT))
     whole = await replay(busy, *proposal)
-    monkeypatch.setattr(recorded, "PAGE_ENTRIES", entries)
+    monkeypatch.setattr(application, "PAGE_ENTRIES", entries)
+    monkeypatch.setattr(recorded, "FEW_ENTRIES", 2)
     monkeypatch.setattr(recorded, "SEARCH_ENTRIES", entries)
     again = await replay(busy, *proposal)
     assert (again.proposal, again.inputs, again.verdicts) == (whole.proposal, whole.inputs, whole.verdicts)
