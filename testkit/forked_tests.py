@@ -246,7 +246,7 @@ class _Child:
         """Of the test that runs."""
         option = session.config.option
         self._is_brief = option.durations is None and not option.xmlpath
-        """Whether setting up and tearing down are reported only if they have not passed."""
+        """Whether setting up and tearing down are reported only if they have not passed, or tell something."""
 
     def run(self) -> None:
         """Run tests; pytest then ends the session of this process, as it does without processes."""
@@ -291,8 +291,9 @@ class _Child:
         plugins.register(self)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep a report for the parent."""
-        if report.passed and self._is_brief and not hasattr(report, "wasxfail"):
+        """Keep a report for the parent: as a whole if it tells more than that a test has passed."""
+        tells_more = hasattr(report, "wasxfail") or report.user_properties
+        if report.passed and self._is_brief and not tells_more:
             if report.when == "call":
                 self._reports.append(report.duration)
             return

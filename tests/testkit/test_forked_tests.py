@@ -10,9 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from testkit.console_page import parse_report
 from testkit.environment import PROJECT
 
-HOOKS = "from testkit.forked_tests import add_processes as pytest_addoption, pytest_runtestloop\n"
+HOOKS = """
+from testkit.forked_tests import add_processes, pytest_runtestloop
+from testkit.gateway.console.browser_report import (
+    add_console_report, pytest_runtest_logreport, pytest_terminal_summary
+)
+
+def pytest_addoption(parser):
+    add_processes(parser)
+    add_console_report(parser)
+"""
 EACH_OUTCOME = """
 import pytest, warnings
 
@@ -40,6 +50,22 @@ def test_fails_as_expected(): assert 1 == 2
 def test_warns(): warnings.warn("mind this")
 """
 PASSES = "def test_passes(): ...\n"
+TELLS = """
+from testkit.gateway.console.browser_report import LOOKED, VISITED, Report
+from dataclasses import asdict
+
+def test_looks(record_property):
+    record_property(LOOKED, asdict(Report(pages=3, colours=["dark"], widths=[360], rules=["label"], controls=7)))
+
+def test_visits(record_property): record_property(VISITED, {"Firefox": 2})
+
+def test_visits_and_fails(record_property):
+    record_property(VISITED, {"Firefox": 2})
+    assert False
+"""
+VISITS = """
+def test_visits(record_property): record_property("console visited", {"Chromium": 4, "Firefox": 0})
+"""
 SUMMARY = re.compile(r"^=+ (.*) in [0-9.]+s", re.MULTILINE)
 
 
@@ -77,6 +103,15 @@ def test_outcomes_are_those_of_one_process(tmp_path: Path) -> None:
 def test_tests_that_pass_are_a_success(tmp_path: Path) -> None:
     status, output = run(tmp_path / "tests", "--processes=2", first=PASSES, second=PASSES, third=PASSES)
     assert (status, summary(output)) == (0, "3 passed")
+
+
+def test_what_browsers_saw_is_in_the_report_of_a_run_in_several_processes(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    status, output = run(tmp_path / "tests", "--processes=2", f"--console-report={path}", first=TELLS, second=VISITS)
+    assert (status, summary(output)) == (1, "1 failed, 3 passed")
+    report = parse_report(path)
+    assert (report.pages, report.controls) == (3, 7)
+    assert report.journeys == {"Chromium": 1, "Firefox": 1}, "each test that passed counts once"
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(0)"])
