@@ -15,13 +15,14 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.agents.cypher import TEXT_LENGTH_MAX
 from gateway.agents.graph_query import PARAMETERS_MAX, query_graph
 from gateway.errors import BadRequestError
 from gateway.http import decision_routes, log_entry_routes, table_routes, tenant_routes, walk_routes
 from gateway.http.inner import Headers, ask, names_in_path
+from gateway.http.looking.query import AS_OF, INDEX_MAX, OF_NOW_ALONE
 from gateway.http.looking.sight import target_of
 from gateway.http.walk_routes import Preset
 from ledger.format.merkle import check_inclusion
@@ -35,21 +36,33 @@ _CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
 Table = Annotated[str, Field(min_length=1, max_length=2_000, description="<catalog>.<namespace>.<table>, or its key")]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX)]
 Cursor = Annotated[str, Field(max_length=8_192, description="what an answer before said; empty: from the beginning")]
+AsOf = Annotated[int | None, Field(ge=0, le=INDEX_MAX, description="index of an entry; null: now")]
 Text = Annotated[str, Field(max_length=2_000)]
 
 
 class Arguments(BaseModel):
-    """Arguments of a tool; unknown ones are refused."""
+    """Arguments of a tool; unknown ones are refused, and `as_of` where what is read is kept as it is now alone."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _tell_of_now(cls, given: Any) -> Any:
+        if isinstance(given, dict) and AS_OF in given and AS_OF not in cls.model_fields:
+            raise BadRequestError(OF_NOW_ALONE, field=AS_OF)
+        return given
+
 
 class FindTables(Arguments):
-    """Find tables by a part of their name, by catalog, or by a kind of personal data that was found in them."""
+    """
+    Find tables by a part of their name, by catalog, or by a kind of personal data that was found in them. With as_of:
+    those that there were when the log ended with that entry, and what was known of them then.
+    """
 
     name: Text = ""
     catalog: Text = ""
     finding: Annotated[str, Field(max_length=100, description="us_ssn, email, credit_card, phone or iban")] = ""
+    as_of: AsOf = None
     limit: Limit = 50
     cursor: Cursor = ""
 
@@ -91,16 +104,20 @@ class VerifyEntry(Arguments):
     auditor checks the proof with other software.
     """
 
-    index: Annotated[int, Field(ge=0, le=2**53 - 2)]
+    index: Annotated[int, Field(ge=0, le=INDEX_MAX)]
 
 
 class FindEntries(Arguments):
-    """Find entries of the log, newest first, by event type, key (table:<alias>/<namespace>/<name>) and time."""
+    """
+    Find entries of the log, newest first, by event type, key (table:<alias>/<namespace>/<name>) and time; with as_of
+    those up to that entry.
+    """
 
     type: Text = ""
     key: Text = ""
     after: Annotated[str, Field(max_length=40, description="RFC 3339")] = ""
     before: Annotated[str, Field(max_length=40, description="RFC 3339")] = ""
+    as_of: AsOf = None
     limit: Limit = 20
     cursor: Cursor = ""
 

@@ -60,5 +60,15 @@ async def read_tables_named(connection: Connection, log_id: int, key: str, *, in
     """
     Return the uuids of the tables that had a name, an event key, as of an entry: one at most.
     """
-    asked = {"log_id": log_id, "key": key, "as_of": index}
-    return [uuid for (uuid,) in await (await connection.execute(_NAMED, asked)).fetchall()]
+    return [uuid for uuid, _ in (await read_each_table_named(connection, log_id, [key], index=index)).values()]
+
+
+async def read_each_table_named(
+    connection: Connection, log_id: int, keys: Sequence[str], *, index: int
+) -> dict[str, tuple[str, int]]:
+    """
+    Return, by name, the table that had it as of an entry: its uuid, and the index of the entry since which it had it.
+    """
+    asked = {"log_id": log_id, "keys": list(keys), "as_of": index}
+    rows = await (await connection.execute(_NAMED, asked)).fetchall()
+    return {key: (uuid, since) for key, uuid, since in rows}

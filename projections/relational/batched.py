@@ -11,12 +11,16 @@ from typing import Any, Final, TypeVar
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.keys import bounded_name
+from projections.relational.as_of import as_of as as_of_entry
 from projections.relational.commits import ROWS_MAX, Commit, commit_of
 from projections.relational.finding_reviews import FindingState
 from projections.relational.findings import Finding, row_of, with_reviews
 from projections.relational.table_names import PII, TAGGED_PERCENT
 
 QUERIES: Final = load_queries("projections", "batched.sql")
+_AS_OF: Final = {
+    name: as_of_entry(QUERIES[name]) for name in ("last_findings_of_tables", "findings_of_each", "tags_of_tables")
+}
 SNAPSHOTS_MAX: Final = 100
 """Snapshots of one thing that are looked at."""
 
@@ -49,9 +53,12 @@ async def read_last_findings_of_tables(
     confidence_percent_min: int = 0,
     state: FindingState | None = None,
     limit: int,
+    as_of: int | None = None,
 ) -> list[list[Finding]]:
     """
     Return the last finding of each column and kind in some tables of a log, newest first; of one state, if it is given.
+
+    With `as_of`, as that was when the log ended with the entry at that index; so it is below.
     """
     where = {
         "log_id": log_id,
@@ -59,24 +66,32 @@ async def read_last_findings_of_tables(
         "confidence_percent_min": confidence_percent_min,
         "state": state,
         "limit": min(limit, ROWS_MAX),
+        "as_of": as_of,
     }
-    rows = await (await connection.execute(QUERIES["last_findings_of_tables"], where)).fetchall()
-    return await _findings_by_place(connection, len(uuids), rows)
+    rows = await (await connection.execute(_asked("last_findings_of_tables", as_of), where)).fetchall()
+    return await _findings_by_place(connection, len(uuids), rows, as_of=as_of)
 
 
-async def read_tags(connection: Connection, log_id: int, uuids: Sequence[str]) -> dict[str, list[str]]:
+async def read_tags(
+    connection: Connection, log_id: int, uuids: Sequence[str], *, as_of: int | None = None
+) -> dict[str, list[str]]:
     """
     Return, by uuid, the tags of some tables: `read_tables` finds a table by each of its tags, and by no other one.
     """
-    where = {"log_id": log_id, "uuids": list(uuids), "tagged_percent": TAGGED_PERCENT}
+    where = {"log_id": log_id, "uuids": list(uuids), "tagged_percent": TAGGED_PERCENT, "as_of": as_of}
     tags: dict[str, list[str]] = {}
-    for uuid, kind in await (await connection.execute(QUERIES["tags_of_tables"], where)).fetchall():
+    for uuid, kind in await (await connection.execute(_asked("tags_of_tables", as_of), where)).fetchall():
         tags.setdefault(uuid, [PII]).append(kind)
     return tags
 
 
 async def read_findings_of_each(
-    connection: Connection, log_id: int, scanned: Sequence[tuple[str, Sequence[str]]], *, limit: int
+    connection: Connection,
+    log_id: int,
+    scanned: Sequence[tuple[str, Sequence[str]]],
+    *,
+    limit: int,
+    as_of: int | None = None,
 ) -> list[list[Finding]]:
     """
     Return what was found in snapshots: `scanned` are uuids of tables, each with at most `SNAPSHOTS_MAX` snapshots.
@@ -95,14 +110,21 @@ async def read_findings_of_each(
         "uuids": [uuid for _, uuid, _ in asked],
         "snapshots": [snapshot for _, _, snapshot in asked],
         "limit": limit,
+        "as_of": as_of,
     }
-    rows = await (await connection.execute(QUERIES["findings_of_each"], where)).fetchall()
-    found = await _findings_by_place(connection, len(scanned), rows)
+    rows = await (await connection.execute(_asked("findings_of_each", as_of), where)).fetchall()
+    found = await _findings_by_place(connection, len(scanned), rows, as_of=as_of)
     return [each[:limit] for each in found]
 
 
-async def _findings_by_place(connection: Connection, count: int, rows: Sequence[Sequence[Any]]) -> list[list[Finding]]:
-    found = await with_reviews(connection, [row_of(Finding, row) for _, *row in rows])
+def _asked(query: str, as_of: int | None) -> str:
+    return QUERIES[query] if as_of is None else _AS_OF[query]
+
+
+async def _findings_by_place(
+    connection: Connection, count: int, rows: Sequence[Sequence[Any]], *, as_of: int | None
+) -> list[list[Finding]]:
+    found = await with_reviews(connection, [row_of(Finding, row) for _, *row in rows], as_of=as_of)
     return by_place(count, [(place, each) for (place, *_), each in zip(rows, found, strict=True)])
 
 

@@ -89,13 +89,13 @@ LEFT JOIN projections.table_names AS n
     AND n.table_uuid = f.table_uuid
 
 -- name: tables_named
--- The tables that had a name then.
-SELECT n.table_uuid
+-- The tables that had some names then, and since which entry.
+SELECT n.key, n.table_uuid, n.index
 FROM projections.table_names AS n
 WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = (
     SELECT l.generation FROM projections.live AS l WHERE l.projection = 'findings' AND l.log_id = %(log_id)s
   )
-  AND n.is_current AND n.key COLLATE "C" = %(key)s
+  AND n.is_current AND n.key COLLATE "C" = ANY(%(keys)s)
 
 -- name: insert_findings_past
 -- Findings that were replaced within a batch.

@@ -13,7 +13,16 @@ from gateway.admin.limits import check_text
 from gateway.errors import BadRequestError
 from gateway.http.graphql.loading import Asking
 from gateway.http.looking.cursors import format_cursor, parse_index_cursor, parse_key_cursor
-from gateway.http.looking.query import CURSOR, CURSOR_LENGTH_MAX, LIMIT, LIMIT_MAX, TEXT_LENGTH_MAX
+from gateway.http.looking.query import (
+    AS_OF,
+    CURSOR,
+    CURSOR_LENGTH_MAX,
+    INDEX_MAX,
+    LIMIT,
+    LIMIT_MAX,
+    OF_NOW_ALONE,
+    TEXT_LENGTH_MAX,
+)
 from projections.errors import ProjectionError
 from projections.graph.display_names import key_of_table
 from projections.lineage.read import HOPS_MAX
@@ -27,6 +36,17 @@ E = TypeVar("E", bound=StrEnum)
 def checked_limit(limit: int) -> int:
     """Return how many items one list may have. Raises as `checked_number`."""
     return checked_number(limit, field=LIMIT, least=1, most=LIMIT_MAX)
+
+
+def check_now(as_of: int | None) -> None:
+    """
+    Check that something is asked as it is now, of which no earlier state is kept.
+
+    Raises:
+        BadRequestError: if it is asked as of an entry.
+    """
+    if as_of is not None:
+        raise BadRequestError(OF_NOW_ALONE, field=AS_OF)
 
 
 def checked_percent(percent: int) -> int:
@@ -49,6 +69,11 @@ def checked_number(number: int, *, field: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise BadRequestError(f"expected a whole number from {least} to {most}, found {number}", field=field)
     return number
+
+
+def checked_as_of(as_of: int | None) -> int | None:
+    """Return the index of an entry, if there is one. Raises as `checked_number`."""
+    return None if as_of is None else checked_number(as_of, field=AS_OF, least=0, most=INDEX_MAX)
 
 
 def key_behind(asking: Asking, cursor: str | None, *, context: str) -> str:

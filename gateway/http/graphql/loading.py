@@ -12,12 +12,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 from strawberry.dataloader import DataLoader
 
+from gateway.control.plane import ControlState
 from gateway.errors import UnavailableError
 from gateway.http.graphql.vertices import seen_vertices
+from gateway.http.looking.as_of import check_as_of, control_as_of, seen_as_called
 from gateway.http.looking.reading import Looking
 from ledger.store.session import Connection
 from projections.errors import NotProjectedError
@@ -36,15 +39,16 @@ from projections.lineage.batched import Way, read_columns_of_each, read_cycles_o
 from projections.lineage.projection import LINEAGE
 from projections.lineage.read import ColumnLineage, Cycle, LineageEdge, read_omitted
 from projections.lineage.runs import Omitted
+from projections.relational.as_of import read_each_table_named, read_names_then
 from projections.relational.batched import (
     read_findings_of_each,
     read_histories,
     read_last_findings_of_tables,
     read_tags,
 )
-from projections.relational.commits import Commit
+from projections.relational.commits import COMMITS, Commit
 from projections.relational.finding_reviews import FindingState
-from projections.relational.findings import Finding, FoundKind, read_found_in_tables
+from projections.relational.findings import FINDINGS, Finding, FoundKind, read_found_in_tables
 from projections.relational.table_names import TableName, read_live_names, read_owners
 
 EXAMINED_MAX: Final = 500
@@ -114,6 +118,34 @@ class Asking:
         """Return whether the caller may read lineage."""
         return await self._once("lineage.load", self.looking.sight.reads_lineage)
 
+    async def check_as_of(self, as_of: int | None) -> None:
+        """
+        Check that what is asked as of an entry can be told, if it is: by the log, and by what is read of tables.
+
+        Raises as `looking.as_of.check_as_of`.
+        """
+        if as_of is None:
+            return
+        index = as_of
+
+        async def check() -> None:
+            async with self.reading() as connection:
+                await check_as_of(connection, self.looking.caller.log_id, index, FINDINGS, COMMITS)
+
+        await self._once(("as of", index), check)
+
+    async def in_force(self, as_of: int | None) -> tuple[ControlState, datetime]:
+        """Return what is in force of the tenant's configuration and the time; with `as_of`, when that was recorded."""
+        if as_of is None:
+            return self.looking.sight.state, self.looking.gateway.clock()
+        index = as_of
+
+        async def read() -> tuple[ControlState, datetime]:
+            async with self.reading() as connection:
+                return await control_as_of(connection, self.looking.caller.log_id, index)
+
+        return await self._once(("in force", index), read)
+
     async def names(self, key: str) -> TableName | None:
         """Return the name of the table that has this key now, None if none has."""
 
@@ -125,35 +157,53 @@ class Asking:
 
         return await self._load("names", load, key)
 
-    async def kinds_found(self, table_uuid: str) -> list[FoundKind]:
+    async def names_then(self, key: str, as_of: int) -> tuple[str, int] | None:
+        """
+        Return the table that had this key as of an entry, and the index since which it had it; None if none had, or the
+        caller may not see what it was called or is called now.
+        """
+
+        async def load(keys: Sequence[str]) -> list[tuple[str, int] | None]:
+            log_id, sight = self.looking.caller.log_id, self.looking.sight
+            async with self.reading() as connection:
+                found = await read_each_table_named(connection, log_id, keys, index=as_of)
+                uuids = [uuid for uuid, _ in found.values()]
+                called = await read_names_then(connection, log_id, uuids, index=as_of)
+            now = {each: called[uuid][1] or each for each, (uuid, _) in found.items()}
+            await sight.prepare({*now, *now.values()})
+            return [found[each] if each in now and await sight.sees_all((each, now[each])) else None for each in keys]
+
+        return await self._load(("names", as_of), load, key)
+
+    async def kinds_found(self, table_uuid: str, *, as_of: int | None) -> list[FoundKind]:
         """Return which kinds of personal data were found in a table."""
 
         async def load(uuids: Sequence[str]) -> list[list[FoundKind]]:
             async with self.reading() as connection:
-                found = await read_found_in_tables(connection, self.looking.caller.log_id, uuids)
+                found = await read_found_in_tables(connection, self.looking.caller.log_id, uuids, as_of=as_of)
             return [found.get(each, []) for each in uuids]
 
-        return await self._load("kinds", load, table_uuid)
+        return await self._load(("kinds", as_of), load, table_uuid)
 
-    async def tags(self, table_uuid: str) -> list[str]:
+    async def tags(self, table_uuid: str, *, as_of: int | None) -> list[str]:
         """Return the tags of a table."""
 
         async def load(uuids: Sequence[str]) -> list[list[str]]:
             async with self.reading() as connection:
-                found = await read_tags(connection, self.looking.caller.log_id, uuids)
+                found = await read_tags(connection, self.looking.caller.log_id, uuids, as_of=as_of)
             return [found.get(each, []) for each in uuids]
 
-        return await self._load("tags", load, table_uuid)
+        return await self._load(("tags", as_of), load, table_uuid)
 
-    async def owner(self, table_uuid: str) -> tuple[str, str | None] | None:
+    async def owner(self, table_uuid: str, *, as_of: int | None) -> tuple[str, str | None] | None:
         """Return who made a table: actor and principal; None if the log does not say."""
 
         async def load(uuids: Sequence[str]) -> list[tuple[str, str | None] | None]:
             async with self.reading() as connection:
-                found = await read_owners(connection, self.looking.caller.log_id, uuids)
+                found = await read_owners(connection, self.looking.caller.log_id, uuids, as_of=as_of)
             return [found.get(each) for each in uuids]
 
-        return await self._load("owners", load, table_uuid)
+        return await self._load(("owners", as_of), load, table_uuid)
 
     async def history(self, key: str, *, before: int, limit: int) -> list[Commit]:
         """Return the last decisions on a table below an index."""
@@ -165,29 +215,42 @@ class Asking:
         return await self._load(("history", limit), load, (key, before))
 
     async def last_findings(
-        self, table_uuid: str, *, confidence: int, state: FindingState | None, limit: int
+        self, table_uuid: str, *, confidence: int, state: FindingState | None, limit: int, as_of: int | None
     ) -> list[Finding]:
         """Return what was found last in each column of a table, of one state if it is given."""
 
         async def load(uuids: Sequence[str]) -> list[list[Finding]]:
             log_id = self.looking.caller.log_id
             async with self.reading() as connection:
-                return await read_last_findings_of_tables(
-                    connection, log_id, uuids, confidence_percent_min=confidence, state=state, limit=limit
+                found = await read_last_findings_of_tables(
+                    connection, log_id, uuids, confidence_percent_min=confidence, state=state, limit=limit, as_of=as_of
                 )
+                return await self._called(connection, found, as_of=as_of)
 
-        return await self._load(("findings", confidence, state, limit), load, table_uuid)
+        return await self._load(("findings", confidence, state, limit, as_of), load, table_uuid)
 
-    async def findings_of(self, commit: Commit, *, limit: int) -> list[Finding]:
+    async def findings_of(self, commit: Commit, *, limit: int, as_of: int | None) -> list[Finding]:
         """Return what was found in the snapshots that a decision names."""
         if commit.table_uuid is None or not commit.snapshots:
             return []
 
         async def load(scanned: Sequence[tuple[str, Sequence[str]]]) -> list[list[Finding]]:
             async with self.reading() as connection:
-                return await read_findings_of_each(connection, self.looking.caller.log_id, scanned, limit=limit)
+                log_id = self.looking.caller.log_id
+                found = await read_findings_of_each(connection, log_id, scanned, limit=limit, as_of=as_of)
+                return await self._called(connection, found, as_of=as_of)
 
-        return await self._load(("found", limit), load, (commit.table_uuid, commit.snapshots))
+        return await self._load(("found", limit, as_of), load, (commit.table_uuid, commit.snapshots))
+
+    async def _called(
+        self, connection: Connection, found: Sequence[list[Finding]], *, as_of: int | None
+    ) -> list[list[Finding]]:
+        """Return findings as they are; as of an entry, with the names of then, as far as the caller may see these."""
+        if as_of is None:
+            return list(found)
+        rows = [each for of_one in found for each in of_one]
+        named = {each.index: each for each in await seen_as_called(self.looking.sight, connection, rows, as_of=as_of)}
+        return [[named[each.index] for each in of_one if each.index in named] for of_one in found]
 
     async def lineage_edges(self, key: str, way: Way, *, hops: int, limit: int) -> Seen[LineageEdge]:
         """Return edges one way from a table, the nearest first, of which the caller may see both ends."""
@@ -318,7 +381,7 @@ class Asking:
 
         return await self._once("graph", load)
 
-    async def _once(self, what: str, load: Callable[[], Awaitable[V]]) -> V:
+    async def _once(self, what: object, load: Callable[[], Awaitable[V]]) -> V:
         """Return what `load` returns; it is asked once, however many ask for it meanwhile."""
 
         async def load_for(asked: Sequence[None]) -> list[V]:

@@ -17,6 +17,7 @@ from strawberry.scalars import JSON
 from gateway.errors import BadRequestError
 from gateway.http.graphql.arguments import (
     LIMIT_DEFAULT,
+    check_now,
     checked_hops,
     checked_limit,
     checked_percent,
@@ -48,7 +49,7 @@ from gateway.http.graphql.vertices import properties_shown
 from gateway.http.inner import names_in_path
 from gateway.http.looking.cursors import format_cursor
 from gateway.http.looking.lineage import column_shown, cycle_shown, edge_shown
-from gateway.http.looking.query import context_of
+from gateway.http.looking.query import AS_OF, context_of
 from gateway.http.looking.shown import commit_shown, members, row_shown
 from gateway.http.looking.sight import target_of
 from gateway.http.table_routes import names_shown, owner_shown, policies_of
@@ -92,10 +93,11 @@ class Finding:
     not_null: Long
     state: str
     review: Review | None
+    then: strawberry.Private[int | None]
 
     @field(description="The table, if it is still called that.")
     async def table(self, info: Info) -> Table | None:
-        return await table_of(info.context, self.key)
+        return await table_of(info.context, self.key, as_of=self.then)
 
 
 @strawberry.type(description="A decision on a table, view or namespace. The outcome is null until it is known.")
@@ -121,20 +123,23 @@ class Decision:
     snapshots: list[str]
     outcome: Outcome | None
     row: strawberry.Private[Commit]
+    then: strawberry.Private[int | None]
 
     @field(description="The table, if the decision is on one and it is still called that.")
     async def table(self, info: Info) -> Table | None:
-        return await table_of(info.context, self.key)
+        return await table_of(info.context, self.key, as_of=self.then)
 
     @field(description="What was found in the snapshots that the decision names.")
     async def findings(self, info: Info, limit: int = LIMIT_DEFAULT) -> list[Finding]:
         sight = info.context.looking.sight
-        found = await info.context.findings_of(self.row, limit=checked_limit(limit))
+        found = await info.context.findings_of(self.row, limit=checked_limit(limit), as_of=self.then)
         # They bear the name that their table has now, which may be another one.
-        return findings_shown([each for each in found if await sight.sees(each.key)])
+        seen = [each for each in found if self.then is not None or await sight.sees(each.key)]
+        return findings_shown(seen, as_of=self.then)
 
     @field(description="Its vertex in the graph.")
     async def vertex(self, info: Info) -> Vertex | None:
+        check_now(self.then)
         return await vertex_of(info.context, vertex_key(VertexLabel.WRITE_EVENT, self.group, self.key))
 
 
@@ -152,21 +157,23 @@ class Table:
     name: str | None
     table_uuid: str
     named_index: Long
+    then: strawberry.Private[int | None]
 
     @field(description="Which kinds of personal data were found in it.")
     async def found(self, info: Info) -> list[KindFound]:
-        return [made_of(KindFound, asdict(each)) for each in await info.context.kinds_found(self.table_uuid)]
+        found = await info.context.kinds_found(self.table_uuid, as_of=self.then)
+        return [made_of(KindFound, asdict(each)) for each in found]
 
     @field(
         description="The kinds that were found for certain and that nobody has dismissed, and pii if there is one: "
         "tables(tag:) finds it by each of them."
     )
     async def tags(self, info: Info) -> list[str]:
-        return await info.context.tags(self.table_uuid)
+        return await info.context.tags(self.table_uuid, as_of=self.then)
 
     @field(description="Who made it or registered it; null if the log does not say.")
     async def owner(self, info: Info) -> Owner | None:
-        found = await info.context.owner(self.table_uuid)
+        found = await info.context.owner(self.table_uuid, as_of=self.then)
         shown = owner_shown(found, with_principal=await info.context.reads_inputs())
         return None if shown is None else made_of(Owner, shown)
 
@@ -174,11 +181,14 @@ class Table:
     async def decisions(self, info: Info, limit: int = LIMIT_DEFAULT, cursor: str | None = None) -> Decisions:
         asking, limit, target = info.context, checked_limit(limit), target_of(self.key)
         path = self.key if target is None else "/".join(names_in_path(target))
-        context = context_of(f"/v1/tables/{path}/history", {})
+        context = context_of(f"/v1/tables/{path}/history", as_of_given(self.then))
         before = index_below(asking, cursor, context=context)
+        if self.then is not None:
+            before = min(before, self.then + 1)
         rows = await asking.history(self.key, before=before, limit=limit)
         going_on = None if len(rows) < limit else format_cursor(asking.cursor_key, rows[-1].index, context=context)
-        return Decisions(items=[await decision_shown(asking, each) for each in rows], cursor=going_on)
+        shown = [await decision_shown(asking, each, as_of=self.then) for each in rows]
+        return Decisions(items=shown, cursor=going_on)
 
     @field(
         description="What was found last in each of its columns, of each kind: of some confidence or more, and those "
@@ -187,17 +197,18 @@ class Table:
     async def findings(
         self, info: Info, limit: int = LIMIT_DEFAULT, confidence: int = 0, state: str | None = None
     ) -> list[Finding]:
-        return findings_shown(
-            await info.context.last_findings(
-                self.table_uuid,
-                confidence=checked_percent(confidence),
-                state=None if state is None else one_of(FindingState, state, field="state"),
-                limit=checked_limit(limit),
-            )
+        found = await info.context.last_findings(
+            self.table_uuid,
+            confidence=checked_percent(confidence),
+            state=None if state is None else one_of(FindingState, state, field="state"),
+            limit=checked_limit(limit),
+            as_of=self.then,
         )
+        return findings_shown(found, as_of=self.then)
 
     @field(description="What it was made from, and what was made from it, within so many hops (1 to 5).")
     async def lineage(self, info: Info, hops: int = HOPS) -> Lineage:  # noqa: ARG002 - as strawberry calls it
+        check_now(self.then)
         return Lineage(key=self.key, hops=checked_hops(hops))
 
     @field(description="The policies in force whose scope covers it; null if you may not read policies.")
@@ -205,12 +216,13 @@ class Table:
         asking, target, limit = info.context, target_of(self.key), checked_limit(limit)
         if target is None or not await asking.reads_policies():
             return None
-        looking = asking.looking
-        shown = policies_of(looking.sight.state, target, uuid=self.table_uuid, now=looking.gateway.clock())
+        state, now = await asking.in_force(self.then)
+        shown = policies_of(state, target, uuid=self.table_uuid, now=now)
         return [policy_of(each) for each in shown[:limit]]
 
     @field(description="Its vertex in the graph.")
     async def vertex(self, info: Info) -> Vertex | None:
+        check_now(self.then)
         return await vertex_of(info.context, self.key)
 
 
@@ -328,19 +340,29 @@ class Vertices:
     cursor: str | None
 
 
-async def table_of(asking: Asking, key: str) -> Table | None:
-    """Return the table that has a key now; None if there is none, or the caller may not see it."""
+async def table_of(asking: Asking, key: str, *, as_of: int | None = None) -> Table | None:
+    """
+    Return the table that has a key now, or had it as of an entry; None if there is none, or the caller may not see it.
+    """
     if not key.startswith(TABLE):
         return None
+    if as_of is not None:
+        then = await asking.names_then(key, as_of)
+        return None if then is None else table_shown(key, table_uuid=then[0], index=then[1], as_of=as_of)
     named = await asking.names(key)
     if named is None or not await asking.looking.sight.sees(key):
         return None
     return table_shown(key, table_uuid=named.table_uuid, index=named.index)
 
 
-def table_shown(key: str, *, table_uuid: str, index: int) -> Table:
-    """Return a table that the caller may see, which has this key since the entry at `index`."""
-    return Table(**names_shown(key), table_uuid=table_uuid, named_index=Long(index))
+def table_shown(key: str, *, table_uuid: str, index: int, as_of: int | None = None) -> Table:
+    """Return a table that the caller may see, which has this key since the entry at `index`, or had it as of one."""
+    return Table(**names_shown(key), table_uuid=table_uuid, named_index=Long(index), then=as_of)
+
+
+def as_of_given(as_of: int | None) -> dict[str, str]:
+    """Return what a cursor is good for as of an entry, as the routes' cursors are; nothing for now."""
+    return {} if as_of is None else {AS_OF: str(as_of)}
 
 
 async def vertex_of(asking: Asking, key: str) -> Vertex | None:
@@ -354,9 +376,9 @@ def vertex_shown(found: FoundVertex) -> Vertex:
     return Vertex(label=found.label.value, key=found.key, found=found)
 
 
-async def decision_shown(asking: Asking, commit: Commit) -> Decision:
-    """Return a decision that the caller may see."""
-    shown = commit_shown(commit, with_principal=await asking.reads_inputs())
+async def decision_shown(asking: Asking, commit: Commit, *, as_of: int | None = None) -> Decision:
+    """Return a decision that the caller may see, with what was known of it as of an entry, if one is given."""
+    shown = commit_shown(commit, with_principal=await asking.reads_inputs(), as_of=as_of)
     reason, outcome = shown["reason"], shown["outcome"]
     return made_of(
         Decision,
@@ -365,13 +387,14 @@ async def decision_shown(asking: Asking, commit: Commit) -> Decision:
             "reason": None if reason is None else made_of(Reason, reason),
             "outcome": None if outcome is None else made_of(Outcome, outcome),
             "row": commit,
+            "then": as_of,
         },
     )
 
 
-def findings_shown(rows: Sequence[FoundRow]) -> list[Finding]:
-    """Return findings that the caller may see."""
-    shown = [row_shown(each) for each in rows]
+def findings_shown(rows: Sequence[FoundRow], *, as_of: int | None = None) -> list[Finding]:
+    """Return findings that the caller may see, read as of an entry if one is given."""
+    shown = [row_shown(each) | {"then": as_of} for each in rows]
     for each in shown:
         if each["review"] is not None:
             each["review"] = made_of(Review, each["review"])

@@ -10,9 +10,24 @@ from dataclasses import fields
 from typing import Any, NewType, TypeVar
 
 import strawberry
+from graphql import GraphQLError
 from strawberry.scalars import JSON
 
 Long = NewType("Long", int)
+"""A whole number that Int, of 32 bits, may not hold."""
+
+
+def parse_long(given: object) -> int:
+    """
+    Return the number that an argument gives.
+
+    Raises:
+        GraphQLError: if it is no whole number.
+    """
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise GraphQLError(f"expected a whole number, found {given!r:.40}")
+    return given
+
 
 T = TypeVar("T")
 

@@ -15,11 +15,13 @@ import strawberry
 from strawberry.schema.config import StrawberryConfig
 
 from gateway.admin.limits import check_text
+from gateway.admin.policy_edits import lasting
 from gateway.admin.shown import policy_shown
 from gateway.errors import NotFoundError
 from gateway.http.decision_routes import find_decision, page_of_findings
 from gateway.http.graphql.arguments import (
     LIMIT_DEFAULT,
+    checked_as_of,
     checked_limit,
     checked_percent,
     checked_texts,
@@ -37,6 +39,7 @@ from gateway.http.graphql.objects import (
     Tables,
     Vertex,
     Vertices,
+    as_of_given,
     decision_shown,
     field,
     findings_shown,
@@ -45,7 +48,7 @@ from gateway.http.graphql.objects import (
     vertex_of,
     vertex_shown,
 )
-from gateway.http.graphql.records import Long, Policies, Policy, Run, Runs, made_of, policy_of
+from gateway.http.graphql.records import Long, Policies, Policy, Run, Runs, made_of, parse_long, policy_of
 from gateway.http.looking.cursors import format_cursor
 from gateway.http.looking.lineage import runs_shown
 from gateway.http.looking.query import TEXT_LENGTH_MAX, context_of
@@ -59,14 +62,18 @@ from projections.relational.table_names import Owner
 
 @strawberry.type(description="What may be asked for.")
 class Query:
-    @field(description="A table by its name (catalog.namespace.table) or key.")
-    async def table(self, info: Info, name: str) -> Table | None:
-        key = table_key_of(name, field="name")
-        return await table_of(info.context, key)
+    @field(
+        description="A table by its name (catalog.namespace.table) or key; with as_of, the index of an entry, the one "
+        "that had this name when the log ended with it, and all below it as it was then."
+    )
+    async def table(self, info: Info, name: str, as_of: Long | None = None) -> Table | None:
+        key, then = table_key_of(name, field="name"), checked_as_of(as_of)
+        await info.context.check_as_of(then)
+        return await table_of(info.context, key, as_of=then)
 
     @field(
         description="Tables by name: of a catalog, with a text in their name, with a kind of finding, with a tag, of "
-        "an owner (an actor, or who that is if you may read inputs)."
+        "an owner (an actor, or who that is if you may read inputs). With as_of, as all of that was at that entry."
     )
     async def tables(
         self,
@@ -76,18 +83,20 @@ class Query:
         finding: str | None = None,
         tag: str | None = None,
         owner: str | None = None,
+        as_of: Long | None = None,
         limit: int = LIMIT_DEFAULT,
         cursor: str | None = None,
     ) -> Tables:
-        asking, limit = info.context, checked_limit(limit)
+        asking, limit, then = info.context, checked_limit(limit), checked_as_of(as_of)
         for argument, text in (("name", name), ("owner", owner)):
             if text is not None:
                 check_text(text, field=argument, length_max=NAME_LENGTH_MAX)
         given = checked_texts(catalog=catalog, name=name, finding=finding, tag=tag, owner=owner)
-        context = context_of("/v1/tables", given)
+        context = context_of("/v1/tables", given | as_of_given(then))
         after = key_behind(asking, cursor, context=context)
         alias = None if catalog is None else parse_alias(catalog, field="catalog")
         knows_people = await asking.reads_inputs()
+        await asking.check_as_of(then)
         async with asking.reading() as connection:
             found, going_on = await page_of_tables(
                 asking.looking.sight,
@@ -99,11 +108,10 @@ class Query:
                 tag=given.get("tag"),
                 owner=None if owner is None else Owner(name=owner, may_be_principal=knows_people),
                 limit=limit,
+                as_of=then,
             )
-        return Tables(
-            items=[table_shown(each.key, table_uuid=each.table_uuid, index=each.index) for each in found],
-            cursor=cursor_to(asking, going_on, context=context),
-        )
+        items = [table_shown(each.key, table_uuid=each.table_uuid, index=each.index, as_of=then) for each in found]
+        return Tables(items=items, cursor=cursor_to(asking, going_on, context=context))
 
     @field(description="A decision by the index of its entry, or the id of its group.")
     async def decision(self, info: Info, id: str) -> Decision | None:  # noqa: A002 - as it is called everywhere
@@ -118,7 +126,7 @@ class Query:
 
     @field(
         description="Findings, the newest first: of a table, of a kind, of some confidence or more, and those that are "
-        "open, confirmed or dismissed."
+        "open, confirmed or dismissed. With as_of, as all of that was at that entry."
     )
     async def findings(
         self,
@@ -127,17 +135,19 @@ class Query:
         kind: str | None = None,
         confidence: int | None = None,
         state: str | None = None,
+        as_of: Long | None = None,
         limit: int = LIMIT_DEFAULT,
         cursor: str | None = None,
     ) -> Findings:
-        asking, limit = info.context, checked_limit(limit)
+        asking, limit, then = info.context, checked_limit(limit), checked_as_of(as_of)
         given = checked_texts(table=table, kind=kind, state=state)
         if confidence is not None:
             given["confidence"] = str(checked_percent(confidence))
-        context = context_of("/v1/findings", given)
+        context = context_of("/v1/findings", given | as_of_given(then))
         before = index_below(asking, cursor, context=context)
         key = None if table is None else table_key_of(table, field="table")
         chosen = None if state is None else one_of(FindingState, state, field="state")
+        await asking.check_as_of(then)
         async with asking.reading() as connection:
             found, going_on = await page_of_findings(
                 asking.looking,
@@ -148,9 +158,10 @@ class Query:
                 state=chosen,
                 confidence=confidence or 0,
                 limit=limit,
+                as_of=then,
             )
         return Findings(
-            items=findings_shown(found),
+            items=findings_shown(found, as_of=then),
             cursor=cursor_to(asking, going_on, context=context),
         )
 
@@ -175,16 +186,21 @@ class Query:
             return None
         return policy_of(policy_shown(policy, now=looking.gateway.clock()))
 
-    @field(description="The policies that are in force, or will be; null if you may not read policies.")
-    async def policies(self, info: Info, limit: int = LIMIT_DEFAULT, cursor: str | None = None) -> Policies | None:
-        asking, limit = info.context, checked_limit(limit)
+    @field(
+        description="The policies that are in force, or will be; with as_of, those that were when that entry was "
+        "recorded; null if you may not read policies."
+    )
+    async def policies(
+        self, info: Info, as_of: Long | None = None, limit: int = LIMIT_DEFAULT, cursor: str | None = None
+    ) -> Policies | None:
+        asking, limit, then = info.context, checked_limit(limit), checked_as_of(as_of)
         if not await asking.reads_policies():
             return None
-        looking, context = asking.looking, context_of("graphql/policies", {})
+        context = context_of("graphql/policies", as_of_given(then))
         after = key_behind(asking, cursor, context=context)
-        everything = sorted(looking.sight.state.newest_policies.values(), key=lambda each: each.id)
+        state, now = await asking.in_force(then)
+        everything = sorted(lasting(state, now).values(), key=lambda each: each.id)
         rest = [each for each in everything if each.id > after]
-        now = looking.gateway.clock()
         page = rest[:limit]
         return Policies(
             items=[policy_of(policy_shown(each, now=now)) for each in page],
@@ -216,7 +232,7 @@ SCHEMA: Final = strawberry.Schema(
                 name="Long",
                 description="A whole number of at most 2^53 - 1; Int has 32 bits.",
                 serialize=int,
-                parse_value=int,
+                parse_value=parse_long,
             )
         },
     ),

@@ -26,6 +26,8 @@ CURSOR_LENGTH_MAX: Final = 8_192
 """A cursor may hold an event key."""
 LIMIT: Final = "limit"
 AS_OF: Final = "as_of"
+OF_NOW_ALONE: Final = "expected none here: what this answer is made of is kept as it is now alone"
+"""What is answered to `as_of` where only the present state is kept."""
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 500
 NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -48,9 +50,7 @@ class Query:
         self._given: dict[str, str] = {}
         for name, value in request.query_params.multi_items():
             if name == AS_OF and name not in names:
-                raise BadRequestError(
-                    "expected none here: what this answer is made of is kept as it is now alone", field=AS_OF
-                )
+                raise BadRequestError(OF_NOW_ALONE, field=AS_OF)
             if name not in names:
                 known = ", ".join(names) or "none"
                 raise BadRequestError(f"expected parameters of {known}, found another", field=_short(name))

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.agents import server
 from gateway.agents.server import BODY_SIZE_BYTES_MAX
 from gateway.agents.tools import TOOLS
+from gateway.http.looking.query import OF_NOW_ALONE
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, ORDERS_KEY, SCHEMA, TABLES, another_key, properties
 from testkit.gateway.two_views import project
 from testkit.servers.gateways import Gateway, keep_signing
@@ -66,6 +67,21 @@ async def test_an_agent_finds_a_table_and_walks_from_it_in_both_eras_of_the_prot
         for preset in ("ai_agent_context", "impact_analysis", "pii_propagation", "explain_a_number"):
             walked = await call(client, "graph.traverse", preset=preset, table=ORDERS_NAME)
             assert walked["table"] == ORDERS_KEY, walked
+
+
+async def test_an_agent_finds_what_there_was_when_the_log_ended_with_an_entry(sales: Gateway) -> None:
+    (before,) = (await sales.http.get("/v1/log/entries", params={"limit": 1})).json()["entries"]
+    body = {"name": "refunds", "schema": SCHEMA}
+    (await sales.http.post(TABLES, json=body)).raise_for_status()
+    await project(sales)
+    async with agent_of(sales) as client:
+        now, then = [await call(client, "find_tables", as_of=each) for each in (None, before["index"])]
+        assert [each["name"] for each in now["tables"]] == ["orders", "refunds"]
+        assert then["tables"] == now["tables"][:1]
+        (entry,) = (await call(client, "find_entries", as_of=before["index"], limit=1))["entries"]
+        assert entry["index"] == before["index"]
+        (newest,) = (await call(client, "find_entries", limit=1))["entries"]
+        assert newest["index"] > before["index"]
 
 
 async def test_an_agent_asks_the_graph_in_opencypher_with_a_key_that_may_see_all_of_it(sales: Gateway) -> None:
@@ -164,6 +180,14 @@ async def test_resources_are_listed_as_far_as_the_key_may_see_them(
         ("find_tables", {"limit": 101}, "limit: "),
         ("find_tables", {"sql": "DROP TABLE x"}, "sql: "),
         ("find_tables", {"cursor": "AAAA"}, "cursor"),
+        ("find_tables", {"as_of": -1}, "as_of: "),
+        ("find_tables", {"as_of": "1"}, "as_of: "),
+        ("find_tables", {"as_of": 9000}, "as_of: expected the index of an entry, found 9000: the log has "),
+        ("find_entries", {"as_of": 9000}, "as_of: expected the index of an entry, found 9000: the log has "),
+        ("graph.traverse", {"preset": "impact_analysis", "table": ORDERS_NAME, "as_of": 1}, f"as_of: {OF_NOW_ALONE}"),
+        ("graph.query", {"query": "MATCH (t) RETURN t.key", "as_of": 1}, f"as_of: {OF_NOW_ALONE}"),
+        ("explain_decision", {"decision": "1", "as_of": 1}, f"as_of: {OF_NOW_ALONE}"),
+        ("verify_entry", {"index": 1, "as_of": 1}, f"as_of: {OF_NOW_ALONE}"),
         ("graph.query", {"query": ""}, "query: "),
         ("graph.query", {"query": "MATCH (t) RETURN t.key", "parameters": {"a": [1]}}, "parameters"),
         ("verify_entry", {"index": "0"}, "index: "),

@@ -490,6 +490,10 @@ NESTED = """query ($most: Int!) { tables(limit: $most) { items {
     }
     vertex { key edges(limit: 2) { items { label vertex { key table { key } } } } }
 } } }"""
+NESTED_THEN = """query ($most: Int!, $as_of: Long) { tables(limit: $most, as_of: $as_of) { items {
+    key found { kind } findings(limit: 1) { kind table { key } } policies(limit: 1) { id }
+    tags owner { actor principal } open: findings(limit: 1, state: "open") { kind }
+} } }"""
 
 
 async def test_a_nested_query_takes_as_many_statements_for_fifty_tables_as_for_one(
@@ -513,6 +517,14 @@ async def test_a_nested_query_takes_as_many_statements_for_fifty_tables_as_for_o
     assert all(len(each["vertex"]["edges"]["items"]) == 2 and each["decisions"]["items"] for each in found[1])
     assert all(each["lineage"]["upstream"]["items"] and each["owner"] for each in found[1])
     assert counts[0] == counts[1] <= 26, counts
+    (newest,) = (await shown(sales.http, "/v1/log/entries", limit=1))["entries"]
+    counts.clear()
+    for most in (1, 50):
+        statements.clear()
+        data = await ask(sales.http, NESTED_THEN, most=most, as_of=newest["index"])
+        counts.append(len(statements))
+    assert data["tables"]["items"] == [{name: each[name] for name in data["tables"]["items"][0]} for each in found[1]]
+    assert counts[0] == counts[1] <= 20, counts
 
 
 async def test_a_query_that_takes_too_long_is_503_and_leaves_the_connection_to_others(
