@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -20,7 +23,8 @@ async def speak(request: Request) -> Response:
     if has_own_origin(request) is False:
         raise ForbiddenError("expected a message of no page, or of a page of this site")
     await authenticate(request)
-    # The SDK takes most of a second to import, and memory: a gateway that no agent asks has neither.
-    from gateway.agents.server import AgentAnswer
-
-    return AgentAnswer()
+    # The SDK takes most of a second to import, and memory: a gateway that no agent asks has neither. It is imported in
+    # a thread, so that others are answered meanwhile.
+    server = await asyncio.to_thread(import_module, "gateway.agents.server")
+    answer: Response = server.AgentAnswer()
+    return answer
