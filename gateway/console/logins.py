@@ -26,7 +26,14 @@ from gateway.console.one_time import LINK_PATH, one_time_of
 from gateway.console.rendering import HEADERS, page
 from gateway.console.renewals import REFUSED, NotRenewedError, Renewals
 from gateway.console.sessions import LIFETIME, Session, Sessions
-from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
+from gateway.errors import (
+    BadRequestError,
+    ForbiddenError,
+    GatewayError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from gateway.http.request import body_of, has_own_origin, is_from_this_machine
 from gateway.identity import Principal
 from gateway.identity.code_logins import ATTEMPT_LIFETIME, SECRET_SIZE_BYTES, CodeLogins, NotBegunError
@@ -54,11 +61,22 @@ LINK_ELSEWHERE: Final = (
     "a login link is opened in a browser on the gateway's own machine, at the address in the link and through no "
     "proxy: open it there, or log in with an API key"
 )
+_TO_THE_OPERATOR: Final = "If it stays so, ask whoever runs this gateway."
 ADVICE: Final = {
     400: "Correct it in the address or the form, and send it again.",
     403: "Access rules decide who may see what: ask whoever writes those of your tenant.",
     404: "It may have another name, or you may not see it: ask whoever writes your tenant's access rules.",
-    503: "Try again in a minute. If it stays so, ask whoever runs this gateway.",
+    405: "Open the page by its link, and send its form from there.",
+    409: "Somebody was faster. Open the page again, and look at what it says now.",
+    413: "Send less at once.",
+    414: "Ask for less, or follow a link of the console.",
+    415: "Send the form from the page itself.",
+    422: "Correct it, and send it again.",
+    429: "Try again in a second.",
+    500: f"Try again. {_TO_THE_OPERATOR}",
+    502: "Look at what the catalog has now before you send it again.",
+    503: f"Try again in a minute. {_TO_THE_OPERATOR}",
+    504: "Look at what the catalog has now before you send it again.",
 }
 """What to do about an error, by its status, where the error itself does not say it."""
 
@@ -244,10 +262,12 @@ def own_path(path: str) -> str:
 
 def refused(request: Request, error: GatewayError, who: str | None = None) -> Response:
     """Return the page that says why something cannot be shown."""
-    advice = ADVICE.get(error.status, "")
-    path = request.url.path
+    path, advice = request.url.path, ADVICE.get(error.status, ADVICE[503])
     plain = path if request.method == "GET" and request.url.query else ""
-    return page("refused.html", error.status, message=str(error), advice=advice, plain=plain, who=who, path=path)
+    answer = page("refused.html", error.status, message=str(error), advice=advice, plain=plain, who=who, path=path)
+    if isinstance(error, UnavailableError):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
 
 
 async def _begun(request: Request, credentials: str, *, to: str, refresh_token: str | None = None) -> Response:

@@ -24,7 +24,7 @@ from fastapi.responses import JSONResponse, Response
 from gateway.commit.gateway import Gateway
 from gateway.console.entry_words import SAYS
 from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Listed, format_csv
-from gateway.console.logins import RENEWAL, TIME, check_same_actor, gateway_of, refused, session_of, to_login
+from gateway.console.logins import ADVICE, RENEWAL, TIME, check_same_actor, gateway_of, refused, session_of, to_login
 from gateway.console.overview import chart, needs, totals
 from gateway.console.rendering import HEADERS, page, row_shown, static_file
 from gateway.console.renewals import NotRenewedError
@@ -59,6 +59,7 @@ COUNTS_MAX: Final = 10_000
 REFUSALS_SHOWN: Final = 10
 OPEN_COUNTED: Final = 100
 """Open findings that the first page counts."""
+NO_PAGE: Final = "Look at the address again, or go on from the first page."
 CSV: Final = "text/csv; charset=utf-8; header=present"
 TABLE: Final = "/tables/{alias}/{namespace}/{table}"
 
@@ -125,6 +126,26 @@ def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awa
 
     answer.__name__, answer.__doc__ = show.__name__, show.__doc__
     return answer
+
+
+async def error_page(request: Request, status: int, message: str) -> Response:
+    """
+    Return the page of an error that no page has answered: an address without a page, a method that it does not take.
+    """
+    advice = ADVICE.get(status, ADVICE[503]) if status != 404 else NO_PAGE
+    who = await _who(request)
+    return page("refused.html", status, message=message, advice=advice, plain="", who=who, path=request.url.path)
+
+
+async def _who(request: Request) -> str | None:
+    """Return who is logged in; None if nobody is, or if that cannot be told now."""
+    try:
+        with unmapped_errors():
+            if (session := await session_of(request)) is None:
+                return None
+            return _name_of(await gateway_of(request).authenticator.authenticate(session.credentials))
+    except GatewayError:
+        return None
 
 
 @router.get("")
@@ -261,7 +282,8 @@ async def static(name: str) -> Response:
     """Answer with a file that pages load."""
     found = static_file(name)
     if found is None:
-        return page("refused.html", 404, message="There is no such file.", advice="", plain="", who=None, path="")
+        message = "There is no such file."
+        return page("refused.html", 404, message=message, advice=NO_PAGE, plain="", who=None, path="")
     return found
 
 

@@ -50,7 +50,8 @@ from gateway.http import (
 )
 from gateway.http.decoding import DecodesBodies
 from gateway.http.error_answers import (
-    error_answer,
+    ErrorPage,
+    answered,
     gateway_error,
     http_error,
     ledger_error,
@@ -140,6 +141,7 @@ def create_app(
     evidence: MakesEvidence | None = None,
     peers: Peers | None = None,
     pages: Sequence[APIRouter] = (),
+    error_page: ErrorPage | None = None,
 ) -> Application:
     """
     Return the application over `gateway`.
@@ -148,7 +150,8 @@ def create_app(
     `metrics_token` is what a scraper must present (None: only loopback may scrape). `dead_letters` reads those of a
     tenant, `anchors` how far its log is anchored, `status` how far everything is that follows it, and `projections` how
     far read models are (None: that is not told). `evidence` makes evidence (None: there is none). `peers` are the other
-    processes of the same gateway (None: there are none). `pages` are the routes of people and agents.
+    processes of the same gateway (None: there are none). `pages` are the routes of people and agents; `error_page`
+    shows people an error that no page has answered (None: they are told as programs are).
     """
     app = Application(**_SETTINGS)
     app.state.gateway = gateway
@@ -165,6 +168,7 @@ def create_app(
     app.state.figures = Figures()
     app.state.reading_drops = asyncio.Lock()
     app.state.linting_rules = asyncio.Lock()
+    app.state.error_page = error_page
     app.state.openapi = _own_openapi()
     app.state.readiness = Readiness(gateway)
     app.router.routes.extend(map(_included, (iceberg_routes.router, *OWN, *pages)))
@@ -215,12 +219,14 @@ class RawPaths:
                 raw = ICEBERG + raw[len(ICEBERG) + 2 :]
             if len(raw) > PATH_LENGTH_MAX:
                 text = f"expected a path of at most {PATH_LENGTH_MAX} bytes"
-                await error_answer(414, "BadRequestException", text, to=Request(scope))(scope, receive, send)
+                answer = await answered(Request(scope), 414, "BadRequestException", text)
+                await answer(scope, receive, send)
                 return
             if raw.startswith(RAW):
                 scope = {**scope, "path": raw.decode("ascii", "replace"), "raw_path": raw}
             elif scope["path"].startswith(_RAW_DECODED):
                 # With another spelling of the prefix, it would be routed after decoding `%2F`.
-                await error_answer(404, "NotFoundException", "Not Found", to=Request(scope))(scope, receive, send)
+                answer = await http_error(Request(scope), HTTPException(404))
+                await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)

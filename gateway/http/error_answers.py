@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The one place where errors become answers, whichever way their request came.
+The one place where errors become answers, whichever way their request came: a page to a browser that asks the console
+for one, and JSON to everybody else.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from fastapi import Request
@@ -38,7 +39,35 @@ A table or view of the empty namespace. Java's client asks for one if `sales.fil
 metadata table `files` of a table `sales`. Only after NoSuchTableException does it create the table `sales.files`.
 """
 
+PAGES: Final = "/console"
+"""Where the pages for people are."""
+ErrorPage = Callable[[Request, int, str], Awaitable[Response]]
+"""Returns the page of an error, given its request, status and message."""
+
 _log = logging.getLogger(__name__)
+
+
+async def answered(
+    request: Request, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """
+    Return an error as whoever sent the request reads it: as `error_answer` does, or as a page.
+    """
+    show: ErrorPage | None = getattr(request.app.state, "error_page", None)
+    if show is None or not asks_for_page(request):
+        return error_answer(status, kind, message, headers, to=request)
+    page = await show(request, status, message)
+    page.headers.update(headers or {})
+    return page
+
+
+def asks_for_page(request: Request) -> bool:
+    """
+    Return whether a request is for a page of the console, from a browser that shows one (RFC 9110, section 12.5.1).
+    """
+    path: str = request.scope["path"]
+    is_of_pages = path == PAGES or path.startswith(f"{PAGES}/")
+    return is_of_pages and request.method != "HEAD" and "text/html" in request.headers.get("accept", "").lower()
 
 
 def error_answer(
@@ -81,7 +110,7 @@ async def gateway_error(request: Request, error: Exception) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
         gateway: Gateway = request.app.state.gateway
         await gateway.refusals.unauthenticated(f"{request.method} {_route(request)}")
-    return error_answer(error.status, error.kind, text, headers, to=request)
+    return await answered(request, error.status, error.kind, text, headers)
 
 
 async def ledger_error(request: Request, error: Exception) -> Response:
@@ -91,7 +120,7 @@ async def ledger_error(request: Request, error: Exception) -> Response:
     if isinstance(error, LedgerError) and (answer := answer_to(error)) is not None:
         return await gateway_error(request, answer)
     _log.error("%s %s: %s", request.method, _route(request), error)
-    return error_answer(500, "InternalServerError", "the log refused; the gateway's own log says why", to=request)
+    return await answered(request, 500, "InternalServerError", "the log refused; the gateway's own log says why")
 
 
 async def validation_error(request: Request, error: Exception) -> Response:
@@ -115,7 +144,10 @@ async def http_error(request: Request, error: Exception) -> Response:
     kind = kinds.get(error.status_code, "BadRequestException")
     if error.status_code == 404 and (named := _IN_NO_NAMESPACE.fullmatch(request.scope["path"])):
         kind = f"NoSuch{named[1].capitalize()}Exception"
-    return error_answer(error.status_code, kind, str(error.detail), error.headers, to=request)
+    message = str(error.detail)
+    if asks_for_page(request):
+        message = _said_of_pages(request, error.status_code, error.headers or {}) or message
+    return await answered(request, error.status_code, kind, message, error.headers)
 
 
 async def unexpected_error(request: Request, error: Exception) -> Response:
@@ -123,7 +155,18 @@ async def unexpected_error(request: Request, error: Exception) -> Response:
     Return the last resort: the client learns no internals, the operator gets the traceback.
     """
     _log.error("%s %s failed", request.method, _route(request), exc_info=error)
-    return error_answer(500, "InternalServerError", "the gateway failed; its log says why", to=request)
+    return await answered(request, 500, "InternalServerError", "the gateway failed; its log says why")
+
+
+def _said_of_pages(request: Request, status: int, headers: Mapping[str, str]) -> str | None:
+    """Return what is told of an address of the console that has no page, or no answer to a method."""
+    path = f"{request.scope['path']!r:.200}"
+    match status:
+        case 404:
+            return f"expected the address of a page of the console, found {path}"
+        case 405:
+            return f"expected {headers.get('Allow', 'another method')} at {path}, found {request.method:.20}"
+    return None
 
 
 def _route(request: Request) -> str:

@@ -23,6 +23,7 @@ from gateway.commit.kept_tables import KeptTables
 from gateway.commit.known_tables import KnownTables
 from gateway.commit.metrics import Measures
 from gateway.commit.target_queues import TargetQueues
+from gateway.console.pages import error_page
 from gateway.console.routers import ROUTERS
 from gateway.http.app import Application, create_app
 from gateway.http.peers import Peers
@@ -159,6 +160,7 @@ def app_of(
         evidence=None if installation is None else EvidenceMaker(installation, parts.opener),
         peers=peers,
         pages=[*ROUTERS, agents.router],
+        error_page=error_page,
     )
 
 

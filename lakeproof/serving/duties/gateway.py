@@ -21,6 +21,7 @@ import uvicorn
 
 from gateway.agents import routes as agents
 from gateway.commit.metrics import Measures
+from gateway.console.pages import error_page
 from gateway.console.routers import ROUTERS
 from gateway.http.app import create_app
 from gateway.http.peers import Peers
@@ -111,6 +112,7 @@ async def answer_requests(
         evidence=EvidenceMaker(services.installation, services.opener),
         peers=peers,
         pages=[*ROUTERS, agents.router],
+        error_page=error_page,
     )
     connections = _connections(settings, measures)
     server = Server(server_config(app, connections, tls=None if certificate is None else certificate.context))

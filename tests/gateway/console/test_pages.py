@@ -27,6 +27,7 @@ from gateway.database import Database
 from gateway.identifiers import Target
 from gateway.identity import Arrived
 from gateway.identity.authenticator import Credentials
+from gateway.identity.request_rates import Limits, RequestRates, SharedCounts
 from testkit.gateway.console.browsing import OWN, browser_of, log_in, permit_all
 from testkit.gateway.sales import CREATE, ORDERS, ORDERS_KEY, TABLES, another_key, error_of, properties
 from testkit.gateway.two_views import project
@@ -428,13 +429,104 @@ async def test_files_are_those_of_the_console_alone(visitor: httpx.AsyncClient) 
         assert (await visitor.get(f"/console/static/{name}")).status_code == 404
 
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+FORM = "application/x-www-form-urlencoded"
+
+
+def told_in(answer: httpx.Response, status: int) -> str:
+    """What the page of an error tells; it says what to do, too, and has a way back."""
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8"), answer.text
+    assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+    (told,) = re.findall(r'class="problem" role="alert">([^<]*)</p>\n<p>[A-Z][^<]*\.</p>', answer.text)
+    assert '<a href="/console">Back to the first page</a>' in answer.text
+    return unescape(told)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("GET", "/console/x", 404, "expected the address of a page of the console, found '/console/x'"),
+        ("GET", "/console/", 404, "expected the address of a page"),
+        ("GET", "/console/policies/a/b/c", 404, "expected the address of a page"),
+        ("GET", "/console/%3Cimg%20src=x%3E", 404, "found '/console/<img src=x>'"),
+        ("GET", "/console/tables/a", 404, "expected the address of a page"),
+        ("GET", "/console/tab%6Ces/a", 404, "expected the address of a page"),
+        ("POST", "/console/x", 404, "expected the address of a page"),
+        ("POST", "/console/log", 405, "expected GET at '/console/log', found POST"),
+        ("DELETE", "/console", 405, "expected GET at '/console', found DELETE"),
+        ("GET", "/console/logout", 405, "expected POST at '/console/logout', found GET"),
+        ("GET", "/console/" + "x" * 20_000, 414, "expected a path of at most 16384 bytes"),
+        ("GET", "/console/static/none.css", 404, "There is no such file."),
+    ],
+)
+async def test_an_address_without_a_page_is_said_on_a_page_to_browsers_and_in_json_to_programs(
+    visitor: httpx.AsyncClient, sales: Gateway, method: str, path: str, status: int, words: str
+) -> None:
+    page = await visitor.request(method, path, headers=BROWSER)
+    assert words in told_in(page, status)
+    assert ("Log out" in page.text) == ("/static/" not in path)
+    async with browser_of(sales) as stranger:
+        page = await stranger.request(method, path, headers=BROWSER)
+        assert words in told_in(page, status)
+        assert "Log out" not in page.text
+        if "/static/" not in path:
+            answer = await stranger.request(method, path, headers={"Accept": "*/*"})
+            assert (answer.status_code, error_of(answer)["code"]) == (status, status)
+    assert (await visitor.request("HEAD", path, headers=BROWSER)).content == b""
+
+
+@pytest.mark.parametrize(
+    ("headers", "content", "status", "words"),
+    [
+        ({"Content-Type": FORM}, b"key=" + b"x" * 20_000, 413, "expected a body of at most"),
+        ({"Content-Type": FORM, "Content-Encoding": "br"}, b"x", 415, "expected a body without Content-Encoding"),
+        ({"Content-Type": FORM, "Content-Encoding": "gzip"}, b"x", 400, "expected a whole body in gzip"),
+        ({"Content-Type": "application/json"}, b"{}", 400, "expected a form"),
+        ({"Content-Type": FORM, "Sec-Fetch-Site": "cross-site"}, b"key=x", 403, "expected a form of this site"),
+    ],
+)
+async def test_a_form_that_cannot_be_taken_is_answered_with_a_page(
+    sales: Gateway, headers: dict[str, str], content: bytes, status: int, words: str
+) -> None:
+    async with browser_of(sales) as browser:
+        answer = await browser.post("/console/login", headers=BROWSER | OWN | headers, content=content)
+        assert words in told_in(answer, status)
+
+
+async def test_what_was_not_expected_is_a_page_that_says_nothing_of_what_is_within(
+    sales: Gateway, visitor: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: object, **named: object) -> None:
+        raise RuntimeError("an internal detail")
+
+    monkeypatch.setattr("gateway.console.pages.read_hours", fail)
+    answer = await visitor.get("/console", headers=BROWSER)
+    assert told_in(answer, 500) == "the gateway failed; its log says why"
+    assert "an internal detail" not in answer.text
+
+
+async def test_too_many_requests_are_a_page_that_says_when_to_come_again(
+    sales: Gateway, visitor: httpx.AsyncClient
+) -> None:
+    authenticator = sales.services.gateway.authenticator
+    rates = RequestRates(Limits(caller=1), SharedCounts(1), 0, monotonic_s=lambda: 1_000.0)
+    authenticator.admit, before = rates.admit, authenticator.admit
+    try:
+        answers = [await visitor.get("/console/policies/none", headers=BROWSER) for _ in range(2)]
+    finally:
+        authenticator.admit = before
+    assert "policy 'none'" in told_in(answers[0], 404)
+    assert "requests a second" in told_in(answers[1], 429)
+    assert answers[1].headers["retry-after"] == "1"
+
+
 async def test_an_outage_is_a_page_with_a_sentence(sales: Gateway) -> None:
     parts = replace(sales.services.gateway, database=Database("host=127.0.0.1 port=1 dbname=none"))
     async with browser_of(sales, app=app_of(parts)) as browser:
         browser.cookies.set(COOKIE, "0" * 64)
         answer = await browser.get("/console")
-        assert answer.status_code == 503
-        assert "the database cannot be reached" in answer.text
+        assert "the database cannot be reached" in told_in(answer, 503)
+        assert "expected the address of a page" in told_in(await browser.get("/console/x", headers=BROWSER), 404)
 
 
 async def test_where_nothing_can_be_judged_every_page_says_why_as_programs_are_told(
