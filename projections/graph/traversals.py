@@ -68,7 +68,10 @@ class Impact:
     omitted: Mapping[str, Omitted]
     """What was reported of the table and of those tables and is not drawn, by key: there may be more."""
     is_cut: bool
-    """Whether there may be more than these: a list has as many as were asked for, or a table too many edges."""
+    """
+    Whether there may be more than these: a list has as many as were asked for, or not all edges of a table were
+    followed, such as those to the runs that read it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +118,15 @@ async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS, lim
     columns = await _columns_made_from(graph, own, hops=hops, limit=limit)
     read = list(dict.fromkeys([*names, *(reached.key for reached in tables)]))
     fan = max(READ_EACH_MIN, READ_MAX // len(read))
-    readers = (await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS, limit=limit, fan=fan)).reached
+    readers = await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS, limit=limit, fan=fan)
     return Impact(
         table=table_key,
         state=table,
         tables=_made(tables, names),
         columns=tuple(columns.reached),
-        readers=tuple(readers),
+        readers=tuple(readers.reached),
         omitted=await graph.omitted(read),
-        is_cut=made.is_cut or columns.is_cut or len(readers) >= limit,
+        is_cut=made.is_cut or columns.is_cut or readers.is_cut,
     )
 
 

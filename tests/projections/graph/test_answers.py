@@ -249,6 +249,10 @@ async def test_walks_from_a_hub_are_bounded_and_say_so(
             hub = await walk(graph, ORDERS, hops=2)
             monkeypatch.undo()
             assert (len(hub.tables), hub.is_cut) == (5, True), "of more edges than are followed, the last are"
+        monkeypatch.setattr(traversals, "READ_MAX", 8)
+        assert not (await impact_analysis(graph, "table:lake/s/t0")).is_cut, "nobody has read it"
+        read = await impact_analysis(graph, ORDERS, hops=2)
+        assert (len(read.tables), len(read.columns), read.is_cut) == (7, 7, True), "more runs have read it"
 
 
 async def test_nobody_gets_answers_from_another_tenants_graph(world: World, new_story: Callable[[], Story]) -> None:
