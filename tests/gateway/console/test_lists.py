@@ -14,9 +14,11 @@ from re import findall
 import httpx
 import pytest
 import pytest_asyncio
+from fastapi.routing import APIRoute
 
 from gateway.console import pages
-from gateway.console.lists import FORMULA, LISTS, format_csv
+from gateway.console.lists import FORMULA, LISTS, OPERATED, format_csv
+from gateway.console.routers import ROUTERS
 from testkit.gateway.console.furnished import write_restrictions
 from testkit.gateway.sales import CREATE, NAMESPACES, another_key
 from testkit.gateway.two_views import found_in, make_table, project
@@ -66,6 +68,33 @@ async def test_every_list_links_to_itself_as_json_and_csv_with_the_same_rows(
     assert len(listed) == len(rows) > 0
     assert list(rows[0]) == list(LISTS[name].columns)
     assert set(LISTS[name].columns) <= set(listed[0])
+
+
+async def test_every_list_of_an_empty_tenant_is_there_as_json_and_csv_and_its_page_says_what_to_do(
+    shared_gateway: Gateway,
+) -> None:
+    routes = [each for router in ROUTERS for each in router.routes if isinstance(each, APIRoute)]
+    paths = {each.path for each in routes if "GET" in (each.methods or ()) and "{" not in each.path}
+    paths.remove("/console/log/follow")  # it does not end
+    async with browser_of(shared_gateway, shared_gateway.acme.key.secret) as browser:
+        await browser.post("/console/login", data={"key": shared_gateway.acme.key.secret})
+        pages_seen = {path: await browser.get(path) for path in (*paths, "/console/tables/lake/sales/none")}
+        twins = {
+            tuple(unescape(link) for link in findall('href="([^"]*)"', twin))
+            for page in pages_seen.values()
+            for twin in findall(r'<p class="twins">This list as(.*?)</p>', page.text)
+        }
+        of_operators = {f"/console/operate/{name}" for name in OPERATED}
+        lists = {f"/console/{name}" for name in LISTS} | of_operators | {"/console/tables/lake/sales/none/commits"}
+        assert twins == {(f"{each}.json", f"{each}.csv") for each in lists}
+        for as_json, as_csv in twins:
+            assert (await browser.get(as_json)).status_code == 200
+            rows = rows_of(await browser.get(as_csv))
+            if as_csv.removesuffix(".csv") not in {"/console/log", *of_operators}:  # a new tenant has something there
+                assert rows == [], as_csv
+    for name in {*LISTS} - {"log"}:
+        assert pages_seen[f"/console/{name}"].status_code == 200, name
+        assert "data-label=" not in pages_seen[f"/console/{name}"].text, name
 
 
 @pytest.mark.parametrize("name", ["log", "tables", "findings"])
