@@ -17,7 +17,7 @@ from projections.relational.metrics import CommitCount
 
 HOURS: Final = 24
 NAMED_MAX: Final = 5
-"""Policies that a line names."""
+"""Drafts that a line names."""
 REASONS_MAX: Final = 10
 BAR_WIDTH: Final = 22
 CHART_HEIGHT: Final = 120
@@ -104,13 +104,17 @@ def totals(counts: Iterable[CommitCount]) -> Totals:
 
 
 def needs(
-    status: Mapping[str, Any], *, findings: Sequence[Mapping[str, Any]], more_findings: bool, drafts: Sequence[str]
+    status: Mapping[str, Any],
+    *,
+    findings: Sequence[Mapping[str, Any]],
+    more_findings: bool,
+    drafts: Mapping[str, Sequence[str]],
 ) -> list[Need]:
     """
     Return what needs somebody now, what is most urgent first.
 
     `status` is what `/v1/status` answers, `findings` are open ones (with `more_findings` there are more), and `drafts`
-    the policies with a draft that waits for a review.
+    the ids of what has a draft that waits for a review: those of `policies` and of `restrictions`.
     """
     found = [*_standing(status)]
     if letters := status["dead_letters"]:
@@ -128,9 +132,10 @@ def needs(
         found.append(
             Need(what=what, advice="look at them, and say which are real", place="/console/findings?state=open")
         )
-    if drafts:
-        what = f"{_number(len(drafts), 'draft')} of policies not reviewed yet ({', '.join(drafts[:NAMED_MAX])})"
-        found.append(Need(what=what, advice="approve or refuse", place="/console/policies"))
+    for kind, ids in drafts.items():
+        if ids:
+            what = f"{_number(len(ids), 'draft')} of {kind} not reviewed yet ({', '.join(ids[:NAMED_MAX])})"
+            found.append(Need(what=what, advice="approve or refuse", place=f"/console/{kind}"))
     return found
 
 

@@ -11,7 +11,7 @@ Who is not logged in is sent to the login (`logins.py`), and back to the page af
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -23,13 +23,13 @@ from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.gateway import Gateway
 from gateway.console.entry_words import SAYS
-from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Listed, format_csv
+from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Answer, Listed, format_csv
 from gateway.console.logins import ADVICE, RENEWAL, TIME, check_same_actor, gateway_of, refused, session_of, to_login
 from gateway.console.overview import chart, needs, totals
 from gateway.console.rendering import HEADERS, page, row_shown, static_file
 from gateway.console.renewals import NotRenewedError
 from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
-from gateway.http import decision_routes, log_entry_routes, policy_routes, tenant_routes
+from gateway.http import decision_routes, log_entry_routes, policy_routes, restriction_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
 from gateway.http.log_routes import VIEW, receipt_answer
@@ -167,7 +167,10 @@ async def overview(visit: Visit) -> Response:
             status,
             findings=findings["findings"],
             more_findings=findings[CURSOR] is not None,
-            drafts=await _drafts(visit),
+            drafts={
+                "policies": await _ids(visit, policy_routes.list_policy_drafts, "policy-drafts"),
+                "restrictions": await _ids(visit, restriction_routes.list_restriction_drafts, "restriction-drafts"),
+            },
         ),
         refusals=refusals,
         totals=totals(counts),
@@ -295,12 +298,17 @@ async def _last_refusals(looking: Looking, connection: Connection) -> list[dict[
     return [commit_shown(each, with_principal=with_principal) for each in found if await looking.sight.sees(each.key)]
 
 
-async def _drafts(visit: Visit) -> list[str]:
-    """Return the policies with a draft; none for whoever may read no policies."""
+async def waiting_drafts(visit: Visit, list_drafts: Answer, member: str) -> Sequence[Mapping[str, Any]]:
+    """Return the drafts that wait for a review, as a route shows them under `member`; none to whom may not see any."""
     try:
-        return [each["id"] for each in (await visit.read(policy_routes.list_policy_drafts))["policy-drafts"]]
+        found: Sequence[Mapping[str, Any]] = (await visit.read(list_drafts))[member]
     except ForbiddenError:
-        return []
+        return []  # drafts are a right of their own
+    return found
+
+
+async def _ids(visit: Visit, list_drafts: Answer, member: str) -> list[str]:
+    return [each["id"] for each in await waiting_drafts(visit, list_drafts, member)]
 
 
 def _name_of(caller: Principal) -> str:

@@ -17,9 +17,9 @@ from fastapi.responses import Response
 
 from gateway.console import policy_editor, policy_replays
 from gateway.console.logins import form_of, redirect
-from gateway.console.pages import Visit, twins_of, visited
+from gateway.console.pages import Visit, twins_of, visited, waiting_drafts
 from gateway.console.policy_form import diff_lines, version_of, written
-from gateway.console.policy_seen import in_force_of, names_of_authors, requires_review, seen_of, time_in, waiting_drafts
+from gateway.console.policy_seen import in_force_of, names_of_authors, requires_review, seen_of, time_in
 from gateway.http import admin_routes, policy_routes
 
 router = APIRouter(include_in_schema=False)

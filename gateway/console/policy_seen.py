@@ -114,15 +114,6 @@ async def seen_of(
         return Seen(id=id_, steps=steps, drafts=False)
 
 
-async def waiting_drafts(visit: Visit, list_drafts: Answer, member: str) -> Sequence[Mapping[str, Any]]:
-    """Return the drafts that wait for a review, as a route shows them under `member`; none to whom may not see any."""
-    try:
-        found: Sequence[Mapping[str, Any]] = (await visit.read(list_drafts))[member]
-    except ForbiddenError:
-        return []  # drafts are a right of their own
-    return found
-
-
 async def names_of_authors(visit: Visit, seen: Seen, draft_class: type[Draft[Any]] = PolicyDraft) -> dict[str, str]:
     """Return the names of those who have edited a policy or restriction, by actor, as the visitor may know them."""
     if not await (await visit.looking()).sight.reads_inputs():

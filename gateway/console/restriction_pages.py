@@ -18,9 +18,9 @@ from fastapi.responses import Response
 
 from gateway.admin.restriction_edits import NOT_ENFORCED
 from gateway.console.logins import form_of, redirect
-from gateway.console.pages import Visit, twins_of, visited
+from gateway.console.pages import Visit, twins_of, visited, waiting_drafts
 from gateway.console.policy_form import Problem, diff_lines, problem_at, version_of
-from gateway.console.policy_seen import Seen, names_of_authors, requires_review, seen_of, waiting_drafts
+from gateway.console.policy_seen import Seen, names_of_authors, requires_review, seen_of
 from gateway.control.drafts import RestrictionDraft
 from gateway.errors import ConflictError, GatewayError, NotFoundError
 from gateway.http import restriction_routes

@@ -5,6 +5,7 @@ What the console's first page says of commits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -91,7 +92,10 @@ def test_what_is_older_than_the_picture_is_not_in_it() -> None:
     )
 
 
-def needed(*findings: dict[str, str], drafts: tuple[str, ...] = (), **status: Any) -> list[tuple[str, str, bool]]:
+def needed(
+    *findings: dict[str, str], drafts: Mapping[str, Sequence[str]] | None = None, **status: Any
+) -> list[tuple[str, str, bool]]:
+    drafts = drafts or {"policies": (), "restrictions": ()}
     found = needs({**WELL, **status}, findings=findings, more_findings=False, drafts=drafts)
     return [(each.what, each.place, each.is_urgent) for each in found]
 
@@ -120,12 +124,14 @@ def test_what_stands_still_is_urgent(status: dict[str, Any], words: str) -> None
 
 
 def test_what_waits_for_an_answer_leads_to_the_page_where_it_is_given() -> None:
-    found = needed(EMAIL, EMAIL, {**EMAIL, "column_path": "copy"}, drafts=("owned",), dead_letters=1, open_decisions=2)
+    drafts = {"policies": ("owned",), "restrictions": ("europe", "hashed")}
+    found = needed(EMAIL, EMAIL, {**EMAIL, "column_path": "copy"}, drafts=drafts, dead_letters=1, open_decisions=2)
     assert found == [
         ("1 message could not be handled", "/console/operate#letters", False),
         ("2 approved changes of foreign catalogs without a known outcome", "/console/operate#decisions", False),
         ("2 findings that nobody has confirmed or dismissed (email)", "/console/findings?state=open", False),
         ("1 draft of policies not reviewed yet (owned)", "/console/policies", False),
+        ("2 drafts of restrictions not reviewed yet (europe, hashed)", "/console/restrictions", False),
     ]
 
 

@@ -44,6 +44,10 @@ async def test_a_draft_is_mended_saved_and_approved_by_another_person(sales: Gat
         answer = await author.post(WRITE, data={"text": TEXT, "do": "draft"}, headers=OWN)
         assert (answer.status_code, answer.headers["location"]) == (303, "/console/restrictions/eu")
         assert "draft 1" in (await author.get("/console/restrictions")).text
+        waits = re.compile(r'<a href="/console/restrictions">[^<]*</a>')
+        first_page = (await author.get("/console")).text
+        assert "1 draft of restrictions not reviewed yet (eu)" in first_page
+        assert waits.search(first_page)
         assert 'value="approve"' not in (await author.get("/console/restrictions/eu")).text
         assert 'value="approve"' in (await reviewer.get("/console/restrictions/eu")).text
         review = {"version": "1", "verdict": "approve", "reason": "read it"}
@@ -51,6 +55,7 @@ async def test_a_draft_is_mended_saved_and_approved_by_another_person(sales: Gat
         assert own.status_code == 403
         answer = await reviewer.post("/console/restrictions/eu/review", data=review, headers=OWN)
         assert answer.status_code == 303
+        assert "not reviewed yet" not in (await author.get("/console")).text
         shown = (await author.get("/console/restrictions/eu")).text
         assert "Review: read it" in shown
         assert "reads do not enforce it yet" in shown
