@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from gateway.errors import UnavailableError, UnprocessableError
 
@@ -108,6 +108,26 @@ class EngineUnavailableError(PolicyEngineError):
 
 class DeadlineExceededError(PolicyEngineError):
     """The call's time for waiting, or for the work, was over; what was still running has been stopped."""
+
+
+class SecondsLeft(float):
+    """What is left of a time limit of `of_s` seconds: errors name the limit, not what happened to be left of it."""
+
+    __slots__ = ("of_s",)
+    of_s: float
+
+    def __new__(cls, left_s: float, *, of_s: float) -> Self:
+        """Return what is left of `of_s`, which may be a rest itself."""
+        left = super().__new__(cls, left_s)
+        left.of_s = limit_of(of_s)
+        return left
+
+
+def limit_of(timeout_s: float) -> float:
+    """
+    Return the time limit that a timeout is, or is left of.
+    """
+    return timeout_s.of_s if isinstance(timeout_s, SecondsLeft) else timeout_s
 
 
 class PolicyEngine(Protocol):

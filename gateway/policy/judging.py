@@ -30,7 +30,7 @@ from gateway.policy.access import (
     refs_of,
 )
 from gateway.policy.checks import Check, check_activation, decide_unit, is_elsewhere, units_of
-from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Program, Verdict
+from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Program, SecondsLeft, Verdict
 from gateway.policy.former import ambiguous, compared, former_values
 from gateway.policy.variables import CommitView, PrincipalView
 from ledger.format.events import CommitDecision, Effect
@@ -247,7 +247,7 @@ def countdown(timeout_s: float) -> Callable[[], float]:
         if until is None:
             until = clock() + timeout_s
             return timeout_s
-        return max(until - clock(), 0.001)
+        return SecondsLeft(max(until - clock(), 0.001), of_s=timeout_s)
 
     return remaining_s
 

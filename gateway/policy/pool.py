@@ -44,9 +44,11 @@ from gateway.policy.engine import (
     PolicyEngineError,
     PolicyNotCompiledError,
     Program,
+    SecondsLeft,
     Step,
     Traced,
     Verdict,
+    limit_of,
 )
 from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
 from gateway.policy.inspected import Branch, Inspection, parse_inspection
@@ -75,6 +77,15 @@ KILLED_COST_S: Final = 1.0
 """The cost of a call that ended its process: another is started, and all tenants' programs are compiled again."""
 STOP_GRACE_S: Final = 0.25
 """How long a process may take to obey a stop. Judging stops within a millisecond, a parser does not."""
+
+TOOK_LONGER: Final = (
+    "the policy engine took longer than its time limit of {:g} s and was stopped: make the expressions simpler, or try "
+    "again when the gateway is less busy"
+)
+WAITED_LONGER: Final = (
+    "the policy engine is busy: nothing was evaluated within the time limit of {:g} s for waiting; try again when the "
+    "gateway is less busy"
+)
 
 AUTHOR: Final = -1
 """In place of a log: an author's own engine serves no tenant."""
@@ -336,7 +347,7 @@ class WorkerEngine:
         ends_s = clock() + timeout_s
         while len(outcomes) < len(rows):
             part = rows[len(outcomes) : len(outcomes) + size]
-            call = self._call(log_id, max(ends_s - clock(), 0.001))
+            call = self._call(log_id, SecondsLeft(max(ends_s - clock(), 0.001), of_s=timeout_s))
             request = {"programs": pairs, "shared": shared, "rows": part, "log_id": log_id}
             await self._ask(call, {"rows": request}, self._short)
             found = [text for result in call.results for text in result.get("rows", ())]
@@ -375,7 +386,7 @@ class WorkerEngine:
             PolicyEngineError: if there is no answer.
         """
         try:
-            call.frame = format_frame({**request, "call": call.number, "timeout_s": call.timeout_s})
+            call.frame = format_frame({**request, "call": call.number, "timeout_s": float(call.timeout_s)})
         except FrameTooLargeError as error:
             raise TooLargeError(str(error)) from error
         except FrameError as error:
@@ -390,8 +401,7 @@ class WorkerEngine:
                 lane.put(call)
                 await call.finished
         except TimeoutError as error:
-            words = f"{self._waiting_s} s passed before it could begin: the policy engine is busy"
-            raise DeadlineExceededError(words) from error
+            raise DeadlineExceededError(WAITED_LONGER.format(self._waiting_s)) from error
         finally:
             for one in (self._short, self._long, self._checks):
                 one.lines.remove(call)  # where it still waits, if its caller has gone
@@ -487,7 +497,7 @@ class WorkerEngine:
         if call.finished.done():
             return
         if call.timeout_s <= lane.slice_s:
-            call.finish(DeadlineExceededError(f"{call.timeout_s} s passed before it was done"))
+            call.finish(DeadlineExceededError(TOOK_LONGER.format(limit_of(call.timeout_s))))
             return
         call.wait_again()
         try:

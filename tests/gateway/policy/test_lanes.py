@@ -24,9 +24,11 @@ from gateway.policy.engine import (
     PolicyNotCompiledError,
     Program,
     Verdict,
+    limit_of,
 )
 from gateway.policy.frames import FRAME_BYTES_MAX
-from gateway.policy.pool import SHORT_BYTES_MAX, WorkerEngine
+from gateway.policy.judging import countdown
+from gateway.policy.pool import SHORT_BYTES_MAX, TOOK_LONGER, WorkerEngine
 from testkit.servers.forked_workers import fork_worker
 
 ALLOW, DENY = Outcome.ALLOW, Outcome.DENY
@@ -153,7 +155,21 @@ async def test_a_deadline_begins_with_the_work(engine: WorkerEngine) -> None:
     assert verdict.outcome is ALLOW
     errors = await asyncio.gather(*flood, return_exceptions=True)
     assert all(isinstance(error, DeadlineExceededError) for error in errors)
-    assert {str(error) for error in errors} == {"0.2 s passed before it was done"}, "none of them was told it waited"
+    assert {str(error) for error in errors} == {TOOK_LONGER.format(0.2)}, "none of them was told it waited"
+
+
+async def test_an_error_names_the_whole_time_limit_of_which_a_rest_was_left(engine: WorkerEngine) -> None:
+    remaining_s = countdown(0.05)
+    remaining_s()
+    await asyncio.sleep(0.06)
+    left_s = remaining_s()
+    assert left_s < 0.05
+    with pytest.raises(DeadlineExceededError) as caught:
+        await judging(engine, ENDLESS, log_id=CALM, timeout_s=left_s)
+    assert str(caught.value) == TOOK_LONGER.format(0.05)
+    again_s = countdown(left_s)
+    again_s()
+    assert limit_of(again_s()) == 0.05, "of a rest of a rest, too"
 
 
 async def test_a_flood_of_one_tenant_is_refused_and_the_calls_of_another_are_answered() -> None:

@@ -28,7 +28,7 @@ from gateway.policy.engine import (
     Program,
     Verdict,
 )
-from gateway.policy.pool import WorkerEngine
+from gateway.policy.pool import TOOK_LONGER, WorkerEngine
 from gateway.policy.process import WorkerProcess
 from gateway.policy.restrictions.written import MASK_CONDITION, ROW_FILTER
 from testkit.gateway.restrictions import read
@@ -181,7 +181,7 @@ async def test_an_endless_expression_is_killed_at_the_deadline_and_the_next_call
         await engine.judge(programs, {}, log_id=1, timeout_s=SHORT_S)
     assert caught.value.status == 503
     assert [verdict.outcome for verdict in caught.value.verdicts] == [ALLOW, ERROR, ERROR]
-    assert caught.value.verdicts[1].detail == f"was running: {SHORT_S} s passed before it was done"
+    assert caught.value.verdicts[1].detail == f"was running: {TOOK_LONGER.format(SHORT_S)}"
     assert caught.value.verdicts[2].detail.startswith("was not judged: ")
     assert await outcomes(engine, "true", "false") == [ALLOW, DENY]
     assert before in in_use(engine), "a judging stops without ending its process"
