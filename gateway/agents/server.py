@@ -27,7 +27,7 @@ from gateway.errors import ForbiddenError, GatewayError
 from gateway.http.admin_routes import list_policies, show_policy
 from gateway.http.inner import names_in_path
 from gateway.http.looking.sight import target_of
-from gateway.http.request import not_of_model
+from gateway.http.model_errors import not_of_model
 from gateway.http.table_routes import list_tables, show_table
 from gateway.log_errors import unmapped_errors
 
@@ -107,7 +107,7 @@ def _parsed(takes: type[Arguments], given: dict[str, Any]) -> Arguments:
     try:
         return takes.model_validate(given)
     except ValidationError as error:
-        raise not_of_model(error, whole="arguments") from error
+        raise not_of_model(error, whole="arguments", model=takes) from error
 
 
 def _refused(words: str) -> types.CallToolResult:

@@ -18,13 +18,13 @@ from starlette.exceptions import HTTPException
 
 from gateway.commit.gateway import Gateway
 from gateway.errors import (
-    BadRequestError,
     GatewayError,
     UnauthorizedError,
     UnavailableError,
     UnsupportedEncodingError,
     UpstreamAnswerError,
 )
+from gateway.http.model_errors import first_of
 from gateway.log_errors import answer_to
 from ledger.errors import LedgerError, UnsafeServerError
 from ledger.format.sealing import SubjectKeysError
@@ -129,9 +129,7 @@ async def validation_error(request: Request, error: Exception) -> Response:
     """
     if not isinstance(error, RequestValidationError):
         raise error
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
-    return await gateway_error(request, BadRequestError(first["msg"], field=field or "body"))
+    return await gateway_error(request, first_of(error.errors(), whole="body", skipped=("body", "query", "path")))
 
 
 async def http_error(request: Request, error: Exception) -> Response:

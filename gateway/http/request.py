@@ -21,6 +21,7 @@ from gateway.commit.judgement import JudgedRequest
 from gateway.commit.requests import parse_content_length, read_body
 from gateway.errors import BadRequestError
 from gateway.http.asked import credentials_of
+from gateway.http.model_errors import not_of_model
 from gateway.http.server.clients import OF_PROXIES, parse_address
 from gateway.identity import Credentials, Principal
 from gateway.policy.access import NOTHING, Grant
@@ -71,15 +72,7 @@ def parse_model(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise not_of_model(error, whole="body") from error
-
-
-def not_of_model(error: ValidationError, *, whole: str) -> BadRequestError:
-    """
-    Return what is answered to values that are not as their model has them; `whole` names all of them together.
-    """
-    first = error.errors(include_url=False, include_input=False)[0]
-    return BadRequestError(str(first["msg"]), field=".".join(str(part) for part in first["loc"]) or whole)
+        raise not_of_model(error, whole="body", model=model) from error
 
 
 def has_own_origin(request: Request) -> bool | None:

@@ -30,6 +30,7 @@ from gateway.control.aggregates import Catalog
 from gateway.control.plane import ControlPlane
 from gateway.database import Database
 from gateway.errors import BadRequestError, GatewayError, UnauthorizedError
+from gateway.http.model_errors import not_of_model
 from gateway.identifiers import Target, parse_name, parse_namespace
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
 from ledger.format.events import TriggerReceived, TriggerSource, to_data
@@ -107,9 +108,7 @@ def parse_callback(body: bytes, *, tenant_header: str | None) -> Callback:
     try:
         parsed = _Body.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "body"
-        raise BadRequestError(str(first["msg"]), field=field) from error
+        raise not_of_model(error, whole="body", model=_Body) from error
     given = ((parsed.tenant_id, "tenant_id"), (tenant_header, "X-Polaris-Tenant"))
     named = {_tenant(text, field) for text, field in given if text}
     if not named:
