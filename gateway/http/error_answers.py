@@ -142,9 +142,7 @@ async def http_error(request: Request, error: Exception) -> Response:
     kind = kinds.get(error.status_code, "BadRequestException")
     if error.status_code == 404 and (named := _IN_NO_NAMESPACE.fullmatch(request.scope["path"])):
         kind = f"NoSuch{named[1].capitalize()}Exception"
-    message = str(error.detail)
-    if asks_for_page(request):
-        message = _said_of_pages(request, error.status_code, error.headers or {}) or message
+    message = _said_of_address(request, error.status_code, error.headers or {}) or str(error.detail)
     return await answered(request, error.status_code, kind, message, error.headers)
 
 
@@ -156,12 +154,14 @@ async def unexpected_error(request: Request, error: Exception) -> Response:
     return await answered(request, 500, "InternalServerError", "the gateway failed; its log says why")
 
 
-def _said_of_pages(request: Request, status: int, headers: Mapping[str, str]) -> str | None:
-    """Return what is told of an address of the console that has no page, or no answer to a method."""
+def _said_of_address(request: Request, status: int, headers: Mapping[str, str]) -> str | None:
+    """Return what is told of an address that nothing answers, or not by this method."""
     path = f"{request.scope['path']!r:.200}"
     match status:
-        case 404:
+        case 404 if asks_for_page(request):
             return f"expected the address of a page of the console, found {path}"
+        case 404:
+            return f"expected a path that this gateway answers, found {path}: /docs lists them"
         case 405:
             return f"expected {headers.get('Allow', 'another method')} at {path}, found {request.method:.20}"
     return None

@@ -31,10 +31,14 @@ async def test_what_has_no_route_is_an_error_of_the_specifications_form(sales: G
     for path in ("/", "/v1", "/v1/nothing", "/redoc", "/docs/", f"{NAMESPACES}/", "/v1/policies/"):
         answer = await sales.http.get(path)
         assert answer.status_code == 404, path
-        assert answer.json() == {"error": {"message": "Not Found", "type": "NotFoundException", "code": 404}}
+        words = f"expected a path that this gateway answers, found {path!r}: /docs lists them"
+        assert answer.json() == {"error": {"message": words, "type": "NotFoundException", "code": 404}}
     answer = await sales.http.put(NAMESPACES)
     assert (answer.status_code, error_of(answer)["type"]) == (405, "UnsupportedOperationException")
-    assert answer.headers["allow"]
+    allowed = answer.headers["allow"]
+    assert error_of(answer)["message"] == f"expected {allowed} at '{NAMESPACES}', found PUT"
+    answer = await sales.http.get(f"/v1/{'x' * 5_000}")
+    assert len(error_of(answer)["message"]) < 300
 
 
 @pytest.mark.parametrize("kind", ["table", "view"])
