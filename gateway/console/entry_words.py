@@ -21,13 +21,24 @@ SAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "finding.reviewed": ("verdict", "kind", "column"),
     "alert.raised": ("kind", "column"),
     "alert.delivered": ("sink",),
-    "policy.created": ("id",),
-    "policy.changed": ("id",),
-    "policy.retired": ("id",),
-    "policy_draft.written": ("id",),
-    "policy_draft.reviewed": ("id",),
-    "restriction_draft.written": ("id",),
-    "restriction_draft.reviewed": ("id",),
+    "policy.created": ("version",),
+    "policy.changed": ("version",),
+    "policy.retired": ("version",),
+    "policy_draft.written": ("version",),
+    "policy_draft.reviewed": ("verdict", "version"),
+    "restriction.created": ("version",),
+    "restriction.changed": ("version",),
+    "restriction.retired": ("version",),
+    "restriction_draft.written": ("version",),
+    "restriction_draft.reviewed": ("verdict", "version"),
+    "access_rule.created": ("effect", "version"),
+    "catalog.created": ("kind",),
+    "setting.changed": ("value",),
+    "tenant.created": ("name",),
+    "payload.erased": ("name",),
+    "table.identified": ("source",),
+    "metrics.reported": ("kind",),
+    "proposal.replayed": ("decisions", "widened", "narrowed"),
     "projection.attested": ("projection",),
 }
 """The members of an entry's data that lists show, by the entry's type."""
@@ -51,6 +62,8 @@ def said(data: Mapping[str, Any], entry_type: str) -> str:
     for name, value in found:
         if name == "column" and value is not None and words:
             words[-1] += f" in column {value}"
+        elif name == "version" and value is not None:
+            words.append(f"version {value}")
         elif value is not None:
             words.append(f"{value} {name}" if isinstance(value, int) else str(value))
     return ", ".join(words)

@@ -23,14 +23,19 @@ BAR_WIDTH: Final = 22
 CHART_HEIGHT: Final = 120
 BEHIND_S_MAX: Final = 60.0
 """What follows the log and misses an entry for longer needs somebody; it is usually less than a second behind."""
-KINDS: Final = ("done", "rejected", "undecidable", "conflicted", "failed", "unknown")
+KINDS: Final = ("accepted", "rejected", "undecidable", "conflicted", "failed", "unknown")
 """
-What becomes of a commit, as the page has it, from the bottom of a bar to its top. One that was approved is done,
-conflicted (another commit came first), failed (the catalog refused it, or could not), or its outcome is unknown: it may
-come yet.
+What becomes of a commit, as the page has it, from the bottom of a bar to its top. One that was approved is accepted by
+the catalog, conflicted (another commit came first), failed (the catalog refused it, or could not), or its outcome is
+unknown: it may come yet. One that conflicts with the table before it is forwarded is conflicted, too.
 """
+_KIND_OF_DECISION: Final[Mapping[str, str]] = {
+    CommitDecision.REJECTED: "rejected",
+    CommitDecision.UNDECIDABLE: "undecidable",
+    CommitDecision.CONFLICTED: "conflicted",
+}
 _KIND_OF_OUTCOME: Final[Mapping[str, str]] = {
-    CommitOutcome.ACCEPTED: "done",
+    CommitOutcome.ACCEPTED: "accepted",
     CommitOutcome.CONFLICTED: "conflicted",
     CommitOutcome.REFUSED: "failed",
     CommitOutcome.FAILED: "failed",
@@ -68,12 +73,12 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """The bars of a picture, `width` by `height`, and the hours below it."""
+    """The bars of a picture, `width` by `height`, and the hours below some of them."""
 
     width: int
     height: int
     bars: list[Bar]
-    labels: list[tuple[int, str]]
+    labels: list[tuple[int, datetime]]
     most: int
 
 
@@ -82,10 +87,8 @@ def kind_of(count: CommitCount) -> str:
     Return what became of commits: one of `KINDS`.
     """
     of = count.dimensions
-    if of.decision == CommitDecision.REJECTED:
-        return "rejected"
-    if of.decision == CommitDecision.UNDECIDABLE:
-        return "undecidable"
+    if of.decision in _KIND_OF_DECISION:
+        return _KIND_OF_DECISION[of.decision]
     return _KIND_OF_OUTCOME.get(of.outcome or "", "unknown")
 
 
@@ -188,7 +191,7 @@ def chart(counts: Iterable[CommitCount], *, until: datetime) -> Chart:
         for number, (hour, of_hour) in enumerate(by_hour.items())
         for bar in _bars(number * BAR_WIDTH, hour, of_hour, most)
     ]
-    labels = [(number * BAR_WIDTH, f"{hour:%H}") for number, hour in enumerate(hours) if number % 4 == 3]
+    labels = [(number * BAR_WIDTH, hour) for number, hour in enumerate(hours) if number % 4 == 3]
     return Chart(width=HOURS * BAR_WIDTH, height=CHART_HEIGHT, bars=bars, labels=labels, most=most)
 
 

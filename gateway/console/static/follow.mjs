@@ -30,11 +30,19 @@ function about(entry) {
   return made;
 }
 
+/** Returns who wrote an entry: by name, if another row of the page has it. */
+function named(actor) {
+  const known = table.querySelector(`td[data-actor="${CSS.escape(actor)}"] > *`);
+  if (known !== null) return known.cloneNode(true);
+  const made = document.createElement("code");
+  made.textContent = actor;
+  return made;
+}
+
 function row(entry) {
   const made = document.createElement("tr");
   const index = link(`/console/log/${Number(entry.index)}`, entry.index);
-  const actor = document.createElement("code");
-  actor.textContent = entry.actor;
+  const actor = named(entry.actor);
   const cells = [index, timeElement(entry.recorded_at), entry.type, entry.says, about(entry), actor];
   for (const [place, content] of cells.entries()) {
     const cell = document.createElement("td");

@@ -6,13 +6,16 @@ const format = new Intl.DateTimeFormat("en", {
   hourCycle: "h23", timeZoneName: "shortOffset",
 });
 
+const partsOf = (time) => Object.fromEntries(format.formatToParts(time).map(({ type, value }) => [type, value]));
+const zoneOf = (part) => (["GMT", "GMT+0"].includes(part.timeZoneName) ? "UTC" : part.timeZoneName);
+
 function show(element) {
   const time = new Date(element.dateTime);
   if (Number.isNaN(time.getTime())) return;
-  const part = Object.fromEntries(format.formatToParts(time).map(({ type, value }) => [type, value]));
-  const zone = ["GMT", "GMT+0"].includes(part.timeZoneName) ? "UTC" : part.timeZoneName;
+  const part = partsOf(time);
   element.title = element.textContent;
-  element.textContent = `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${zone}`;
+  element.textContent =
+    `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${zoneOf(part)}`;
 }
 
 /** Returns an element that shows a time of the log (RFC 3339, UTC). */
@@ -29,4 +32,15 @@ export function showTimes(part) {
   part.querySelectorAll("time[datetime]").forEach(show);
 }
 
+/** Shows the hours below a picture in the zone of the reader, which its caption names. */
+function showHours(picture) {
+  const shown = [...picture.querySelectorAll("[data-hour]")].map((label) => {
+    const part = partsOf(new Date(label.dataset.hour));
+    label.textContent = `${part.hour}:${part.minute}`;
+    return part;
+  });
+  for (const zone of picture.querySelectorAll(".zone")) zone.textContent = zoneOf(shown.at(-1));
+}
+
 showTimes(document);
+document.querySelectorAll("figure:has([data-hour])").forEach(showHours);

@@ -46,12 +46,13 @@ def counted(
     return CommitCount(dimensions=dimensions, count=count)
 
 
-def test_a_commit_is_done_only_if_the_catalog_took_it() -> None:
-    assert kind_of(counted(1, outcome="accepted")) == "done"
+def test_a_commit_is_accepted_only_if_the_catalog_took_it() -> None:
+    assert kind_of(counted(1, outcome="accepted")) == "accepted"
     became = {"conflicted": "conflicted", "refused": "failed", "failed": "failed", "unknown": "unknown", "": "unknown"}
     assert {each: kind_of(counted(1, outcome=each)) for each in became} == became
     assert kind_of(counted(1, decision="rejected")) == "rejected"
     assert kind_of(counted(1, decision="undecidable")) == "undecidable"
+    assert kind_of(counted(1, decision="conflicted")) == "conflicted"
 
 
 def test_reasons_of_refusals_are_counted_most_frequent_first() -> None:
@@ -63,7 +64,7 @@ def test_reasons_of_refusals_are_counted_most_frequent_first() -> None:
             counted(9, outcome="accepted", reason="never/1"),
         ]
     )
-    assert found.by_kind == {"done": 9, "rejected": 7, "undecidable": 0, "conflicted": 0, "failed": 0, "unknown": 0}
+    assert found.by_kind == {"accepted": 9, "rejected": 7, "undecidable": 0, "conflicted": 0, "failed": 0, "unknown": 0}
     assert found.reasons == [("tenant-column/1", 4), ("no access rule permits it", 3)]
 
 
@@ -76,7 +77,7 @@ def test_the_bars_of_an_hour_stand_on_each_other_and_the_fullest_hour_fills_the_
     drawn = chart(counts, until=NOON + timedelta(minutes=59))
     full = [bar for bar in drawn.bars if bar.x == (HOURS - 1) * BAR_WIDTH]
     assert [(bar.kind, bar.height, bar.y) for bar in full] == [
-        ("done", 0.75 * CHART_HEIGHT, 0.25 * CHART_HEIGHT),
+        ("accepted", 0.75 * CHART_HEIGHT, 0.25 * CHART_HEIGHT),
         ("rejected", 0.25 * CHART_HEIGHT, 0.0),
     ]
     (half,) = [bar for bar in drawn.bars if bar not in full]
@@ -142,6 +143,9 @@ def test_a_list_says_in_a_word_what_an_entry_says() -> None:
     reviewed = {"verdict": "dismissed", "kind": "email", "column": "contact.mail"}
     assert said(reviewed, "finding.reviewed") == "dismissed, email in column contact.mail"
     assert said({"event_type": None}, "lineage.received") == ""
+    assert said({"verdict": "approve", "version": 2, "draft": 1}, "policy_draft.reviewed") == "approve, version 2"
+    replayed = {"decisions": 40, "widened": 1, "narrowed": 3}
+    assert said(replayed, "proposal.replayed") == "40 decisions, 1 widened, 3 narrowed"
     assert said({"id": "x"}, "of.no.such.type") == ""
     assert actions_said(["CATALOG_UPDATE_ENTITY", "META_SET_PROPERTIES"]) == "set properties"
     assert actions_said(["CATALOG_UPDATE_ENTITY"]) == "update entity"
