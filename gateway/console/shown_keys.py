@@ -3,9 +3,10 @@
 Keys of events as people read them: what they name, without the percent-encoding. Pure.
 
 Guarantee: two keys never look the same. What cannot be seen, changes the direction of text, or would be taken for a
-separator stays percent-encoded, and so does the percent sign. Levels of a catalog are joined by `/`; other names, such
-as those of data sets, which have slashes of their own, by `»`. Each level is a `<bdi>`, so that right-to-left names do
-not change the order of levels. Look-alike letters are not told apart here (`gateway/confusables.py`).
+separator stays percent-encoded, and so does the percent sign. Levels of a catalog are joined by `.`, as engines have
+them; other names, such as those of data sets, which have slashes of their own, by `»`. Each level is a `<bdi>`, so that
+right-to-left names do not change the order of levels. Look-alike letters are not told apart here
+(`gateway/confusables.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gateway.http.looking.sight import target_of
 from ledger.errors import FormatError
 from ledger.format.event import parse_key
 
-LEVEL: Final = "/"
+LEVEL: Final = "."
 OF: Final = "»"
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"

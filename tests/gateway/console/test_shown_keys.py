@@ -26,7 +26,8 @@ NAMES = st.text(st.sampled_from(list("ab/%.» \u202e\u200b\u05d0\u0301\n<&\ufe0f
         ("orders", "orders"),
         ("Bestellungen für Köln", "Bestellungen für Köln"),
         ("注文", "注文"),
-        ("a/b", "a%2Fb"),
+        ("a/b", "a/b"),
+        ("a.b", "a%2Eb"),
         ("50%", "50%25"),
         ("a%2Fb", "a%252Fb"),
         (" a", "%20a"),
@@ -58,9 +59,9 @@ def test_two_keys_never_look_the_same(one: list[str], other: list[str]) -> None:
 
 
 def test_a_key_says_what_it_is_of_and_each_level_keeps_its_direction() -> None:
-    assert shown_key("table:lake/sales/my%20orders") == "<bdi>lake</bdi>/<bdi>sales</bdi>/<bdi>my orders</bdi>"
-    assert shown_key("table:lake/%D7%90/b") == "<bdi>lake</bdi>/<bdi>א</bdi>/<bdi>b</bdi>"
-    assert shown_key("namespace:lake/a%2Fb") == "namespace:<bdi>lake</bdi>/<bdi>a%2Fb</bdi>"
+    assert shown_key("table:lake/sales/my%20orders") == "<bdi>lake</bdi>.<bdi>sales</bdi>.<bdi>my orders</bdi>"
+    assert shown_key("table:lake/%D7%90/b") == "<bdi>lake</bdi>.<bdi>א</bdi>.<bdi>b</bdi>"
+    assert shown_key("namespace:lake/a%2Fb") == "namespace:<bdi>lake</bdi>.<bdi>a/b</bdi>"
     assert shown_key("dataset:s3%3A%2F%2Fbucket/raw%2Forders") == (
         "dataset:<bdi>s3://bucket</bdi> » <bdi>raw/orders</bdi>"
     )
@@ -82,7 +83,7 @@ def test_a_key_that_cannot_be_taken_apart_is_shown_as_it_is() -> None:
 
 def test_a_column_is_shown_with_what_it_is_a_column_of() -> None:
     assert shown_key("column:table%3Alake%2Fsales%2Fmy%2520orders/e%C2%BBmail") == (
-        "column:<bdi>lake</bdi>/<bdi>sales</bdi>/<bdi>my orders</bdi> » <bdi>e%C2%BBmail</bdi>"
+        "column:<bdi>lake</bdi>.<bdi>sales</bdi>.<bdi>my orders</bdi> » <bdi>e%C2%BBmail</bdi>"
     )
     assert shown_text("column:dataset%3As3%253A%252F%252Fb%2Fraw/mail") == "column:dataset:s3://b » raw » mail"
 
