@@ -12,6 +12,7 @@ Who is not logged in is sent to the login (`logins.py`), and back to the page af
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -22,12 +23,24 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.gateway import Gateway
+from gateway.console.actor_names import names_by_entry, names_in
 from gateway.console.entry_words import SAYS
 from gateway.console.lists import FORMS, HISTORY, LISTS, PAGE, PAGES_MAX, ROWS_MAX, Answer, Listed, format_csv
-from gateway.console.logins import ADVICE, RENEWAL, TIME, check_same_actor, gateway_of, refused, session_of, to_login
+from gateway.console.logins import (
+    ADVICE,
+    RENEWAL,
+    TIME,
+    check_same_actor,
+    gateway_of,
+    redirect,
+    refused,
+    session_of,
+    to_login,
+)
 from gateway.console.overview import chart, needs, totals
 from gateway.console.rendering import HEADERS, page, row_shown, static_file
 from gateway.console.renewals import NotRenewedError
+from gateway.console.terms import TERMS
 from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
 from gateway.http import decision_routes, log_entry_routes, policy_routes, restriction_routes, tenant_routes
 from gateway.http.inner import Headers, ask, inner_request
@@ -39,6 +52,7 @@ from gateway.http.looking.shown import commit_shown
 from gateway.http.request import check_access
 from gateway.identity import Principal
 from gateway.log_errors import unmapped_errors
+from ledger.format.canonical import format_time
 from ledger.format.checkpoint import parse_checkpoint
 from ledger.format.encoding import format_base64
 from ledger.format.note import parse_note
@@ -46,6 +60,8 @@ from ledger.format.proof import parse_proof
 from ledger.proving.prove import growth_hashes
 from ledger.store.read import Log
 from ledger.store.session import Connection
+from projections.errors import ProjectionError
+from projections.graph.display_names import key_of_table
 from projections.relational.commits import read_last_refused
 from projections.relational.finding_reviews import FindingState
 from projections.relational.metrics import read_hours
@@ -99,7 +115,9 @@ class Visit:
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page with what every page shows."""
-        return page(template, status, who=_name_of(self.caller), path=self.request.url.path, **values)
+        made_at = format_time(self.gateway.clock())
+        shown = {"who": _name_of(self.caller), "path": self.request.url.path, "made_at": made_at}
+        return page(template, status, **shown, **values)
 
 
 def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
@@ -182,8 +200,14 @@ async def overview(visit: Visit) -> Response:
 @router.get("/log")
 @visited
 async def log(visit: Visit) -> Response:
-    """Show the newest entries of the log, or those that are asked for."""
-    return await _list(visit, "log.html", LISTS["log"], limit=ENTRIES_A_PAGE, says=SAYS)
+    """Show the newest entries of the log, or those that are asked for: of a table also by its name."""
+    asked = visit.asked("key")["key"]
+    if asked and ":" not in asked:
+        with suppress(ProjectionError):  # no name of a table: the route says what it expects
+            given = {**visit.request.query_params, "key": key_of_table(asked)}
+            return redirect(f"{visit.request.scope['path']}?{urlencode(given)}")
+    found = await _found(visit, LISTS["log"], limit=ENTRIES_A_PAGE)
+    return visit.page("log.html", **found, says=SAYS, names=await names_in(visit, found["entries"]))
 
 
 @router.get("/log/follow")
@@ -201,7 +225,12 @@ async def follow(visit: Visit) -> Response:
 async def entry(visit: Visit, index: str) -> Response:
     """Show one entry: what it says, its bytes, its place, and what belongs to it."""
     found = await visit.read(log_entry_routes.show_entry, index)
-    return visit.page("entry.html", entry=found, data=orjson.dumps(found["data"], option=orjson.OPT_INDENT_2).decode())
+    return visit.page(
+        "entry.html",
+        entry=found,
+        names=await names_by_entry(visit, {found["actor"]: found["index"]}),
+        data=orjson.dumps(found["data"], option=orjson.OPT_INDENT_2).decode(),
+    )
 
 
 @router.get("/log/{index}/proof")
@@ -271,6 +300,13 @@ async def findings(visit: Visit) -> Response:
     return await _list(visit, "findings.html", LISTS["findings"], limit=TABLES_A_PAGE)
 
 
+@router.get("/terms")
+@visited
+async def terms(visit: Visit) -> Response:
+    """Say what the words of the console mean."""
+    return visit.page("terms.html", terms=TERMS)
+
+
 @router.get("/{name}.{form}")
 @visited
 async def listed(visit: Visit, name: str, form: str) -> Response:
@@ -323,12 +359,17 @@ async def _proof(visit: Visit, index: str) -> tuple[Log, Response]:
     return log, await receipt_answer(visit.gateway, visit.caller, log.origin, at)
 
 
-async def _list(visit: Visit, template: str, listed: Listed, *, limit: int, **shown: Any) -> Response:
+async def _list(visit: Visit, template: str, listed: Listed, *, limit: int) -> Response:
     """Show a list that a route answers page by page, as the page's own query asks for it."""
+    return visit.page(template, **await _found(visit, listed, limit=limit))
+
+
+async def _found(visit: Visit, listed: Listed, *, limit: int) -> dict[str, Any]:
+    """Return what the page of a list shows, as its own query asks for it."""
     asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
     found = await visit.read(listed.answer, limit=limit, cursor=cursor, **asked)
     more, twins = more_of(visit, found[CURSOR], asked), twins_of(visit.request.scope["path"], asked)
-    return visit.page(template, **found, **shown, asked=asked, is_first=not cursor, more=more, twins=twins)
+    return {**found, "asked": asked, "is_first": not cursor, "more": more, "twins": twins}
 
 
 async def answer_list(visit: Visit, listed: Listed, name: str, form: str, *names: str) -> Response:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gateway.console.actor_names import names_by_entry
 from gateway.console.lists import Answer
 from gateway.console.pages import Visit
 from gateway.control.aggregates import aggregate_key
@@ -19,7 +20,6 @@ from gateway.errors import ForbiddenError, NotFoundError, UnavailableError
 from gateway.http import admin_routes, log_entry_routes, policy_routes
 from gateway.http.log_routes import INPUTS, VIEW
 from gateway.http.request import check_access
-from gateway.replaying.callers import names_of
 from gateway.replaying.comparing import Change
 from ledger.format.events import POLICY_REVIEW, PolicyReview
 
@@ -116,15 +116,13 @@ async def seen_of(
 
 async def names_of_authors(visit: Visit, seen: Seen, draft_class: type[Draft[Any]] = PolicyDraft) -> dict[str, str]:
     """Return the names of those who have edited a policy or restriction, by actor, as the visitor may know them."""
-    if not await (await visit.looking()).sight.reads_inputs():
-        return {}
     entries = {step["reviewer"] or step["author"]: step["index"] for step in seen.steps}
     if seen.draft is not None:
         key = aggregate_key(draft_class, seen.id)
         written = await visit.read(log_entry_routes.list_entries, key=key, limit=1)
         if written["entries"]:
             entries[seen.draft["author"]] = written["entries"][0]["index"]
-    return await names_of(visit.gateway, visit.caller.tenant, visit.caller.log_id, entries)
+    return await names_by_entry(visit, entries)
 
 
 async def in_force_of(visit: Visit, policy_id: str) -> dict[str, Any] | None:

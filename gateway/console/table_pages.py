@@ -17,6 +17,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from gateway.admin.limits import REASON_LENGTH_MAX
+from gateway.console.actor_names import names_by_entry
 from gateway.console.lineage_picture import lineage_picture
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import TABLE, Visit, more_of, twins_of, visited
@@ -101,6 +102,9 @@ async def _page(
         with_columns=with_columns,
         steps=await _steps(visit, named),
         policies=policies,
+        names=await names_by_entry(
+            visit, {one["review"]["actor"]: one["review"]["index"] for one in findings["findings"] if one["review"]}
+        ),
         access=await _access(visit, timeline["key"]) if asked["access"] == YES else None,
         operations=ASKED,
         reviewed=asked["reviewed"],

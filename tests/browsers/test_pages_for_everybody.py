@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -23,6 +24,8 @@ from testkit.gateway.console.browser_report import LOOKED, Report
 from testkit.gateway.console.chromium import chromium_in_loop
 from testkit.gateway.console.furnished import Furnished, open_furnished
 from testkit.gateway.console.visits import walk
+from testkit.gateway.sales import NAMESPACES, properties
+from testkit.gateway.two_views import project
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,6 +38,11 @@ FIRST_PAGES = 5
 """Times that the first page is opened, to tell how long the server takes for it."""
 RecordProperty = Callable[[str, object], None]
 SCREENS = {360: 740, 1_280: 800}
+PAPER = 673
+"""Pixels between the margins of a page in A4."""
+NAME = "a_name_that_is_as_long_as_they_come_" * 5 + "مبيعات 📦"
+COLUMN = "a_column_with_a_name_that_is_as_long_as_they_come_" * 6
+CLICKED = "all => all.filter(each => each.checkVisibility()).map(each => each.outerHTML.slice(0, 80))"
 OUTSIDE = """width => [...document.querySelectorAll("main *, header *")]
   .filter(each => !each.closest(".wide > *, svg") && each.getBoundingClientRect().right > width + 0.5)
   .map(each => each.outerHTML.slice(0, 80))"""
@@ -77,6 +85,7 @@ class Seen:
 
     faults: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     too_wide: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    on_paper: dict[str, list[str]] = field(default_factory=dict)
     unreached: dict[str, list[str]] = field(default_factory=dict)
     without_focus: dict[str, list[str]] = field(default_factory=dict)
     pages: int = 0
@@ -102,10 +111,18 @@ class Seen:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def console(module_services: Services, module_app: FastAPI) -> AsyncIterator[Console]:
     async with open_furnished(module_services, module_app) as furnished, chromium_in_loop() as browser:
+        fields = [{"id": 1, "name": COLUMN, "type": "string", "required": False}]
+        created = {"name": NAME, "schema": {"type": "struct", "fields": fields}}
+        gateway = furnished.gateway
+        assert (await gateway.http.post(f"{NAMESPACES}/sales/tables", json=created)).status_code == 200
+        refused = await gateway.http.post(f"{NAMESPACES}/sales/tables/{quote(NAME)}", json=properties(owner=""))
+        assert refused.status_code == 403, refused.text
+        await project(gateway)
         page = await furnished.log_in(browser)
         paths = await walk(page, module_app, furnished.url)
         await page.context.close()
-        yield Console(furnished=furnished, browser=browser, paths=paths)
+        long = f"/console/tables/lake/sales/{quote(NAME)}?access=yes"
+        yield Console(furnished=furnished, browser=browser, paths={**paths, "of long names": long})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -134,6 +151,12 @@ async def seen(console: Console) -> Seen:
             outside = await page.evaluate(OUTSIDE, width)
             if await page.evaluate("document.documentElement.scrollWidth") > width or outside:
                 seen.too_wide[path, width] = outside
+        await page.emulate_media(media="print", color_scheme="dark", forced_colors="none")
+        await page.set_viewport_size({"width": PAPER, "height": 1_000})
+        left = await page.eval_on_selector_all("button, nav a, input:not([type=hidden])", CLICKED)
+        if await page.evaluate("document.documentElement.scrollWidth") > PAPER or left:
+            seen.on_paper[path] = left
+        await page.emulate_media(media="screen")
         controls = await page.evaluate(CONTROLS)
         seen.controls += controls
         for _ in range(controls + 20):  # parts of the page that move by themselves are reached, too
@@ -153,6 +176,10 @@ async def test_axe_finds_nothing_on_any_page_in_any_colours(seen: Seen, record_p
 
 async def test_no_page_is_wider_than_the_screen(seen: Seen) -> None:
     assert seen.too_wide == {}
+
+
+async def test_a_printed_page_fits_the_paper_and_has_nothing_to_click(seen: Seen) -> None:
+    assert seen.on_paper == {}
 
 
 async def test_every_control_is_reached_with_the_keyboard_and_shows_it(seen: Seen) -> None:
@@ -225,6 +252,12 @@ async def test_times_are_in_the_zone_of_the_reader_and_in_utc_where_the_pointer_
         [utc, shown],
     )
     assert "UTC UTC" not in (await page.locator("main").text_content() or "")
+    await page.goto(console.url("/console"))
+    picture = page.locator("figure", has=page.locator("[data-hour]"))
+    assert "(GMT+5:30)" in await picture.locator("figcaption").inner_text()
+    hours = await picture.locator("[data-hour]").all_text_contents()
+    assert hours
+    assert {hour.partition(":")[2] for hour in hours} == {"30"}
     await page.context.close()
 
 
@@ -237,6 +270,8 @@ async def test_every_page_is_whole_without_script_and_has_its_times_in_utc(conso
         assert [len(text) > 20 for text in texts] == [True, True]
         for time in await without.locator("time").all_text_contents():
             assert time.endswith(" UTC")
+        for page in (with_script, without):  # a button that needs script, or something to forget, is not shown before
+            assert await page.locator("[hidden]").evaluate_all(CLICKED) == []
         assert "UTC UTC" not in texts[0], path
     for page in (with_script, without):
         await page.context.close()

@@ -62,6 +62,11 @@ def indices_in(page: httpx.Response) -> list[int]:
     return [int(each) for each in re.findall(r'<a href="/console/log/(\d+)">', page.text)]
 
 
+def main_of(page: str) -> str:
+    """What a page shows, without the visitor's own name above and below."""
+    return page.partition("<main")[2].partition("</main>")[0]
+
+
 # Who is let in
 
 
@@ -255,6 +260,35 @@ async def test_the_log_is_filtered_as_it_is_asked_for(visitor: httpx.AsyncClient
     assert ORDERS_KEY in (await visitor.get(f"/console/log/{index}")).text
 
 
+async def test_the_log_is_filtered_by_the_name_of_a_table(visitor: httpx.AsyncClient, sales: Gateway) -> None:
+    led = await visitor.get("/console/log", params={"type": "commit.decided", "key": "lake.sales.orders"})
+    assert led.status_code == 303
+    shown = await visitor.get(led.headers["location"])
+    assert indices_in(shown) == indices_in(
+        await visitor.get("/console/log", params={"type": "commit.decided", "key": ORDERS_KEY})
+    )
+    assert len(indices_in(shown)) == 1
+    assert (await visitor.get("/console/log", params={"key": "orders"})).status_code in {200, 400}  # no table's name
+
+
+async def test_entries_have_the_name_of_who_made_them_for_whoever_may_read_inputs(
+    visitor: httpx.AsyncClient, sales: Gateway
+) -> None:
+    rule = {"id": "readers", "effect": "permit", "expression": "'reader' in roles && contentType != 'LOG_INPUTS'"}
+    assert (await sales.http.post("/v1/access-rules", json=rule)).status_code == 201
+    actor = sales.acme.key.actor
+    async with browser_of(sales) as reader:
+        await log_in(reader, await another_key(sales, "rae@acme.example", "reader"))
+        page = await visitor.get("/console/log?type=commit.decided")
+        index = indices_in(page)[0]
+        for path in ("/console/log?type=commit.decided", f"/console/log/{index}"):
+            named, unnamed = [main_of((await each.get(path)).text) for each in (visitor, reader)]
+            assert "ada@acme.example" in named
+            assert "ada@acme.example" not in unnamed
+            assert actor[:8] in named
+            assert actor[:8] in unnamed
+
+
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
@@ -341,7 +375,7 @@ async def test_a_refusal_is_explained_with_the_value_of_each_part(visitor: httpx
     assert "<code>result.properties</code>" in shown
     assert "<code>false</code>" in shown
     first = (await visitor.get("/console")).text
-    assert f'<a href="/console/decisions/{index}">{index}, rejected</a>' in first
+    assert f'<a href="/console/decisions/{index}">Decision {index}</a>, rejected' in first
     assert "table.commit, rejected" in (await visitor.get("/console/log")).text
     evidence = (await visitor.get(f"/console/operate/evidence?decision={index}")).text
     assert f'name="decision" value="{index}"' in evidence

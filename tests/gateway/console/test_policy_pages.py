@@ -238,7 +238,7 @@ async def test_another_person_than_the_author_approves(
     assert '<ins><span class="sign">added</span>' in theirs
     assert (await send(reviewer, "/console/policies/owned/review", **approval)).status_code == 303
     assert (await sales.http.get("/v1/policies/owned")).json()["in_force"]
-    assert "Review: agreed" in (await visitor.get("/console/policies/owned")).text
+    assert "Review:</span> agreed" in (await visitor.get("/console/policies/owned")).text
 
 
 async def test_what_is_refused_is_gone_and_what_is_approved_may_wait_for_its_time(

@@ -57,7 +57,7 @@ async def test_a_draft_is_mended_saved_and_approved_by_another_person(sales: Gat
         assert answer.status_code == 303
         assert "not reviewed yet" not in (await author.get("/console")).text
         shown = (await author.get("/console/restrictions/eu")).text
-        assert "Review: read it" in shown
+        assert "Review:</span> read it" in shown
         assert "reads do not enforce it yet" in shown
         second = TEXT.replace("'EU'", "'US'")
         stale = await author.post(WRITE, data={"text": second, "do": "save"}, headers=OWN)
