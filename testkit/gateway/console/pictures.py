@@ -38,6 +38,7 @@ def refusal(page: Page, origin: str) -> None:
     for entry in decided:
         page.goto(entry.replace("/console/log/", "/console/decisions/"))
         if page.locator("p.problem").count() and page.locator("details[open] tbody tr").count() > 2:
+            page.evaluate("document.querySelector('details[open] table').scrollIntoView({block: 'end'})")
             return
     raise AssertionError("the scene has no refusal that a policy explains")
 
