@@ -457,9 +457,15 @@ class Pipeline:
 
     def _read_some(self) -> None:
         self._pgconn.consume_input()
+        ended = False
         while self._sent and not self._pgconn.is_busy():
-            if (result := self._pgconn.get_result()) is not None:  # else: the end of one statement's results
+            if (result := self._pgconn.get_result()) is not None:
                 self._take(result)
+                ended = False
+            elif ended:
+                break  # all that was sent is answered, and the exchange goes on: an error is not held until its end
+            else:
+                ended = True  # the end of one statement's results
 
     def _take(self, result: StatementResult) -> None:
         exchange = self._sent[0]

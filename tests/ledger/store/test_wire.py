@@ -125,6 +125,17 @@ async def test_an_error_is_that_of_its_part_and_of_those_behind_it(wire: Pipelin
     assert [number_in(answer) for answer in await wire.sync()] == [6]
 
 
+async def test_an_error_before_the_end_of_its_exchange_holds_up_nothing(wire: Pipeline) -> None:
+    wire.send(BROKEN)
+    wire.flush()
+    await asyncio.sleep(0.1)  # the server says so before the exchange ends, and the event loop goes on
+    wire.send(double(1))
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await wire.sync()
+    wire.send(double(21))
+    assert [number_in(answer) for answer in await wire.sync()] == [42]
+
+
 async def test_parts_that_nobody_waits_for_delay_none(wire: Pipeline) -> None:
     wire.send(double(1))
     wire.part().cancel()
