@@ -226,6 +226,11 @@ async def try_lock_rebuild(connection: Connection, projection: str, log_id: int)
     return row is not None and bool(row[0])
 
 
+async def unlock_rebuild(connection: Connection, projection: str, log_id: int) -> None:
+    """Release the lock of rebuilds that this session has taken."""
+    await _one(connection, "unlock_rebuild", projection, log_id)
+
+
 def _live(row: Sequence[Any]) -> Live:
     return Live(generation=row[0], version=row[1], next_index=row[2])
 

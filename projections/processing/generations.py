@@ -21,10 +21,11 @@ what the previous holder has committed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import psycopg
 from psycopg.errors import LockNotAvailable
 
 from ledger.format.events import ProjectionAttested
@@ -184,7 +185,7 @@ async def drop_superseded(dsn: str, projections: Sequence[Projection]) -> list[s
 @asynccontextmanager
 async def sole_rebuild(connection: Connection, projection: Projection, log: Log) -> AsyncIterator[None]:
     """
-    Hold the lock of rebuilds. The end of the session releases it, so the connection must not be used again.
+    Hold the lock of rebuilds. At the latest the end of the session releases it.
 
     Raises:
         RebuildRunningError: if another rebuild or prune holds it.
@@ -193,7 +194,12 @@ async def sole_rebuild(connection: Connection, projection: Projection, log: Log)
         raise RebuildRunningError(
             f"projection {projection.name} of {log.origin}: another rebuild is under way; wait until it has ended"
         )
-    yield
+    try:
+        yield
+    finally:
+        # A session ends some time after its client has left, and whoever repeats this would still meet the lock.
+        with suppress(psycopg.Error):
+            await cursors.unlock_rebuild(connection, projection.name, log.log_id)
 
 
 @asynccontextmanager

@@ -95,3 +95,6 @@ WHERE projection = %(projection)s AND log_id = %(log_id)s AND generation = %(gen
 -- name: try_lock_rebuild
 -- One rebuild or prune of a projection and log at a time, as long as the session lives.
 SELECT pg_try_advisory_lock(hashtextextended('projections.rebuild/' || %(projection)s, %(log_id)s))
+
+-- name: unlock_rebuild
+SELECT pg_advisory_unlock(hashtextextended('projections.rebuild/' || %(projection)s, %(log_id)s))
