@@ -116,8 +116,8 @@ def test_one_package_is_checked_and_tested_alone() -> None:
         assert re.search(rf"^\S+{command} {folders}$", told, re.MULTILINE)
     assert re.search("^\\S+lint-imports$", told, re.MULTILINE)
     assert re.search("^\\S+pytest .* tests/gateway$", told, re.MULTILINE)
-    assert "warm_up" not in told
-    assert "warm_up" in dry_run("test", "PACKAGE=spark_detect").stdout
+    assert "compiled_code" not in told
+    assert all("compiled_code" in dry_run("test", f"PACKAGE={name}").stdout for name in ("ledger", "spark_detect"))
 
 
 def test_without_a_package_everything_is_checked_and_tested_but_what_is_asked_for_by_name() -> None:
@@ -126,7 +126,7 @@ def test_without_a_package_everything_is_checked_and_tested_but_what_is_asked_fo
     tests = f"pytest --processes=[0-9]+ {ignored}"
     for command in ("ruff check [.]", "ruff format --check [.]", "mypy ?", "lint-imports", tests):
         assert re.search(rf"^\S+{command}$", told, re.MULTILINE), command
-    assert "warm_up" in told
+    assert "compiled_code" in told
 
 
 def test_what_decides_whether_a_change_lands_runs_what_is_asked_for_by_name_too() -> None:
