@@ -208,7 +208,8 @@ async def test_a_person_logs_in_reads_a_refusal_and_logs_out_with_the_keyboard_a
     context = await console.browser.new_context()
     page = await context.new_page()
     await page.goto(console.url("/console/log"))
-    await page.keyboard.type(console.furnished.gateway.acme.key.secret)  # the field has the focus
+    await page.locator("input:focus").wait_for()  # the field has the focus
+    await page.keyboard.type(console.furnished.gateway.acme.key.secret)
     await page.keyboard.press("Enter")
     await page.wait_for_url(console.url("/console/log"))
     await page.keyboard.press("Tab")

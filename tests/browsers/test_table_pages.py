@@ -280,16 +280,16 @@ async def test_lineage_is_a_picture_and_a_list_and_rights_are_shown_on_demand(vi
     boxes = re.findall(r"<title>([a-z]+:[^<]*)</title>", picture)
     assert set(boxes) == {
         "dataset:kafka://prod » clicks",
-        *(f"table:lake/{name}" for name in ("raw/events", "raw/customers", "sales/orders", "ml/features")),
-        "table:lake/mart/revenue_by_region_and_quarter",
+        *(f"table:lake.{name}" for name in ("raw.events", "raw.customers", "sales.orders", "ml.features")),
+        "table:lake.mart.revenue_by_region_and_quarter",
     }
     assert "sales.orders was made from raw.events by etl/nightly" in picture or "made from raw.events" in picture
     assert ">order_id<" not in plain.text
     listed = said(plain).partition("Made from")[2].partition("Policies")[0]
-    assert all(name in listed for name in ("lake / raw / events", "clicks", "lake / ml / features"))
+    assert all(name in listed for name in ("lake . raw . events", "clicks", "lake . ml . features"))
     with_columns = await visitor.get(f"{PAGE}?columns=yes")
     assert ">order_id<" in with_columns.text.partition("<svg")[2].partition("</svg>")[0]
-    assert "email of lake / sales / orders from mail of lake / raw / customers" in said(with_columns)
+    assert "email of lake . sales . orders from mail of lake . raw . customers" in said(with_columns)
     rights = said(await visitor.get(f"{PAGE}?access=yes")).partition("Who may do what caller")[2]
     assert "ada@acme.example" in rights
     assert "yes first-key" in rights
