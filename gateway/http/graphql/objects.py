@@ -361,7 +361,7 @@ def table_shown(key: str, *, table_uuid: str, index: int, as_of: int | None = No
 
 
 def as_of_given(as_of: int | None) -> dict[str, str]:
-    """Return what a cursor is good for as of an entry, as the routes' cursors are; nothing for now."""
+    """Return the parameters that a cursor belongs to, as a route's does: `as_of`, if the question has one."""
     return {} if as_of is None else {AS_OF: str(as_of)}
 
 

@@ -37,7 +37,7 @@ from testkit.gateway.sales import (
     properties,
     revoke,
 )
-from testkit.servers.gateways import Gateway, app_of, open_gateway, start_services
+from testkit.servers.gateways import Gateway, app_of, open_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,14 +54,6 @@ REFUSED = {
 def _verified_lately(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the test is, its key was verified a moment ago."""
     monkeypatch.setattr(authenticator, "KNOWN_S", 600.0)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def others(module_database: str, module_services: Services) -> AsyncIterator[Services]:
-    """The services of another process of the same installation."""
-    installation = module_services.installation
-    async with start_services(module_database, installation, installation.settings.home.parent) as other:
-        yield other
 
 
 @pytest_asyncio.fixture(loop_scope="module")

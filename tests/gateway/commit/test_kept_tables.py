@@ -48,7 +48,6 @@ from testkit.gateway.foreign_faults import (
 from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
 from testkit.gateway.sales import another_key, properties
 from testkit.servers.faulty_wire import Request, answer
-from testkit.servers.gateways import start_services
 from testkit.servers.upstream import Upstream, serve_upstream
 
 on_module_loop = pytest.mark.asyncio(loop_scope="module")
@@ -76,14 +75,6 @@ async def tenant(module_services: Services) -> AsyncIterator[ForeignTenant]:
             ),
         )
         yield far
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def others(module_database: str, module_services: Services) -> AsyncIterator[Services]:
-    """The services of another process of the same installation."""
-    installation = module_services.installation
-    async with start_services(module_database, installation, installation.settings.home.parent) as other:
-        yield other
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -504,7 +495,7 @@ def test_a_table_is_kept_as_its_last_commit_left_it_and_not_for_long(monkeypatch
     clock.now_s += 5
     assert kept.get(LOG, table(1)) is None
     keep(kept, 2)
-    assert len(kept) == 1, "what is old makes room"
+    assert len(kept) == 1, "a table that is too old is dropped"
 
 
 def test_of_many_or_large_tables_those_that_were_changed_last_are_kept() -> None:
@@ -524,7 +515,7 @@ def test_of_many_or_large_tables_those_that_were_changed_last_are_kept() -> None
         kept.forget(LOG, table(number))
     assert not len(kept)
     keep(kept, 1, ANSWERS_BYTES_MAX // fitting)
-    assert len(kept) == 1, "what was forgotten takes no room"
+    assert len(kept) == 1, "a table that was forgotten is not counted"
 
 
 def test_a_table_that_is_too_large_is_not_kept_nor_as_it_was_before() -> None:
