@@ -182,8 +182,12 @@ def looking(found: Found) -> Iterator[str]:
     first = ", ".join(f"{one['p95_ms']:.1f} ms ({where})" for where, one in found["follow_first_entry"].items())
     yield f"The first entry of a log that is followed is there after p95 {first}."
     over = found["over_the_goal"]
-    yield f"The claim, 95 of 100 answers within 100 ms and pages within 150 ms, does not hold for {len(over)} of"
-    yield f"{len(found['looks'])} questions{', such as ' if over else ''}{', '.join(over[:OVER_NAMED])}."
+    asked = len(found["looks"])
+    claim = "The claim, 95 of 100 answers within 100 ms and pages within 150 ms,"
+    if over:
+        yield f"{claim} does not hold for {len(over)} of {asked} questions, such as {', '.join(over[:OVER_NAMED])}."
+    else:
+        yield f"{claim} holds for all {asked} questions."
 
 
 def verify(found: Found) -> Iterator[str]:
