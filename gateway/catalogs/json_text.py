@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, ParamSpec, TypeVar
 
 from gateway.errors import BadRequestError
@@ -45,16 +45,33 @@ def members(text: str, start: int = 0) -> list[Member]:
         BadRequestError: if there is no JSON object.
     """
     try:
-        return _members(text, start)
+        return list(_each_member(text, start))
     except (ValueError, IndexError, RecursionError) as error:
-        raise BadRequestError(f"expected a JSON object: {error}", field="body") from error
+        raise _no_object(error) from error
 
 
-def _members(text: str, start: int) -> list[Member]:
+def first_member(text: str, name: str) -> Member | None:
+    """
+    Return the first member of that name of the object that `text` begins with; what is behind it is not read. None if
+    there is none.
+
+    Raises:
+        BadRequestError: if there is no JSON object, up to there.
+    """
+    try:
+        return next((member for member in _each_member(text, 0) if member.name == name), None)
+    except (ValueError, IndexError, RecursionError) as error:
+        raise _no_object(error) from error
+
+
+def _no_object(error: Exception) -> BadRequestError:
+    return BadRequestError(f"expected a JSON object: {error}", field="body")
+
+
+def _each_member(text: str, start: int) -> Iterator[Member]:
     at = _expect(text, start, "{")
-    found: list[Member] = []
     if text[at] == "}":
-        return found
+        return
     while True:
         if text[at] != '"':
             message = f"expected the name of a member at character {at}"
@@ -62,10 +79,10 @@ def _members(text: str, start: int) -> list[Member]:
         name, at = _DECODER.raw_decode(text, at)
         begin = _expect(text, at, ":")
         value, end = _DECODER.raw_decode(text, begin)
-        found.append(Member(name=name, value=value, start=begin, end=end))
+        yield Member(name=name, value=value, start=begin, end=end)
         at = _skip(text, end) if text[end] in _SPACE else end
         if text[at] == "}":
-            return found
+            return
         at = _expect(text, at, ",")
 
 

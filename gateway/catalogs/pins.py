@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.catalogs.json_text import members, replaced
+from gateway.catalogs.json_text import Member, first_member, members, replaced
 from gateway.errors import BadRequestError
 from gateway.metadata import Requirement, Update
 
@@ -26,6 +26,7 @@ _IDS: Final = (
     ("assert-default-sort-order-id", "default-sort-order-id"),
 )
 _NO_SNAPSHOT: Final = -1
+_REQUIREMENTS: Final = "requirements"
 
 
 def pins_of(
@@ -85,7 +86,7 @@ def with_requirements(text: str, added: Sequence[Requirement], *, is_of_view: bo
         BadRequestError: if it is not the body of a commit.
     """
     pins = orjson.dumps(added).decode()[1:-1]
-    found = [member for member in members(text) if member.name == "requirements"]
+    found = _requirements_in(text)
     if not found and is_of_view and "updates" in text:  # it need not have any
         head, _, members_of_body = text.partition("{")
         return f'{head}{{"requirements":[{pins}],{members_of_body}'
@@ -95,3 +96,11 @@ def with_requirements(text: str, added: Sequence[Requirement], *, is_of_view: bo
     inside = own[1:-1].rstrip()
     together = ",".join(part for part in (inside, pins) if part.strip())
     return replaced(text, [(found[0], f"[{together}]")])
+
+
+def _requirements_in(text: str) -> list[Member]:
+    """Return the members `requirements` of a body; as a rule, what follows them need not be read again."""
+    if text.count(f'"{_REQUIREMENTS}"') == 1 and "\\" not in text:  # there is no other, in whatever spelling
+        first = first_member(text, _REQUIREMENTS)
+        return [] if first is None else [first]
+    return [member for member in members(text) if member.name == _REQUIREMENTS]

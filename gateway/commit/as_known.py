@@ -161,11 +161,14 @@ class _Trial:
         target, kept = flow.requested.mutation.target, self._gateway.kept_tables
         if (left := kept.get(flow.read.log_id, target)) is None:
             return None
-        async with Confirming(catalog, target) as confirming:
+        with Confirming(catalog, target) as confirming:
+            if flow.is_permitted:
+                await confirming.begin()  # before anything is judged
             judged = judged_on(left)
             approved = await _approved(flow, await flow.load(replace(left, judged=judged)))
             if approved is None:
                 return None
+            await confirming.begin()
             outgoing = await prepare(catalog, approved)
             if confirming.is_refuted(judged):
                 kept.forget(flow.read.log_id, target)

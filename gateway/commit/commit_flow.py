@@ -287,9 +287,17 @@ class Flow:
         object.__setattr__(self, "unjudged", unjudged)
         object.__setattr__(self, "known", self.gateway.judge.known_decision(self.read.state, unjudged))
 
+    @property
+    def is_permitted(self) -> bool:
+        """Return whether the access rules that were in force at arrival are known to permit it."""
+        return self._is_known_to_be(Access.PERMITTED)
+
+    def _is_known_to_be(self, decided: Access) -> bool:
+        return self.known is not None and self.known.judged.decision.outcome is decided
+
     def turn(self) -> AbstractAsyncContextManager[Turn]:
         """Wait for the target's turn; not those who are known to be refused: they must not delay others."""
-        is_refused = self.known is not None and self.known.judged.decision.outcome is Access.DENIED
+        is_refused = self._is_known_to_be(Access.DENIED)
         queues = TargetQueues() if is_refused else self.gateway.queues
         return queues.turn(self.read.log_id, self.requested.mutation.target)
 

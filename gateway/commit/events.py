@@ -20,7 +20,7 @@ from gateway.catalogs.catalog import Change, Loaded
 from gateway.catalogs.judged_metadata import JUDGED_ON, format_judged
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.places import StoragePlace
-from gateway.catalogs.replies import ForwardOutcome
+from gateway.catalogs.replies import Answered, ForwardOutcome
 from gateway.catalogs.table_places import PLACES, format_places
 from gateway.commit.judgement import Judgement
 from gateway.commit.open_decisions import FORWARD, Forwarding
@@ -30,7 +30,17 @@ from gateway.metadata import added_snapshot_ids, uuid_of
 from gateway.metadata.files import Written
 from gateway.mutations import RENAMES_TO, Mutation
 from ledger.format.canonical import Json
-from ledger.format.event import SALT_SIZE_BYTES, Event, Part, PreparedEvent, prepare, uuid_text
+from ledger.format.event import (
+    BLANK,
+    SALT_SIZE_BYTES,
+    BlankEvent,
+    Event,
+    Part,
+    PreparedEvent,
+    prepare,
+    prepare_blank,
+    uuid_text,
+)
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
 from ledger.values import value_class
 
@@ -103,20 +113,24 @@ def decided(
     }
     if judgement.message:
         payloads["message"] = judgement.message.encode()
-    random_bytes = random(SALT_SIZE_BYTES * len(payloads))  # at once: each call asks the system
-    parts = tuple(
-        Part(
-            name=name, payload=payload, salt=random_bytes[at : at + SALT_SIZE_BYTES], subject=requested.principal.actor
-        )
-        for at, (name, payload) in zip(range(0, len(random_bytes), SALT_SIZE_BYTES), payloads.items(), strict=True)
-    )
+    # Without a subject: the rows that are replayed from these must survive the erasure of the caller.
+    of_nobody = dict[str, bytes]()
     if forwarding is not None:
-        # Without a subject: the row that is replayed from it must survive the erasure of the caller.
-        parts += (Part(name=FORWARD, payload=forwarding.payload(), salt=random(SALT_SIZE_BYTES)),)
+        of_nobody[FORWARD] = forwarding.payload()
     if loaded.judged is not None and mutation.operation not in RENAMES_TO:  # both ends are judged on the same
-        parts += (Part(name=JUDGED_ON, payload=format_judged(loaded.judged), salt=random(SALT_SIZE_BYTES)),)
+        of_nobody[JUDGED_ON] = format_judged(loaded.judged)
     if places is not None:
-        parts += (Part(name=PLACES, payload=format_places(places), salt=random(SALT_SIZE_BYTES)),)
+        of_nobody[PLACES] = format_places(places)
+    count = len(payloads) + len(of_nobody)
+    random_bytes = random(SALT_SIZE_BYTES * count)  # at once: each call asks the system
+    salts = [random_bytes[at : at + SALT_SIZE_BYTES] for at in range(0, len(random_bytes), SALT_SIZE_BYTES)]
+    actor = requested.principal.actor
+    parts = tuple(
+        [
+            Part(name=name, payload=payload, salt=salt, subject=None if name in of_nobody else actor)
+            for (name, payload), salt in zip((payloads | of_nobody).items(), salts, strict=True)
+        ]
+    )
     return prepare(
         Event(
             type=CommitDecided.TYPE,
@@ -164,11 +178,30 @@ def settled_by_reply(
     The digest of the metadata file is unknown: the file is the upstream's, and is not read here, unless a table or view
     is registered with it. The answer to a rename does not name the file; it stays the same.
     """
+    data = _settled_data(requested, decision, loaded, change, outcome)
+    return settled_event(data, key=requested.mutation.target.key, actor=requested.principal.actor, at=at)
+
+
+def accepted_blank(
+    requested: Requested, decision: UUID, loaded: Loaded, change: Change, *, at: datetime
+) -> BlankEvent | None:
+    """
+    Return `settled_by_reply` for a commit that will perhaps be accepted; where its metadata is then, and the time, are
+    filled in. None if they cannot be.
+    """
+    perhaps = ForwardOutcome(settled=CommitOutcome.ACCEPTED, reply=Answered(status=200), metadata_location=BLANK)
+    data = _settled_data(requested, decision, loaded, change, perhaps)
+    return prepare_blank(_settled(data, key=requested.mutation.target.key, actor=requested.principal.actor, at=at))
+
+
+def _settled_data(
+    requested: Requested, decision: UUID, loaded: Loaded, change: Change, outcome: ForwardOutcome
+) -> CommitSettled:
     mutation = requested.mutation
     is_made = outcome.settled is CommitOutcome.ACCEPTED
     renamed = is_made and mutation.operation in RENAMES_TO
     found = change.found if is_made and mutation.registered is not None else None
-    data = CommitSettled(
+    return CommitSettled(
         decision=uuid_text(decision),
         evidence=outcome.evidence,
         metadata_location=loaded.metadata_location if renamed else outcome.metadata_location,
@@ -177,22 +210,23 @@ def settled_by_reply(
         snapshots=snapshots_of(mutation, change),
         table_uuid=outcome.table_uuid or table_uuid(loaded, change),
     )
-    return settled_event(data, key=mutation.target.key, actor=requested.principal.actor, at=at)
 
 
 def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) -> PreparedEvent:
     """
     Return an outcome as an event.
     """
-    return prepare(
-        Event(
-            type=CommitSettled.TYPE,
-            version=CommitSettled.VERSION,
-            key=key,
-            actor=actor,
-            occurred_at=at,
-            data=to_data(data),
-        )
+    return prepare(_settled(data, key=key, actor=actor, at=at))
+
+
+def _settled(data: CommitSettled, *, key: str, actor: str, at: datetime) -> Event:
+    return Event(
+        type=CommitSettled.TYPE,
+        version=CommitSettled.VERSION,
+        key=key,
+        actor=actor,
+        occurred_at=at,
+        data=to_data(data),
     )
 
 

@@ -16,18 +16,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from enum import Enum
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from gateway.catalogs.catalog import Forwards, Loaded, Outgoing, Shown
-from gateway.catalogs.json_text import off_loop
+from gateway.catalogs.json_text import SMALL_BYTES, off_loop
 from gateway.catalogs.registered import is_registered, registered_digest
 from gateway.catalogs.replies import Answered, ForwardOutcome, NeverSent, Refused, outcome_of, parse_table
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import base_of, decided, settled_by_reply, snapshots_of, table_uuid
-from gateway.commit.kept_tables import OTHERWISE_PAUSE_S
+from gateway.commit.kept_tables import OTHERWISE_PAUSE_S, make_ready
 from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import (
     Forwarding,
@@ -37,6 +39,7 @@ from gateway.commit.open_decisions import (
     open_still_guard,
     state_digest,
 )
+from gateway.commit.settled_ahead import SettledAhead, settle_ahead
 from gateway.errors import (
     CommitStateUnknownError,
     GatewayError,
@@ -55,6 +58,10 @@ from ledger.format.event import PreparedEvent
 from ledger.format.events import CommitOutcome, OutcomeEvidence
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
+from ledger.futures import Meanwhile
+
+SENT: Final = 1
+"""What is done meanwhile is done behind what sends a group to the database."""
 
 _log = logging.getLogger(__name__)
 
@@ -101,15 +108,21 @@ async def forward_prepared(
     if confirmed is not None and not await confirmed():
         await _withdraw(decision, approved)
         return None
+    ahead = Meanwhile(partial(settle_ahead, decision, approved))
     outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing, decision=decision))
-    _keep(catalog, approved, outcome)
     if approved.mutation.registered is not None and outcome.settled is CommitOutcome.ACCEPTED:
         outcome = await _as_judged(approved, outcome)
     approved.done(MutationStage.CHANGE)
-    await settle(decision, [(approved, outcome)])
+    shown = _shown_meanwhile(catalog, outcome)
+    kept = _kept_meanwhile(catalog, approved, outcome)
+    await settle(decision, [(approved, outcome)], ahead=ahead.result())
+    if kept is not None:
+        kept.result()
     approved.done(MutationStage.SETTLE)
     match outcome.settled, outcome.reply:
         case CommitOutcome.ACCEPTED, Answered() as answered:
+            if shown is not None:
+                return approved.answer(Shown(shown.result()))
             return approved.answer(Shown(await off_loop(catalog.show_answer, len(answered.body), answered)))
         case CommitOutcome.CONFLICTED, Answered() if await is_tried_again(catalog, approved, [outgoing]):
             return None
@@ -133,15 +146,35 @@ async def _withdraw(decision: UUID, approved: Approved) -> None:
     approved.ids.lost = approved.ids.taken
 
 
-def _keep(catalog: Forwards, approved: Approved, outcome: ForwardOutcome) -> None:
-    """Keep a table as a commit has left it; whatever else was sent may have changed what is kept."""
-    kept, mutation, answered = approved.gateway.kept_tables, approved.mutation, outcome.reply
+def _shown_meanwhile(catalog: Forwards, outcome: ForwardOutcome) -> Meanwhile[bytes] | None:
+    """Make what the engine will be answered while the outcome is recorded; None if that is large, or not known yet."""
+    answered = outcome.reply
+    if outcome.settled is not CommitOutcome.ACCEPTED or not isinstance(answered, Answered):
+        return None
+    if len(answered.body) > SMALL_BYTES:
+        return None
+    return Meanwhile(partial(catalog.show_answer, answered), behind=SENT)
+
+
+def _kept_meanwhile(catalog: Forwards, approved: Approved, outcome: ForwardOutcome) -> Meanwhile[None] | None:
+    """
+    Keep a table as a commit has left it, while the outcome is recorded; whatever else was sent may have changed what is
+    kept.
+    """
+    mutation, answered = approved.mutation, outcome.reply
     is_known = outcome.settled is CommitOutcome.ACCEPTED and mutation.operation is Operation.TABLE_COMMIT
-    left = catalog.left(answered) if is_known and isinstance(answered, Answered) else None
-    if left is None or not isinstance(answered, Answered):
-        kept.forget(approved.log_id, mutation.target)
-    else:
-        kept.left(approved.log_id, mutation.target, left, answer_bytes=len(answered.body))
+    if not is_known or not isinstance(answered, Answered):
+        approved.gateway.kept_tables.forget(approved.log_id, mutation.target)
+        return None
+    return Meanwhile(partial(_keep, catalog, approved, answered), behind=SENT)
+
+
+def _keep(catalog: Forwards, approved: Approved, answered: Answered) -> None:
+    kept, log_id, target = approved.gateway.kept_tables, approved.log_id, approved.mutation.target
+    if (left := catalog.left(answered)) is None:
+        kept.forget(log_id, target)
+    elif kept.left(log_id, target, left, answer_bytes=len(answered.body)):
+        make_ready(left)
 
 
 async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale | bool:
@@ -337,15 +370,35 @@ def _digest_of(approved: Approved) -> str | None:
 
 
 async def settle(
-    decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutcome]], *, while_open: str | None = None
+    decision: UUID,
+    outcomes: Sequence[tuple[Approved, ForwardOutcome]],
+    *,
+    while_open: str | None = None,
+    ahead: SettledAhead | None = None,
 ) -> bool:
     """
     Step 13: record outcomes, if the decision on the key `while_open` is open, too; return whether they are recorded.
 
-    If an outcome cannot be recorded, its decision stays open for the reconciler.
+    `ahead` is what was made of the only outcome before it was known. If an outcome cannot be recorded, its decision
+    stays open for the reconciler.
     """
-    first = outcomes[0][0]
+    first, outcome = outcomes[0]
     gateway, at = first.gateway, first.gateway.clock()
+    group = None if ahead is None else ahead.group(outcome, at)
+    if group is None:
+        group = _settling(decision, outcomes, at=at, while_open=while_open)
+    try:
+        appended = await gateway.append(first.log_id, group)
+    except LedgerError as error:
+        _log.warning("decision %s is %s and stays open: %s", decision, outcome.settled, error)
+        return False
+    return isinstance(appended, Appended) and appended.branch is Branch.THEN
+
+
+def _settling(
+    decision: UUID, outcomes: Sequence[tuple[Approved, ForwardOutcome]], *, at: datetime, while_open: str | None
+) -> Group:
+    """Return the group that records outcomes."""
     events, guards = list[PreparedEvent](), list[GuardCall]()
     for approved, outcome in outcomes:
         settle = doubt_guard if outcome.settled is CommitOutcome.UNKNOWN else close_guard
@@ -354,13 +407,7 @@ async def settle(
             guards.append(settle(decision, end.requested.mutation.target.key))
     if while_open is not None:
         guards.append(open_still_guard(decision, while_open))
-    group = Group(id=gateway.new_group_id(), then=tuple(events), guard=tuple(guards))
-    try:
-        appended = await gateway.append(first.log_id, group)
-    except LedgerError as error:
-        _log.warning("decision %s is %s and stays open: %s", decision, outcomes[0][1].settled, error)
-        return False
-    return isinstance(appended, Appended) and appended.branch is Branch.THEN
+    return Group(id=outcomes[0][0].gateway.new_group_id(), then=tuple(events), guard=tuple(guards))
 
 
 async def is_tried_again(catalog: Forwards, approved: Approved, sent: Sequence[Outgoing]) -> bool:

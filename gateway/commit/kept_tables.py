@@ -15,13 +15,17 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Final, Self, TypeAlias
 
 from gateway.catalogs.catalog import Forwards, Loaded
-from gateway.catalogs.judged_metadata import JudgedMetadata, answer_judged
+from gateway.catalogs.judged_metadata import JUDGED_ON, JudgedMetadata, answer_judged
 from gateway.errors import GatewayError
 from gateway.identifiers import Target
+from gateway.metadata import CorruptMetadataError
+from gateway.metadata.draft import TableMetadata
+from gateway.metadata.stored import view_draft
 from ledger.futures import retrieve
 from ledger.values import value_class
 
@@ -70,16 +74,17 @@ class KeptTables:
         kept = self._kept.get((log_id, target))
         return None if kept is None or kept.until_s <= self._clock() else kept.table
 
-    def left(self, log_id: int, target: Target, left: Loaded, *, answer_bytes: int) -> None:
-        """Keep a table as a commit has left it, whose answer had so many bytes."""
+    def left(self, log_id: int, target: Target, left: Loaded, *, answer_bytes: int) -> bool:
+        """Keep a table as a commit has left it, whose answer had so many bytes; return whether it is kept."""
         key, now_s = (log_id, target), self._clock()
         self._drop(key)
         if answer_bytes > ANSWER_BYTES_MAX or self._paused.get(key, now_s) > now_s:
-            return
+            return False
         self._kept[key] = _Kept(table=left, answer_bytes=answer_bytes, until_s=now_s + KEPT_S)
         self._answers_bytes += answer_bytes
         while self._kept and (self._is_over() or next(iter(self._kept.values())).until_s <= now_s):
             self._drop(next(iter(self._kept)))
+        return key in self._kept
 
     def forget(self, log_id: int, target: Target, *, pause_s: float = 0.0) -> None:
         """Keep a table no longer, nor, for so long, as commits leave it then."""
@@ -101,11 +106,27 @@ class KeptTables:
 
 def judged_on(left: Loaded) -> JudgedMetadata:
     """
-    Return what is recorded of a table as a commit left it, as of what a catalog has answered.
+    Return what is recorded of a table as a commit left it, as of what a catalog has answered; made once.
     """
-    if left.metadata is None or left.metadata_location is None:
+    metadata, location = left.metadata, left.metadata_location
+    if metadata is None or location is None:
         raise AssertionError("a table that is kept has metadata")
-    return answer_judged(left.metadata_location, left.metadata)
+    if not isinstance(metadata, TableMetadata):
+        return answer_judged(location, metadata)
+    judged = metadata.derived.get(JUDGED_ON)
+    if not isinstance(judged, JudgedMetadata) or judged.location != location:
+        judged = metadata.derived[JUDGED_ON] = answer_judged(location, metadata)
+    return judged
+
+
+def make_ready(left: Loaded) -> None:
+    """
+    Make of a table what the next commit is judged with, as far as that follows from the table alone.
+    """
+    if isinstance(left.metadata, TableMetadata):
+        with suppress(CorruptMetadataError):  # a commit to it is told
+            view_draft(left.metadata)
+        judged_on(left)
 
 
 class Confirming:
@@ -114,27 +135,38 @@ class Confirming:
     def __init__(self, catalog: Forwards, target: Target) -> None:
         self._catalog = catalog
         self._target = target
+        self._loading: asyncio.Task[Loaded] | None = None
 
-    async def __aenter__(self) -> Self:
-        self._loading = asyncio.create_task(self._catalog.load(self._target), name="confirmation")
-        self._loading.add_done_callback(retrieve)
-        await asyncio.sleep(0)  # the request goes out before anything is judged
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._loading.cancel()
+    def __exit__(self, *_: object) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+
+    async def begin(self) -> None:
+        """Ask, unless that was done; the request goes out before this returns, if the way to the catalog is known."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._catalog.load(self._target), name="confirmation")
+            self._loading.add_done_callback(retrieve)
+            await asyncio.sleep(0)
 
     def is_refuted(self, judged: JudgedMetadata) -> bool:
         """Return whether it is known by now that the catalog does not show what is `judged`."""
-        return self._loading.done() and not self._shows(judged)
+        loading = self._loading
+        return loading is not None and loading.done() and not _shows(loading, judged)
 
     async def is_shown(self, judged: JudgedMetadata) -> bool:
         """Wait until it is known whether the catalog shows what was `judged`; False if that takes too long."""
-        await asyncio.wait([self._loading], timeout=SHOWN_S)
-        return self._loading.done() and self._shows(judged)
+        if (loading := self._loading) is None:
+            return False
+        if not loading.done():
+            await asyncio.wait([loading], timeout=SHOWN_S)
+        return loading.done() and _shows(loading, judged)
 
-    def _shows(self, judged: JudgedMetadata) -> bool:
-        try:
-            return self._loading.result().judged == judged
-        except GatewayError:
-            return False  # why, the next load tells
+
+def _shows(loading: asyncio.Task[Loaded], judged: JudgedMetadata) -> bool:
+    try:
+        return loading.result().judged == judged
+    except GatewayError:
+        return False  # why, the next load tells

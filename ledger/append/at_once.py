@@ -94,6 +94,8 @@ class AtOnce:
         """The batch that is open."""
         self._locked: asyncio.Future[list[StatementResult]] | None = None
         self._ending: tuple[bool, asyncio.Future[list[StatementResult]]] | None = None
+        self._to_note: tuple[_Made, Sequence[StatementResult]] | None = None
+        """The batch that was committed last, and the answer to its locking, until that is noted."""
 
     @property
     def is_open(self) -> bool:
@@ -116,6 +118,7 @@ class AtOnce:
         Raises:
             psycopg.Error: if the connection is lost.
         """
+        self.note()
         try:
             self._made = self._make(groups, origins)
         except Exception:  # noqa: BLE001 - whatever it is, its group is answered for it where it is written alone
@@ -151,7 +154,7 @@ class AtOnce:
 
     async def committed(self) -> Ending:
         """
-        Wait until the batch is durable, or not.
+        Wait until the batch is durable, or not. If it is, `note` comes next.
 
         Raises:
             psycopg.Error: if the answer to COMMIT does not arrive; the batch may or may not be in the log.
@@ -174,8 +177,14 @@ class AtOnce:
             return Ending.NOT_ALLOWED
         if tag(last) != b"COMMIT":
             raise psycopg.errors.InFailedSqlTransaction(f"COMMIT was answered by {tag(last)!r}")
-        self._note_committed(made, locked.result())
+        self._to_note = made, locked.result()
         return Ending.COMMITTED
+
+    def note(self) -> None:
+        """Note how the batch that was committed last has left the heads; its callers need not wait for that."""
+        if self._to_note is not None:
+            (made, locked), self._to_note = self._to_note, None
+            self._note_committed(made, locked)
 
     def _make(self, groups: Groups, origins: Mapping[int, str]) -> _Made | None:
         every = [group for line in groups.values() for group in line]

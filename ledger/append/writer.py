@@ -237,6 +237,8 @@ class Writer:
                 self._contention.note_locked(batch)
                 self._durable, self._writing = (batch, outcomes), []
                 self.answer_durable()
+                await asyncio.sleep(0)  # answered callers go on first; what they submit now is the next batch
+                at_once.note()
                 self._on_append()
                 return True
             case Ending.NOT_ALLOWED:

@@ -103,6 +103,44 @@ class PreparedEvent:
     is_control: bool
 
 
+BLANK: Final = "lakeproof:blank"
+"""The text in an event's data for which another is filled in (`prepare_blank`)."""
+
+
+@value_class
+class BlankEvent:
+    """A prepared event in which one text of its data and its time are still to be filled in."""
+
+    prepared: PreparedEvent
+    data: tuple[bytes, bytes]
+    """The data before and behind the text."""
+    event: tuple[bytes, bytes, bytes]
+    """The event before the text, between it and the time, and behind the time."""
+
+    def fill(self, text: str, occurred_at: datetime) -> PreparedEvent:
+        """
+        Return what `prepare` makes of the event with this text and time.
+
+        Raises as that does.
+        """
+        encoded = canonical.encode(text)
+        (before, between, behind), (data_before, data_behind) = self.event, self.data
+        time = canonical.format_time(occurred_at).encode()
+        event = b"".join((before, encoded, between, time, behind))
+        blank = self.prepared
+        _check_size(blank.type, event)
+        return PreparedEvent(
+            type=blank.type,
+            version=blank.version,
+            key=blank.key,
+            actor=blank.actor,
+            data=b"".join((data_before, encoded, data_behind)),
+            event=event,
+            parts=blank.parts,
+            is_control=blank.is_control,
+        )
+
+
 def commitment(*, salt: bytes, payload: bytes) -> bytes:
     """
     Return SHA-256(0x03 || salt || payload), the commitment to a payload part (docs/formats.md, "Hashes").
@@ -146,8 +184,7 @@ def prepare(event: Event) -> PreparedEvent:
         _encoded_again(event.key),
         tail.encode(),
     )
-    if len(encoded) > EVENT_SIZE_BYTES_MAX:
-        raise LimitExceededError(f"event {event.type}, bytes", found=len(encoded), limit=EVENT_SIZE_BYTES_MAX)
+    _check_size(event.type, encoded)
     return PreparedEvent(
         type=event.type,
         version=event.version,
@@ -158,6 +195,36 @@ def prepare(event: Event) -> PreparedEvent:
         parts=parts,
         is_control=is_control(event.type),
     )
+
+
+def prepare_blank(event: Event) -> BlankEvent | None:
+    """
+    Prepare an event before all of it is known: for the text `BLANK` in its data, and its time, others are filled in.
+
+    None if that text does not stand there once, as a value of its own.
+
+    Raises as `prepare`.
+    """
+    prepared = prepare(event)
+    blank = b'"%b"' % BLANK.encode()
+    time = b'"occurred_at":"%b"' % canonical.format_time(event.occurred_at).encode()
+    # Quotes within texts are escaped, so a text with its quotes is a value, or the name of a member.
+    if prepared.data.count(blank) != 1 or prepared.event.count(blank) != 1 or prepared.event.count(time) != 1:
+        return None
+    if b"%b:" % blank in prepared.data:
+        return None
+    data_before, _, data_behind = prepared.data.partition(blank)
+    before, _, rest = prepared.event.partition(blank)
+    between, found, behind = rest.partition(time)
+    if not found:
+        return None
+    name = b'"occurred_at":"'
+    return BlankEvent(prepared=prepared, data=(data_before, data_behind), event=(before, between + name, b'"' + behind))
+
+
+def _check_size(event_type: str, encoded: bytes) -> None:
+    if len(encoded) > EVENT_SIZE_BYTES_MAX:
+        raise LimitExceededError(f"event {event_type}, bytes", found=len(encoded), limit=EVENT_SIZE_BYTES_MAX)
 
 
 _encoded_again: Final = lru_cache(maxsize=_KEYS_CACHED, typed=True)(canonical.encode)
