@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol
 from uuid import UUID
 
 from gateway.catalogs.judged_metadata import JudgedMetadata
+from gateway.catalogs.pins import with_requirements
 from gateway.catalogs.places import StoragePlace
 from gateway.catalogs.replies import Answered, Reply
 from gateway.errors import GatewayError
@@ -383,9 +384,9 @@ class SwapsPointer(Catalog, Protocol):
 @value_class
 class Outgoing:
     """
-    A mutation as the upstream will receive it: the engine's own bytes with added requirements.
+    A mutation as the upstream will receive it: the engine's own bytes (`body`), to which requirements are added.
 
-    `requirements` are all in the body: the engine's own and those that pin what was judged (`pins`).
+    `requirements` are all that are sent: the engine's own and those that pin what was judged (`pins`).
 
     A catalog that knows no requirements changes its target only as long as that is as it was `judged`, and is sent the
     `change` that was judged; `body` is the metadata file then.
@@ -397,6 +398,22 @@ class Outgoing:
     pins: tuple[Requirement, ...] = ()
     judged: Loaded | None = None
     change: Change | None = None
+    _sent: bytes | None = field(default=None, init=False, compare=False, repr=False)
+
+    def sent_body(self) -> bytes:
+        """
+        Return the body with the pins behind its own requirements, made once.
+
+        Raises:
+            BadRequestError: if it is not the body of a commit.
+        """
+        sent = self._sent
+        if sent is None:
+            sent = self.body
+            if self.pins:
+                sent = with_requirements(sent.decode(), self.pins, is_of_view=self.mutation.target.is_view).encode()
+            object.__setattr__(self, "_sent", sent)
+        return sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from gateway.catalogs.catalog import (
     kept,
 )
 from gateway.catalogs.foreign_places import check_foreign_places
-from gateway.catalogs.json_text import check_unambiguous, off_loop
+from gateway.catalogs.json_text import SMALL_BYTES, check_unambiguous, off_loop
 from gateway.catalogs.judged_metadata import JudgedMetadata, answer_judged
 from gateway.catalogs.nessie import (
     PAGES_MAX,
@@ -47,7 +47,7 @@ from gateway.catalogs.nessie import (
 )
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
-from gateway.catalogs.pins import MAIN, pins_of, snapshot_of, with_requirements
+from gateway.catalogs.pins import MAIN, pins_of, snapshot_of
 from gateway.catalogs.registered import check_snapshots
 from gateway.catalogs.replies import (
     Answered,
@@ -349,16 +349,14 @@ class RestCatalog:
         if mutation.operation not in _COMMITS or loaded.metadata is None:
             return Outgoing(mutation=mutation, body=body, requirements=mutation.requirements)
         pins = pins_of(loaded.metadata, mutation.updates, mutation.requirements)
-        return Outgoing(
-            mutation=mutation,
-            body=with_requirements(text, pins, is_of_view=mutation.target.is_view).encode() if pins else body,
-            requirements=(*mutation.requirements, *pins),
-            pins=pins,
-        )
+        outgoing = Outgoing(mutation=mutation, body=body, requirements=(*mutation.requirements, *pins), pins=pins)
+        if mutation.target.is_view or len(body) > SMALL_BYTES:
+            outgoing.sent_body()  # of a table, it cannot fail: the mutation was parsed from its list of requirements
+        return outgoing
 
     async def forward(self, outgoing: Outgoing, *, decision: UUID | None = None) -> Reply:
         """Send it and return the reply; it is sent again only if its credentials were refused."""
-        return await self._change(self._route(outgoing.mutation), outgoing.body, decision)
+        return await self._change(self._route(outgoing.mutation), outgoing.sent_body, decision)
 
     def left(self, answered: Answered) -> Loaded | None:
         """Return the table of a CommitTableResponse."""
@@ -379,18 +377,24 @@ class RestCatalog:
 
     async def forward_all(self, outgoing: Sequence[Outgoing], *, decision: UUID) -> Reply:
         """Send commits to several tables as one transaction and return the reply, as `forward`."""
-        body = b'{"table-changes":[' + b",".join(each.body for each in outgoing) + b"]}"
+
+        def body() -> bytes:
+            return b'{"table-changes":[' + b",".join(each.sent_body() for each in outgoing) + b"]}"
+
         return await self._change(self._transactions(), body, decision)
 
     async def _transactions(self) -> tuple[str, str]:
         return "POST", f"{(await self._endpoint()).root}/transactions/commit"
 
-    async def _change(self, route: Awaitable[tuple[str, str]], body: bytes, decision: UUID | None) -> Reply:
+    async def _change(
+        self, route: Awaitable[tuple[str, str]], make_body: Callable[[], bytes], decision: UUID | None
+    ) -> Reply:
         try:
             method, url = await route
             branch = (await self._endpoint()).branch
             headers = {} if decision is None or branch is None else decision_header(decision)
-            return await self.upstream.ask(method, url, self.onward, body=body or None, headers=headers)
+            body = make_body() or None
+            return await self.upstream.ask(method, url, self.onward, body=body, headers=headers)
         except UpstreamNotAllowedError as error:
             return Refused(cause=str(error))
         except GatewayError as error:

@@ -33,7 +33,7 @@ from gateway.commit.changes import changes_nothing
 from gateway.commit.commit_flow import FORWARD_TURN_S, Feasible, Flow, Plan, parse_and_find, read_rest
 from gateway.commit.forwarding import forward_prepared, prepare
 from gateway.commit.gateway import Gateway
-from gateway.commit.kept_tables import REFUSED_PAUSE_S, Confirming, judged_on
+from gateway.commit.kept_tables import REFUSED_PAUSE_S, Confirming
 from gateway.commit.known_tables import KnownTable
 from gateway.commit.metrics import Done, MutationStage
 from gateway.commit.requests import Request
@@ -159,13 +159,13 @@ class _Trial:
     async def _forwarded(self, flow: Flow, catalog: Forwards, turn: Turn) -> Changed | None:
         """Steps 8 to 13 in a foreign catalog; None if something is not as it was known."""
         target, kept = flow.requested.mutation.target, self._gateway.kept_tables
-        if (left := kept.get(flow.read.log_id, target)) is None:
+        left = kept.get(flow.read.log_id, target)
+        if left is None or (judged := left.judged) is None:
             return None
         with Confirming(catalog, target) as confirming:
             if flow.is_permitted:
                 await confirming.begin()  # before anything is judged
-            judged = judged_on(left)
-            approved = await _approved(flow, await flow.load(replace(left, judged=judged)))
+            approved = await _approved(flow, await flow.load(left))
             if approved is None:
                 return None
             await confirming.begin()

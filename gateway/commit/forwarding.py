@@ -29,7 +29,7 @@ from gateway.catalogs.replies import Answered, ForwardOutcome, NeverSent, Refuse
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import base_of, decided, settled_by_reply, snapshots_of, table_uuid
-from gateway.commit.kept_tables import OTHERWISE_PAUSE_S, make_ready
+from gateway.commit.kept_tables import ANSWER_BYTES_MAX, OTHERWISE_PAUSE_S, made_ready
 from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import (
     Forwarding,
@@ -100,6 +100,8 @@ async def forward_prepared(
     What is not confirmed is not sent: the decision, which is recorded meanwhile, is settled as `failed`.
     """
     decision = approved.ids.next()
+    if len(outgoing.body) <= SMALL_BYTES:
+        Meanwhile(outgoing.sent_body, behind=SENT)
     opened = await open_all(decision, [(approved, outgoing)])
     if isinstance(opened, Stale):
         return opened
@@ -170,11 +172,17 @@ def _kept_meanwhile(catalog: Forwards, approved: Approved, outcome: ForwardOutco
 
 
 def _keep(catalog: Forwards, approved: Approved, answered: Answered) -> None:
-    kept, log_id, target = approved.gateway.kept_tables, approved.log_id, approved.mutation.target
-    if (left := catalog.left(answered)) is None:
+    kept, log_id, target, size_bytes = (
+        approved.gateway.kept_tables,
+        approved.log_id,
+        approved.mutation.target,
+        len(answered.body),
+    )
+    left = catalog.left(answered) if size_bytes <= ANSWER_BYTES_MAX else None
+    if left is None:
         kept.forget(log_id, target)
-    elif kept.left(log_id, target, left, answer_bytes=len(answered.body)):
-        make_ready(left)
+    else:
+        kept.left(log_id, target, made_ready(left), answer_bytes=size_bytes)
 
 
 async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale | bool:

@@ -16,15 +16,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from time import monotonic
 from typing import Final, Self, TypeAlias
 
 from gateway.catalogs.catalog import Forwards, Loaded
-from gateway.catalogs.judged_metadata import JUDGED_ON, JudgedMetadata, answer_judged
+from gateway.catalogs.judged_metadata import JudgedMetadata, answer_judged
 from gateway.errors import GatewayError
 from gateway.identifiers import Target
 from gateway.metadata import CorruptMetadataError
-from gateway.metadata.draft import TableMetadata
 from gateway.metadata.stored import view_draft
 from ledger.futures import retrieve
 from ledger.values import value_class
@@ -74,17 +74,16 @@ class KeptTables:
         kept = self._kept.get((log_id, target))
         return None if kept is None or kept.until_s <= self._clock() else kept.table
 
-    def left(self, log_id: int, target: Target, left: Loaded, *, answer_bytes: int) -> bool:
-        """Keep a table as a commit has left it, whose answer had so many bytes; return whether it is kept."""
+    def left(self, log_id: int, target: Target, left: Loaded, *, answer_bytes: int) -> None:
+        """Keep a table as a commit has left it, whose answer had so many bytes."""
         key, now_s = (log_id, target), self._clock()
         self._drop(key)
         if answer_bytes > ANSWER_BYTES_MAX or self._paused.get(key, now_s) > now_s:
-            return False
+            return
         self._kept[key] = _Kept(table=left, answer_bytes=answer_bytes, until_s=now_s + KEPT_S)
         self._answers_bytes += answer_bytes
         while self._kept and (self._is_over() or next(iter(self._kept.values())).until_s <= now_s):
             self._drop(next(iter(self._kept)))
-        return key in self._kept
 
     def forget(self, log_id: int, target: Target, *, pause_s: float = 0.0) -> None:
         """Keep a table no longer, nor, for so long, as commits leave it then."""
@@ -104,29 +103,17 @@ class KeptTables:
             self._answers_bytes -= kept.answer_bytes
 
 
-def judged_on(left: Loaded) -> JudgedMetadata:
+def made_ready(left: Loaded) -> Loaded:
     """
-    Return what is recorded of a table as a commit left it, as of what a catalog has answered; made once.
+    Return a table as a commit left it, with what the next commit is judged with, as far as that follows from the table
+    alone: what is recorded of it, as of what a catalog has answered, and how it is opened.
     """
     metadata, location = left.metadata, left.metadata_location
     if metadata is None or location is None:
         raise AssertionError("a table that is kept has metadata")
-    if not isinstance(metadata, TableMetadata):
-        return answer_judged(location, metadata)
-    judged = metadata.derived.get(JUDGED_ON)
-    if not isinstance(judged, JudgedMetadata) or judged.location != location:
-        judged = metadata.derived[JUDGED_ON] = answer_judged(location, metadata)
-    return judged
-
-
-def make_ready(left: Loaded) -> None:
-    """
-    Make of a table what the next commit is judged with, as far as that follows from the table alone.
-    """
-    if isinstance(left.metadata, TableMetadata):
-        with suppress(CorruptMetadataError):  # a commit to it is told
-            view_draft(left.metadata)
-        judged_on(left)
+    with suppress(CorruptMetadataError):  # whoever commits to it is told
+        view_draft(metadata)
+    return replace(left, judged=answer_judged(location, metadata))
 
 
 class Confirming:

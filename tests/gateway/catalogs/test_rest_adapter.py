@@ -373,7 +373,7 @@ async def test_a_body_is_pinned_or_passed_and_never_read_in_two_ways() -> None:
         body = orjson.dumps(properties(a="b"))
         commit = parse_mutation(Operation.TABLE_COMMIT, ORDERS, body=body)
         out = catalog.prepare(commit, loaded, Change(), body)
-        assert orjson.loads(out.body)["requirements"] == [dict(pin) for pin in out.pins] == [*out.requirements]
+        assert orjson.loads(out.sent_body())["requirements"] == [dict(pin) for pin in out.pins] == [*out.requirements]
         assert [pin["type"] for pin in out.pins] == [
             "assert-table-uuid",
             "assert-current-schema-id",
