@@ -116,7 +116,45 @@ def test_pins_stand_behind_the_commits_own_requirements(
     assert found.endswith(after)
 
 
-@pytest.mark.parametrize("body", ["{}", '{"requirements":null}', '{"requirements":[],"requirements":[]}', "[]", ""])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            '{"requirements":[],"updates":[{"requirements":[9]}]}',
+            '{"requirements":[PIN],"updates":[{"requirements":[9]}]}',
+        ),
+        (
+            '{"updates":[{"requirements":[9]}],"requirements":[]}',
+            '{"updates":[{"requirements":[9]}],"requirements":[PIN]}',
+        ),
+        (
+            '{"updates":[{"a":"requirements"}],"requirements":[]}',
+            '{"updates":[{"a":"requirements"}],"requirements":[PIN]}',
+        ),
+        (
+            '{"updates":{"requirements":[9]},"requirement\\u0073":[]}',
+            '{"updates":{"requirements":[9]},"requirement\\u0073":[PIN]}',
+        ),
+        ('{"requirements":[8],"updates":"\\""}', '{"requirements":[8,PIN],"updates":"\\""}'),
+    ],
+)
+def test_pins_go_where_all_parsers_look_for_requirements(body: str, expected: str) -> None:
+    pin = {"type": "x"}
+    assert with_requirements(body, [pin]) == expected.replace("PIN", '{"type":"x"}')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{}",
+        '{"requirements":null}',
+        '{"requirements":[],"requirements":[]}',
+        '{"updates":[{"requirements":[]}]}',
+        '{"updates":"requirements"}',
+        "[]",
+        "",
+    ],
+)
 def test_a_body_without_one_list_of_requirements_is_no_commit(body: str) -> None:
     with pytest.raises(BadRequestError):
         with_requirements(body, [{"type": "x"}])

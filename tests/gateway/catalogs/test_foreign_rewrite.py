@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.catalogs.json_text import check_unambiguous, members, replaced
+from gateway.catalogs.json_text import check_unambiguous, first_member, members, replaced
 from gateway.catalogs.rewrite import (
     ROUND,
     UpstreamUrl,
@@ -237,7 +237,17 @@ def test_members_stand_where_they_are_said_to(value: dict[str, Any], indent: int
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"a":1,"a":2}', b'{"a":[{"b":1,"b":1}]}', b'{"a":1}{', b"\xff\xfe", b'{"a":"\\', b"[" * 100_000]
+    "body",
+    [
+        b'{"a":1,"a":2}',
+        b'{"a":1,"a":1}',
+        b'{"a":1,"\\u0061":1}',
+        b'{"a":[{"b":1,"b":1}]}',
+        b'{"a":1}{',
+        b"\xff\xfe",
+        b'{"a":"\\',
+        b"[" * 100_000,
+    ],
 )
 def test_a_body_that_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequestError):
@@ -246,3 +256,24 @@ def test_a_body_that_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
 
 def test_a_body_that_cannot_is_returned_as_it_is() -> None:
     assert check_unambiguous('{"a":[{"b":1},{"b":"ü"}]}'.encode()) == '{"a":[{"b":1},{"b":"ü"}]}'
+
+
+@given(value=objects, indent=st.sampled_from([None, 1]), name=st.sampled_from(["a", "b", ""]))
+def test_a_body_is_read_in_one_way_however_it_is_written(value: dict[str, Any], indent: int | None, name: str) -> None:
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+    assert check_unambiguous(text.encode()) == text
+    twice = json.dumps({name: 1}, separators=(",", ":"))[:-1] + "," + text.lstrip("{ \n")
+    if name in value:
+        with pytest.raises(BadRequestError, match="stands twice"):
+            check_unambiguous(twice.encode())
+
+
+@given(value=objects, indent=st.sampled_from([None, 1]))
+def test_the_first_member_of_a_name_is_found_whatever_is_behind_it(value: dict[str, Any], indent: int | None) -> None:
+    text = json.dumps(value, indent=indent)
+    for found in members(text):
+        assert first_member(text[: found.end] + "\x00", found.name) == found
+    assert first_member(text, "no such name") is None
+    with pytest.raises(BadRequestError):
+        first_member(f"[{text}]", "a")

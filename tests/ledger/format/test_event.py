@@ -18,6 +18,7 @@ from ledger.errors import FormatError, LimitExceededError, NotCanonicalError
 from ledger.format import canonical
 from ledger.format.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
 from ledger.format.event import (
+    BLANK,
     EVENT_SIZE_BYTES_MAX,
     KEY_LENGTH_MAX,
     Event,
@@ -26,6 +27,7 @@ from ledger.format.event import (
     derived_group_id,
     is_control,
     prepare,
+    prepare_blank,
     random_group_id,
     random_uuid_text,
     uuid_text,
@@ -207,3 +209,62 @@ def test_a_derived_group_id_is_a_uuid_v8_of_kind_and_content() -> None:
     assert made.bytes[:6] + made.bytes[7:8] + made.bytes[9:] == digest[:6] + digest[7:8] + digest[9:16]
     others = {derived_group_id("scans", content), derived_group_id("scan", {"b": 1, "a": ["y"]})}
     assert made not in others
+
+
+# A text and a time that are not known yet
+
+WITH_BLANK = replace(EVENT, data={"a": [BLANK], "outcome": "accepted", "n": 1})
+
+
+@settings(max_examples=50)
+@given(
+    text=st.text(),
+    others=st.dictionaries(st.text(st.characters(codec="ascii")), st.integers(-5, 5) | st.text() | st.none()),
+    later=st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)),
+)
+def test_a_blank_that_is_filled_is_the_event_that_would_have_been_prepared(
+    text: str, others: dict[str, Any], later: timedelta
+) -> None:
+    blank = prepare_blank(replace(EVENT, data={**others, "blank": BLANK}))
+    assert blank is not None
+    at = EVENT.occurred_at + later
+    assert blank.fill(text, at) == prepare(replace(EVENT, data={**others, "blank": text}, occurred_at=at))
+
+
+def test_what_looks_like_the_time_is_left_alone() -> None:
+    data = {"a": BLANK, "b": '"occurred_at":"2026-03-01T12:00:00.000005Z"'}
+    blank = prepare_blank(replace(EVENT, data=data))
+    assert blank is not None
+    at = EVENT.occurred_at + timedelta(days=1)
+    assert blank.fill("x", at) == prepare(replace(EVENT, data={**data, "a": "x"}, occurred_at=at))
+    assert prepare_blank(replace(EVENT, data={"a": BLANK, "occurred_at": "2026-03-01T12:00:00.000005Z"})) is None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        EVENT,
+        replace(EVENT, data={"a": BLANK, "b": BLANK}),
+        replace(EVENT, data={BLANK: "a"}),
+        replace(EVENT, data={BLANK: BLANK}),
+        replace(EVENT, data={"a": f"{BLANK} and more"}),
+        replace(EVENT, data={"a": f'"{BLANK}"'}),
+        replace(EVENT, data={"a": BLANK}, key=BLANK),
+    ],
+    ids=["none", "two", "a name", "a name and a value", "a part", "within quotes", "the key"],
+)
+def test_what_has_no_one_blank_is_not_filled(event: Event) -> None:
+    assert prepare_blank(event) is None
+
+
+def test_what_cannot_be_prepared_cannot_be_filled_in() -> None:
+    blank = prepare_blank(WITH_BLANK)
+    assert blank is not None
+    with pytest.raises(NotCanonicalError):
+        blank.fill("\ud800", EVENT.occurred_at)
+    with pytest.raises(NotCanonicalError):
+        blank.fill("x", EVENT.occurred_at.replace(tzinfo=None))
+    room = EVENT_SIZE_BYTES_MAX - len(blank.fill("", EVENT.occurred_at).event)
+    assert len(blank.fill("x" * room, EVENT.occurred_at).event) == EVENT_SIZE_BYTES_MAX
+    with pytest.raises(LimitExceededError):
+        blank.fill("x" * (room + 1), EVENT.occurred_at)
