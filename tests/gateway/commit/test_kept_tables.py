@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import httpx
+import orjson
 import psycopg
 import pytest
 import pytest_asyncio
@@ -21,7 +24,10 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
 from gateway.catalogs.catalog import Loaded
-from gateway.commit import kept_tables
+from gateway.catalogs.replies import Answered, ForwardOutcome
+from gateway.catalogs.rest import RestCatalog
+from gateway.commit import forwarding, kept_tables
+from gateway.commit.approved import Approved
 from gateway.commit.kept_tables import (
     ANSWER_BYTES_MAX,
     ANSWERS_BYTES_MAX,
@@ -30,10 +36,15 @@ from gateway.commit.kept_tables import (
     TABLES_MAX,
     KeptTables,
 )
+from gateway.commit.open_decisions import close_guard
+from gateway.commit.settled_ahead import SettledAhead, settle_ahead
 from gateway.identifiers import Target
 from gateway.identity import authenticator
+from gateway.metadata.draft import TableMetadata
 from lakeproof.services import Services
-from ledger.errors import LogUnavailableError
+from ledger.errors import LogUnavailableError, OutcomeUnknownError
+from ledger.format.event import BLANK, Event, prepare_blank
+from ledger.format.events import CommitOutcome, CommitSettled, OutcomeEvidence
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.foreign_faults import (
     LOSSES,
@@ -46,8 +57,9 @@ from testkit.gateway.foreign_faults import (
     check_saying,
 )
 from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
+from testkit.gateway.log_contents import read_stored
 from testkit.gateway.sales import another_key, properties
-from testkit.servers.faulty_wire import Request, answer
+from testkit.servers.faulty_wire import Fault, Replaced, Request, answer
 from testkit.servers.upstream import Upstream, serve_upstream
 
 on_module_loop = pytest.mark.asyncio(loop_scope="module")
@@ -358,6 +370,182 @@ async def test_what_cannot_be_recorded_as_never_sent_is_not_decided_again(far: F
     assert "late" not in await properties_of(far)
 
 
+# What is made before it is needed
+
+
+class HeldAppend:
+    """The log's append, which waits before and behind the group of an outcome, and perhaps fails with `error`."""
+
+    def __init__(self, far: ForeignTenant, error: Exception | None = None) -> None:
+        self._append = far.services.gateway.append
+        self._error = error
+        self.arrived, self.go_on = asyncio.Event(), asyncio.Event()
+        self.groups: list[Group] = []
+
+    async def __call__(self, log_id: int, group: Group, **after: Any) -> Appended | Stale:
+        self.groups.append(group)
+        if group.then[0].type != CommitSettled.TYPE:
+            return await self._append(log_id, group, **after)
+        self.arrived.set()
+        await self.go_on.wait()
+        if self._error is not None:
+            raise self._error
+        return await self._append(log_id, group, **after)
+
+
+@on_module_loop
+@pytest.mark.parametrize("error", [None, LogUnavailableError("no"), OutcomeUnknownError("no")], ids=repr)
+async def test_no_answer_that_is_ready_is_given_before_its_outcome_is_durable_or_cannot_be(
+    far: ForeignTenant, error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[bytes] = []
+    show = RestCatalog.show_answer
+
+    def showing(self: RestCatalog, answered: Answered) -> bytes:
+        shown.append(show(self, answered))
+        return shown[-1]
+
+    monkeypatch.setattr(RestCatalog, "show_answer", showing)
+    held = HeldAppend(far, error)
+    async with far.gateway.through(append=held, kept_tables=far.services.gateway.kept_tables) as client:
+        committing = asyncio.create_task(commit(far, client, late="yes"))
+        await held.arrived.wait()
+        while not shown:  # noqa: ASYNC110 - that it is ready is seen by this alone
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not committing.done()
+        assert await far.words() == ["approved"]
+        held.go_on.set()
+        answered = await committing
+    assert (answered.status_code, answered.content) == (200, shown[0])
+    assert len(shown) == 1
+    assert await far.words() == ["approved", *([] if error else ["accepted"])]
+    assert len(await far.open_decisions()) == (0 if error is None else 1)
+
+
+@on_module_loop
+async def test_who_leaves_while_the_outcome_is_recorded_leaves_table_and_record_in_agreement(
+    far: ForeignTenant,
+) -> None:
+    held, kept = HeldAppend(far), far.services.gateway.kept_tables
+    async with far.gateway.through(append=held, kept_tables=kept) as client:
+        committing = asyncio.create_task(client.post(far.orders, json=await far.next_append()))
+        await held.arrived.wait()
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+    assert await far.words() == ["approved"]
+    await far.reconcile()
+    assert (await far.gateway.http.post(far.orders, json=await far.next_append())).status_code == 200
+    assert await far.words() == ["approved", "accepted"] * 2, "what it has left is what the next one is judged on"
+    assert not await far.open_decisions()
+    await far.check()
+
+
+@on_module_loop
+async def test_a_table_is_kept_with_what_the_next_commit_is_judged_with(far: ForeignTenant) -> None:
+    gateway, target = far.services.gateway, target_of(far)
+    state = gateway.control.known(far.log_id)
+    assert state is not None
+    for number in range(2):
+        kept = gateway.kept_tables.get(far.log_id, target)
+        assert kept is not None
+        assert kept.judged == (await gateway.catalog(far.gateway.acme.tenant, state, ALIAS).load(target)).judged
+        assert isinstance(kept.metadata, TableMetadata)
+        assert kept.metadata.opened is not None
+        assert (await commit(far, **{f"n{number}": "yes"})).status_code == 200
+
+
+@on_module_loop
+@pytest.mark.parametrize("is_ahead", [True, False])
+async def test_what_is_recorded_of_an_outcome_does_not_depend_on_when_it_was_made(
+    far: ForeignTenant, is_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead: list[SettledAhead | None] = []
+
+    def settling(decision: UUID, approved: Approved) -> SettledAhead | None:
+        ahead.append(settle_ahead(decision, approved) if is_ahead else None)
+        return ahead[-1]
+
+    monkeypatch.setattr(forwarding, "settle_ahead", settling)
+    before = far.services.gateway.clock()
+    held = HeldAppend(far)
+    held.go_on.set()
+    body = await far.next_append()
+    async with far.gateway.through(append=held, kept_tables=far.services.gateway.kept_tables) as client:
+        assert (await client.post(far.orders, json=body)).status_code == 200
+    (opening, closing), there = held.groups, await far.table()
+    assert [one is not None for one in ahead] == [is_ahead]
+    assert all(one is None or one.group_id == closing.id for one in ahead)
+    (stored,) = await read_stored(far.services, far.log_id, key=far.key, after=far.first + 1)
+    assert stored.settled == CommitSettled(
+        decision=str(opening.id),
+        evidence=OutcomeEvidence.ANSWER,
+        metadata_location=there["metadata-location"],
+        metadata_sha256=None,
+        outcome=CommitOutcome.ACCEPTED,
+        snapshots=(str(body["updates"][0]["snapshot"]["snapshot-id"]),),
+        table_uuid=there["metadata"]["table-uuid"],
+    )
+    assert before <= stored.entry.occurred_at <= far.services.gateway.clock()
+    assert closing.guard == (close_guard(opening.id, far.key),)
+
+
+def expected_outcome(**changed: Any) -> ForwardOutcome:
+    accepted = ForwardOutcome(
+        settled=CommitOutcome.ACCEPTED,
+        reply=Answered(status=200),
+        metadata_location="s3://b/1.json",
+        table_uuid="u",
+    )
+    return replace(accepted, **changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"settled": other} for other in CommitOutcome if other is not CommitOutcome.ACCEPTED),
+        {"evidence": OutcomeEvidence.RECONCILED},
+        {"metadata_location": None},
+        {"table_uuid": "v"},
+        {"table_uuid": None},
+    ],
+    ids=str,
+)
+def test_an_outcome_that_was_not_expected_is_not_recorded_as_the_expected_one(changed: dict[str, Any]) -> None:
+    decision = UUID(int=7)
+    event = prepare_blank(
+        Event(
+            type=CommitSettled.TYPE,
+            version=CommitSettled.VERSION,
+            key="table:far/sales/orders",
+            actor="0" * 32,
+            occurred_at=datetime(2026, 3, 1, tzinfo=UTC),
+            data={"metadata_location": BLANK},
+        )
+    )
+    assert event is not None
+    guard = close_guard(decision, "table:far/sales/orders")
+    ahead = SettledAhead(group_id=UUID(int=8), event=event, guard=guard, table_uuid="u")
+    at = datetime(2026, 3, 2, tzinfo=UTC)
+    assert ahead.group(expected_outcome(**changed), at) is None
+    expected = event.fill("s3://b/1.json", at)
+    assert ahead.group(expected_outcome(), at) == Group(id=UUID(int=8), then=(expected,), guard=(guard,))
+
+
+@on_module_loop
+async def test_a_table_that_the_catalog_answers_as_another_is_recorded_as_it_says(far: ForeignTenant) -> None:
+    found = await far.table()
+    found["metadata"]["table-uuid"] = other = "00000000-0000-4000-8000-000000000007"
+    happens = Replaced(answer=answer(200, orjson.dumps(found)), carried_out=True)
+    far.wire.fault = Fault(happens=happens, path=far.path)
+    assert (await commit(far, late="yes")).status_code == 200
+    stored = await read_stored(far.services, far.log_id, key=far.key, after=far.first)
+    assert [one.words for one in stored] == ["approved", "accepted"]
+    assert stored[-1].settled.table_uuid == other
+
+
 # What another process has changed
 
 
@@ -442,6 +630,7 @@ async def test_who_may_not_commit_learns_nothing_of_a_table_that_another_has_lef
             refused = await client.post(far.orders, json=properties([{"type": "assert-table-uuid", "uuid": "no"}]))
             assert refused.status_code == 403
             assert await far.words() == ["rejected"] * count
+            assert sent(far) == ["GET"] * count, "it is not asked for the table while it is not known who may"
 
 
 @on_module_loop
