@@ -41,7 +41,8 @@ class Loaded:
     namespace: `parent_exists`, whether its parent exists, and `is_empty`; a foreign catalog checks both itself.
     `places` are the digests of a table's places as its row has them, `metadata_sha256` (hex) is that of its metadata
     file; None if it has no row. `judged` is what the log records of the metadata that a mutation of a foreign catalog
-    is judged on: that of its target, or of the file that it is to be registered with.
+    is judged on: that of its target, or of the file that it is to be registered with. `answer` is the answer to a
+    commit, as a foreign catalog wrote it, that left the target so.
 
     What a mutation needs besides: `found`, the file that a table or view is to be registered with; `there`, the new
     name of one that is to be renamed; `namespace_location`, where the namespace of a new one has its tables, if it says
@@ -56,6 +57,7 @@ class Loaded:
     metadata_location: str | None = None
     metadata_sha256: str | None = None
     judged: JudgedMetadata | None = None
+    answer: bytes | None = field(default=None, compare=False, repr=False)
     properties: Mapping[str, str] | None = None
     places: Sequence[bytes] | None = None
     found: FoundFile | None = None
@@ -491,6 +493,13 @@ class Forwards(Catalog, Protocol):
         """
         Return a table as `load` would find it, without `judged`, according to the answer to a commit that was accepted;
         None if that does not say all of it.
+        """
+
+    async def shows(self, target: Target, left: Loaded) -> bool:
+        """
+        Return whether the catalog shows a table as a commit has `left` it: at that location what was `judged` then.
+
+        Raises as `load`.
         """
 
     async def history(self, target: Target, is_enough: Callable[[History], bool]) -> History | None:

@@ -345,6 +345,10 @@ class GlueCatalog:
         """Return None."""
         return None
 
+    async def shows(self, target: Target, left: Loaded) -> bool:
+        """Return whether Glue shows a table as a commit has `left` it. Raises as `load`."""
+        return (await self.load(target)).judged == left.judged
+
     async def _prepared(self, outgoing: Outgoing, decision: UUID) -> _Request | Reply:
         """Return the request that makes a change; a reply if none is sent. Nothing was changed so far."""
         try:

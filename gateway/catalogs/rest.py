@@ -121,14 +121,18 @@ class RestCatalog:
             return await self._load_namespace(target)
         answered = await self._get_named(target)
         if answered is not None:
-            table = parse_table(answered, is_view=target.is_view)
-            if table is None:
-                raise self.upstream.unavailable(answered)
-            location, metadata = table[0], TableMetadata(table[1])
-            judged = await off_loop(answer_judged, len(answered.body), location, metadata)
-            return replace(_loaded(location, metadata), judged=judged)
+            return await self._read(target, answered)
         holder = await self._load_namespace(Target(alias=target.alias, namespace=target.namespace))
         return Loaded(namespace_exists=holder.namespace_exists)
+
+    async def _read(self, target: Target, answered: Answered) -> Loaded:
+        """Return the table or view that an answer shows."""
+        table = parse_table(answered, is_view=target.is_view)
+        if table is None:
+            raise self.upstream.unavailable(answered)
+        location, metadata = table[0], TableMetadata(table[1])
+        judged = await off_loop(answer_judged, len(answered.body), location, metadata)
+        return replace(_loaded(location, metadata), judged=judged)
 
     async def _load_namespace(self, target: Target) -> Loaded:
         answered = await self._get(await self._namespace(target.namespace))
@@ -361,7 +365,15 @@ class RestCatalog:
     def left(self, answered: Answered) -> Loaded | None:
         """Return the table of a CommitTableResponse."""
         table = parse_table(answered)
-        return None if table is None else _loaded(table[0], TableMetadata(table[1]))
+        return None if table is None else replace(_loaded(table[0], TableMetadata(table[1])), answer=answered.body)
+
+    async def shows(self, target: Target, left: Loaded) -> bool:
+        """Return whether the upstream shows a table as a commit has `left` it. Raises as `load`."""
+        answered = await self._get_named(target)
+        if answered is None:
+            return False
+        # Many answer a commit as they answer a load: the same bytes say the same, and need not be read again.
+        return answered.body == left.answer or (await self._read(target, answered)).judged == left.judged
 
     async def transactions(self) -> Transactions:
         """

@@ -160,9 +160,9 @@ class _Trial:
         """Steps 8 to 13 in a foreign catalog; None if something is not as it was known."""
         target, kept = flow.requested.mutation.target, self._gateway.kept_tables
         left = kept.get(flow.read.log_id, target)
-        if left is None or (judged := left.judged) is None:
+        if left is None:
             return None
-        with Confirming(catalog, target) as confirming:
+        with Confirming(catalog, target, left) as confirming:
             if flow.is_permitted:
                 await confirming.begin()  # before anything is judged
             approved = await _approved(flow, await flow.load(left))
@@ -170,13 +170,13 @@ class _Trial:
                 return None
             await confirming.begin()
             outgoing = await prepare(catalog, approved)
-            if confirming.is_refuted(judged):
+            if confirming.is_refuted():
                 kept.forget(flow.read.log_id, target)
                 return None
 
             async def confirmed() -> bool:
                 self._told = (GatewayError,)  # the decision is recorded
-                return await confirming.is_shown(judged)
+                return await confirming.is_shown()
 
             self._told = _IF_NOT_RECORDED
             with turn.ending_after(FORWARD_TURN_S):

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Final, Self, TypeAlias
 
 from gateway.catalogs.catalog import Forwards, Loaded
-from gateway.catalogs.judged_metadata import JudgedMetadata, answer_judged
+from gateway.catalogs.judged_metadata import answer_judged
 from gateway.errors import GatewayError
 from gateway.identifiers import Target
 from gateway.metadata import CorruptMetadataError
@@ -117,43 +117,43 @@ def made_ready(left: Loaded) -> Loaded:
 
 
 class Confirming:
-    """Asks a catalog for a table, which is judged meanwhile; ends with the context."""
+    """Asks a catalog whether it shows a table as a commit has `left` it; ends with the context."""
 
-    def __init__(self, catalog: Forwards, target: Target) -> None:
+    def __init__(self, catalog: Forwards, target: Target, left: Loaded) -> None:
         self._catalog = catalog
         self._target = target
-        self._loading: asyncio.Task[Loaded] | None = None
+        self._left = left
+        self._asking: asyncio.Task[bool] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._loading is not None:
-            self._loading.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
 
     async def begin(self) -> None:
         """Ask, unless that was done; the request goes out before this returns, if the way to the catalog is known."""
-        if self._loading is None:
-            self._loading = asyncio.create_task(self._catalog.load(self._target), name="confirmation")
-            self._loading.add_done_callback(retrieve)
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._catalog.shows(self._target, self._left), name="confirmation")
+            self._asking.add_done_callback(retrieve)
             await asyncio.sleep(0)
 
-    def is_refuted(self, judged: JudgedMetadata) -> bool:
-        """Return whether it is known by now that the catalog does not show what is `judged`."""
-        loading = self._loading
-        return loading is not None and loading.done() and not _shows(loading, judged)
+    def is_refuted(self) -> bool:
+        """Return whether it is known by now that the catalog does not show the table so."""
+        return self._asking is not None and self._asking.done() and not _is_shown(self._asking)
 
-    async def is_shown(self, judged: JudgedMetadata) -> bool:
-        """Wait until it is known whether the catalog shows what was `judged`; False if that takes too long."""
-        if (loading := self._loading) is None:
+    async def is_shown(self) -> bool:
+        """Wait until it is known whether the catalog shows the table so; False if that takes too long."""
+        if (asking := self._asking) is None:
             return False
-        if not loading.done():
-            await asyncio.wait([loading], timeout=SHOWN_S)
-        return loading.done() and _shows(loading, judged)
+        if not asking.done():
+            await asyncio.wait([asking], timeout=SHOWN_S)
+        return asking.done() and _is_shown(asking)
 
 
-def _shows(loading: asyncio.Task[Loaded], judged: JudgedMetadata) -> bool:
+def _is_shown(asking: asyncio.Task[bool]) -> bool:
     try:
-        return loading.result().judged == judged
+        return asking.result()
     except GatewayError:
         return False  # why, the next load tells

@@ -310,6 +310,33 @@ async def test_a_table_that_this_process_has_dropped_is_kept_no_longer(far: Fore
     assert await far.words() == ["approved", "accepted"]
 
 
+@on_module_loop
+@pytest.mark.parametrize("is_same", [True, False])
+async def test_an_answer_in_other_bytes_shows_the_table_if_it_says_the_same(far: ForeignTenant, is_same: bool) -> None:
+    found = await far.table()
+    if not is_same:
+        found["metadata"]["properties"]["more"] = "yes"
+    shown = orjson.dumps(dict(reversed(found.items())), option=orjson.OPT_INDENT_2)
+    happens = Replaced(answer=answer(200, shown), carried_out=True)
+    far.wire.fault = Fault(happens=happens, path=far.path, methods=frozenset({"GET"}))
+    assert (await commit(far, late="yes")).status_code == 200
+    assert await far.words() == (["approved", "accepted"] if is_same else JUDGED_TWICE)
+
+
+@on_module_loop
+@pytest.mark.parametrize("what", ["location", "metadata"])
+async def test_a_table_with_the_same_content_or_place_alone_is_another(far: ForeignTenant, what: str) -> None:
+    found = await far.table()
+    if what == "location":
+        found["metadata-location"] += "x"
+    else:
+        found["metadata"]["last-updated-ms"] += 1
+    happens = Replaced(answer=answer(200, orjson.dumps(found)), carried_out=True)
+    far.wire.fault = Fault(happens=happens, path=far.path, methods=frozenset({"GET"}))
+    assert (await commit(far, late="yes")).status_code == 200
+    assert await far.words() == JUDGED_TWICE
+
+
 # The catalog does not show it
 
 
@@ -454,6 +481,7 @@ async def test_a_table_is_kept_with_what_the_next_commit_is_judged_with(far: For
         assert kept.judged == (await gateway.catalog(far.gateway.acme.tenant, state, ALIAS).load(target)).judged
         assert isinstance(kept.metadata, TableMetadata)
         assert kept.metadata.opened is not None
+        assert orjson.loads(kept.answer or b"")["metadata"] == kept.metadata
         assert (await commit(far, **{f"n{number}": "yes"})).status_code == 200
 
 
