@@ -29,7 +29,7 @@ from gateway.catalogs.replies import Answered, ForwardOutcome, NeverSent, Refuse
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import base_of, decided, settled_by_reply, snapshots_of, table_uuid
-from gateway.commit.kept_tables import ANSWER_BYTES_MAX, OTHERWISE_PAUSE_S, made_ready
+from gateway.commit.kept_tables import OTHERWISE_PAUSE_S
 from gateway.commit.metrics import MutationStage
 from gateway.commit.open_decisions import (
     Forwarding,
@@ -159,30 +159,13 @@ def _shown_meanwhile(catalog: Forwards, outcome: ForwardOutcome) -> Meanwhile[by
 
 
 def _kept_meanwhile(catalog: Forwards, approved: Approved, outcome: ForwardOutcome) -> Meanwhile[None] | None:
-    """
-    Keep a table as a commit has left it, while the outcome is recorded; whatever else was sent may have changed what is
-    kept.
-    """
-    mutation, answered = approved.mutation, outcome.reply
+    """Keep a table as a commit has left it, while the outcome is recorded; what else was sent may have changed it."""
+    kept, mutation, answered = approved.gateway.kept_tables, approved.mutation, outcome.reply
     is_known = outcome.settled is CommitOutcome.ACCEPTED and mutation.operation is Operation.TABLE_COMMIT
     if not is_known or not isinstance(answered, Answered):
-        approved.gateway.kept_tables.forget(approved.log_id, mutation.target)
+        kept.forget(approved.log_id, mutation.target)
         return None
-    return Meanwhile(partial(_keep, catalog, approved, answered), behind=SENT)
-
-
-def _keep(catalog: Forwards, approved: Approved, answered: Answered) -> None:
-    kept, log_id, target, size_bytes = (
-        approved.gateway.kept_tables,
-        approved.log_id,
-        approved.mutation.target,
-        len(answered.body),
-    )
-    left = catalog.left(answered) if size_bytes <= ANSWER_BYTES_MAX else None
-    if left is None:
-        kept.forget(log_id, target)
-    else:
-        kept.left(log_id, target, made_ready(left), answer_bytes=size_bytes)
+    return Meanwhile(partial(kept.answered, approved.log_id, mutation.target, catalog, answered), behind=SENT)
 
 
 async def forward_all(catalog: Forwards, approved: Sequence[Approved]) -> Stale | bool:

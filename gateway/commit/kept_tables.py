@@ -4,7 +4,8 @@ Tables of foreign catalogs as the last commits of this process left them, for th
 
 Such a catalog has no guard of ours that compares the pointer. So it is asked for the table while a commit is judged on
 what is kept, and its decision recorded (`as_known.py`). Guarantee: nothing is sent before the catalog has shown the
-very table that was judged, location and content, to this request's caller.
+very table that was judged, location and content, to this request's caller. It is not asked before the caller is known
+to be permitted.
 
 A table that it showed otherwise, or too late, is not kept for a while: others change it, too, or the catalog shows it
 otherwise than it answers a commit. What was decided then was in vain, and the log has it.
@@ -22,6 +23,7 @@ from typing import Final, Self, TypeAlias
 
 from gateway.catalogs.catalog import Forwards, Loaded
 from gateway.catalogs.judged_metadata import answer_judged
+from gateway.catalogs.replies import Answered
 from gateway.errors import GatewayError
 from gateway.identifiers import Target
 from gateway.metadata import CorruptMetadataError
@@ -84,6 +86,15 @@ class KeptTables:
         self._answers_bytes += answer_bytes
         while self._kept and (self._is_over() or next(iter(self._kept.values())).until_s <= now_s):
             self._drop(next(iter(self._kept)))
+
+    def answered(self, log_id: int, target: Target, catalog: Forwards, answered: Answered) -> None:
+        """Keep a table as its catalog has answered that a commit left it, ready for the next one."""
+        size_bytes = len(answered.body)
+        left = catalog.left(answered) if size_bytes <= ANSWER_BYTES_MAX else None
+        if left is None:
+            self.forget(log_id, target)
+        else:
+            self.left(log_id, target, made_ready(left), answer_bytes=size_bytes)
 
     def forget(self, log_id: int, target: Target, *, pause_s: float = 0.0) -> None:
         """Keep a table no longer, nor, for so long, as commits leave it then."""
