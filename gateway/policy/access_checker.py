@@ -10,7 +10,7 @@ undecidable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from gateway.policy.cel.interruption import Interruption
@@ -64,15 +64,23 @@ class Checkers:
         checker.check(expression, kind=kind)
 
     def judge(
-        self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any], *, log_id: int
+        self,
+        programs: Sequence[tuple[str, str]],
+        activation: Mapping[str, Any],
+        *,
+        log_id: int,
+        sound: Collection[int] = (),
     ) -> Iterator[Result]:
-        """Yield a result for each of `programs`, in their order. Raises as `AccessChecker.judge_rows`."""
+        """
+        Yield a result for each of `programs`, in their order; `sound` as `Programs.judge` has it. Raises as
+        `AccessChecker.judge_rows`.
+        """
         mine, others = _split(programs)
         if not others:
-            yield from self._programs.judge(mine, activation, log_id=log_id)
+            yield from self._programs.judge(mine, activation, log_id=log_id, sound=sound)
             return
         of_others = iter(next(self._in_cedar().judge_rows(others, activation, [{}], log_id=log_id)))
-        of_mine = self._programs.judge(mine, activation, log_id=log_id)
+        of_mine = self._programs.judge(mine, activation, log_id=log_id, sound=sound)
         for kind, _ in programs:
             yield next(of_others if kind in CEDAR_KINDS else of_mine)
 

@@ -6,10 +6,10 @@ Guarantee: neither side reads a frame longer than `FRAME_BYTES_MAX`, and both se
 
 The child sends `{"ready": true}` once. Then, for each request of the parent (`{"judge": …}`, `{"check": …}`,
 `{"read": …}`, `{"formula": …}`, `{"inspect": …}`, `{"cover": …}`, `{"cases": …}`, `{"rows": …}` or `{"trace": …}`,
-with a number in `call`), the child sends each result in a frame as soon as it is known, so that the parent knows which
-program was running when the time was over; those of cases and rows, many a frame. Last comes
-`{"end": …, "used_s": …}`: how it ended (`End`), and its processor time. In between the parent may send
-`{"stop": <call>}`.
+with a number in `call`), the child sends the results, those of cases many a frame. Last comes
+`{"end": …, "used_s": …}`: how it ended (`End`), and its processor time. To judge, that frame has all verdicts
+(`judge_requests.py`); how far a child was that did not get to it is in shared memory (`progress.py`). In between the
+parent may send `{"stop": <call>}`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class End(StrEnum):
     """Answered; the child serves on."""
     STOPPED = "stopped"
     """Stopped by the parent, so some results are missing; the child serves on."""
+    UNKNOWN = "unknown"
+    """Not judged: the request names a value that the child does not keep; the child serves on."""
     LEAVING = "leaving"
     """Answered; the child ends, since its memory was exhausted once."""
 

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.policy.engine import ACCESS_RULE, CEDAR_KINDS, Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
-from gateway.policy.vocabulary import variables_of
-from gateway.policy.words import reads
+from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Program, Verdict
+from gateway.policy.inputs import Inputs, LastingValues, read_by
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 VERDICTS_MAX: Final = 50_000
 """Of all tenants; about 12 MB. Beyond it, the tenant with the most loses those that it used least recently."""
 DROPPED_AT_ONCE: Final = 100
-PROGRAMS_MAX: Final = 4_096
-"""Programs whose texts are not scanned again."""
 
 _ABSENT: Final = b"\x00" * 32
 """In place of the digest of a variable or field that is not among the inputs."""
@@ -40,6 +36,7 @@ class KnownVerdicts:
 
     def __init__(self, *, verdicts_max: int = VERDICTS_MAX) -> None:
         self._verdicts_max = verdicts_max
+        self._lasting = LastingValues()
         self._count = 0
         self._kept: dict[int, OrderedDict[bytes, Outcome]] = {}
         """By log, least recently used first."""
@@ -61,13 +58,14 @@ class KnownVerdicts:
 
         Raises as `PolicyEngine.judge`; `PolicyEngineError.verdicts` has the known ones, too.
         """
-        keys = _keys(programs, activation)
+        inputs = Inputs(activation, self._lasting)
+        keys = _keys(programs, inputs)
         known = self._look_up(log_id, keys)
         missing = [program for program, outcome in zip(programs, known, strict=True) if outcome is None]
         if not missing:
             return _merged(programs, known, ())
         try:
-            verdicts = await engine.judge(missing, activation, log_id=log_id, timeout_s=timeout_s)
+            verdicts = await engine.judge(missing, inputs, log_id=log_id, timeout_s=timeout_s)
         except PolicyEngineError as error:
             if len(error.verdicts) == len(missing):
                 error.verdicts = _merged(programs, known, error.verdicts)
@@ -121,49 +119,18 @@ def _merged(
     )
 
 
-def _keys(programs: Sequence[Program], activation: Mapping[str, Json]) -> list[bytes | None]:
+def _keys(programs: Sequence[Program], inputs: Inputs) -> list[bytes | None]:
     """Return the key of each program's verdict; None for one whose inputs have no bytes: the engine says so."""
-    digests: dict[tuple[str, str | None], bytes | None] = {}
     keys: list[bytes | None] = []
     for program in programs:
-        prefix, inputs = _inputs(program.judged_as, program.expression)
-        pieces: list[bytes] = [prefix]
-        for one in inputs:
-            if one not in digests:
-                digests[one] = _digest(activation, *one)
-            if (digest := digests[one]) is None:
-                break
-            pieces.append(digest)
+        read = read_by(program.judged_as, program.expression)
+        pieces = [read.digest]
+        try:
+            for variable, field in read.fields:
+                value = inputs.encoded(variable, field)
+                pieces.append(_ABSENT if value is None else value.digest)
+        except orjson.JSONEncodeError:
+            keys.append(None)
         else:
             keys.append(sha256(b"".join(pieces)).digest())
-            continue
-        keys.append(None)
     return keys
-
-
-@lru_cache(maxsize=PROGRAMS_MAX)
-def _inputs(kind: str, expression: str) -> tuple[bytes, tuple[tuple[str, str | None], ...]]:
-    """Return the digest of a program, and what it reads, in a fixed order: variables with a field, or None for all."""
-    digest = sha256(orjson.dumps([kind, expression])).digest()
-    # What a policy in Cedar reads is known to those who judge it: to us it is all that there is.
-    found = dict.fromkeys(variables_of(ACCESS_RULE)) if kind in CEDAR_KINDS else reads(expression, variables_of(kind))
-    return digest, tuple(
-        (variable, field)
-        for variable, fields in sorted(found.items())
-        for field in ([None] if fields is None else sorted(fields))
-    )
-
-
-def _digest(activation: Mapping[str, Json], variable: str, field: str | None) -> bytes | None:
-    """Return the SHA-256 of a variable or field as it would be sent, in the order of its members."""
-    if variable not in activation:
-        return _ABSENT
-    value = activation[variable]
-    if field is not None and isinstance(value, Mapping):
-        if field not in value:
-            return _ABSENT
-        value = value[field]
-    try:
-        return sha256(orjson.dumps(value)).digest()
-    except orjson.JSONEncodeError:
-        return None

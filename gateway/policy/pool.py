@@ -28,12 +28,13 @@ Shared state (`_Lane`, `_Call`, `Lines`, `Credit`) belongs to the event loop; no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from gateway.errors import TooLargeError
 from gateway.policy.engine import (
@@ -51,9 +52,13 @@ from gateway.policy.engine import (
     limit_of,
 )
 from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
+from gateway.policy.inputs import inputs_of
 from gateway.policy.inspected import Branch, Inspection, parse_inspection
+from gateway.policy.judge_requests import JudgeRequest, parse_judged, verdicts_of
+from gateway.policy.kept_values import KnownValues
 from gateway.policy.lines import LINE_CALLS_MAX, QUICK_S, Credit, LineFullError, Lines
 from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker
+from gateway.policy.progress import NOTHING_JUDGED, Judged
 from gateway.policy.restrictions.written import Written, parse_written
 from gateway.policy.rule_formulas import Formula, parse_formula
 from gateway.policy.text import check_new_text
@@ -100,41 +105,88 @@ _LARGER: Final = 4
 _OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Call:
-    """One request. `results` grows as they arrive, so that an interrupted call shows how far it came."""
-
-    number: int
-    log_id: int
-    timeout_s: float
-    finished: asyncio.Future[None]
-    patience: asyncio.Timeout
-    """The caller's time limit for waiting: suspended while the call is at work, whose time its seat bounds."""
-    frame: bytes = b""
-    running: bool = False
-    used_s: float = 0.0
-    """The time of the process for it, once it has ended."""
-    _patience_ends: float | None = None
-    results: list[dict[str, Any]] = field(default_factory=list)
+class _Request(Protocol):
+    """What a call asks: a frame of it is made when the process is known that is asked (`JudgeRequest`)."""
 
     @property
     def size_bytes(self) -> int:
         """Its memory while it waits."""
-        return len(self.frame)
+
+    def frame(self, *, call: int, timeout_s: float, known: KnownValues | None) -> bytes:
+        """Return the frame, without the values that are `known`."""
+
+
+class _Whole:
+    """A request whose frame is the same for all processes."""
+
+    def __init__(self, asked: Mapping[str, Any], *, call: int, timeout_s: float) -> None:
+        """Raises FrameError if it cannot be written."""
+        self._frame = format_frame({**asked, "call": call, "timeout_s": float(timeout_s)})
+        self.size_bytes = len(self._frame)
+
+    def frame(self, *, call: int, timeout_s: float, known: KnownValues | None) -> bytes:  # noqa: ARG002
+        """See `_Request.frame`."""
+        return self._frame
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Call:
+    """
+    One request. `results` grows as they arrive; `judged` shows how far a judging came that was interrupted.
+    """
+
+    number: int
+    log_id: int
+    timeout_s: float
+    waiting_s: float
+    """The caller's time limit for waiting: suspended while the call is at work, whose time its seat bounds."""
+    request: _Request
+    finished: asyncio.Future[None]
+    running: bool = False
+    used_s: float = 0.0
+    """The time of the process for it, once it has ended."""
+    results: list[dict[str, Any]] = field(default_factory=list)
+    programs: int = 0
+    """How many it is to judge in one frame."""
+    judged: Judged = NOTHING_JUDGED
+    _patience: asyncio.TimerHandle | None = None
+    _patience_ends_s: float | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Its memory while it waits."""
+        return self.request.size_bytes
+
+    def wait(self) -> None:
+        """It waits, perhaps once more: the time limit for that stays as it was."""
+        loop = asyncio.get_running_loop()
+        self.running = False
+        if self._patience_ends_s is None:
+            self._patience_ends_s = loop.time() + self.waiting_s
+        self._patience = loop.call_at(self._patience_ends_s, self._tire)
+
+    def _tire(self) -> None:
+        self.finish(DeadlineExceededError(WAITED_LONGER.format(self.waiting_s)))
 
     def begin(self) -> None:
         """The work starts, perhaps once more."""
-        self.running, self._patience_ends = True, self.patience.when()
+        self.running, self.judged = True, NOTHING_JUDGED
         self.results.clear()
-        self.patience.reschedule(None)
+        self._stop_waiting()
 
-    def wait_again(self) -> None:
-        """The work was interrupted and will start again; the time limit for waiting stays as it was."""
-        self.running = False
-        self.patience.reschedule(self._patience_ends)
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more."""
+        self._stop_waiting()
+        self.finished.cancel()
 
     def finish(self, error: PolicyEngineError | None = None) -> None:
         """Pass the result to the caller, unless it has gone."""
+        self._stop_waiting()
         if self.finished.done():
             return
         if error is None:
@@ -302,8 +354,7 @@ class WorkerEngine:
 
     async def _ask_about(self, request: dict[str, Any], answer: str, *, log_id: int, timeout_s: float) -> Any:
         """Return the member `answer` of what the worker says about one expression."""
-        call = self._call(log_id, timeout_s)
-        await self._ask(call, request, self._checks)
+        call = await self._ask(request, self._checks, log_id=log_id, timeout_s=timeout_s)
         match call.results:
             case [{"reason": str(reason), "line": int(line), "column": int(column)}]:
                 raise PolicyNotCompiledError(reason, line=line, column=column)
@@ -318,16 +369,20 @@ class WorkerEngine:
         """See `PolicyEngine.judge`."""
         if not programs:
             return ()
-        pairs = [(program.judged_as, program.expression) for program in programs]
-        call = self._call(log_id, timeout_s)
         try:
-            await self._ask(
-                call, {"judge": {"programs": pairs, "activation": activation, "log_id": log_id}}, self._short
-            )
+            with _in_words():
+                request = JudgeRequest(programs, inputs_of(activation), log_id=log_id)
         except PolicyEngineError as error:
-            error.verdicts = _verdicts(programs, call, missing=str(error))
+            error.verdicts = verdicts_of(programs, NOTHING_JUDGED, missing=f"was not judged: {error}")
             raise
-        return _verdicts(programs, call, missing="the policy worker gave no verdict")
+        call = self._call(request, log_id, timeout_s)
+        call.programs = len(programs)
+        try:
+            await self._carried_out(call, self._short)
+        except PolicyEngineError as error:
+            error.verdicts = _interrupted(programs, call, missing=str(error))
+            raise
+        return verdicts_of(programs, call.judged)
 
     async def judge_rows(
         self,
@@ -347,9 +402,9 @@ class WorkerEngine:
         ends_s = clock() + timeout_s
         while len(outcomes) < len(rows):
             part = rows[len(outcomes) : len(outcomes) + size]
-            call = self._call(log_id, SecondsLeft(max(ends_s - clock(), 0.001), of_s=timeout_s))
+            left_s = SecondsLeft(max(ends_s - clock(), 0.001), of_s=timeout_s)
             request = {"programs": pairs, "shared": shared, "rows": part, "log_id": log_id}
-            await self._ask(call, {"rows": request}, self._short)
+            call = await self._ask({"rows": request}, self._short, log_id=log_id, timeout_s=left_s)
             found = [text for result in call.results for text in result.get("rows", ())]
             if [len(text) for text in found] != [len(programs)] * len(part):
                 raise EngineUnavailableError("the policy worker gave another answer than expected")
@@ -360,51 +415,65 @@ class WorkerEngine:
 
     async def trace(self, program: Program, activation: Mapping[str, Json], *, log_id: int, timeout_s: float) -> Traced:
         """See `Tracer.trace`."""
-        call = self._call(log_id, timeout_s)
         request = {"kind": program.judged_as, "expression": program.expression, "activation": activation}
-        await self._ask(call, {"trace": request}, self._checks)
-        (verdict,) = _verdicts([program], call, missing="the policy worker gave no verdict")
-        steps = call.results[0].get("steps", ()) if call.results else ()
-        return Traced(verdict=verdict, steps=tuple(_step(step) for step in steps))
+        call = await self._ask({"trace": request}, self._checks, log_id=log_id, timeout_s=timeout_s)
+        result = call.results[0] if call.results else {}
+        verdict = Verdict(
+            kind=program.kind,
+            id=program.id,
+            version=program.version,
+            outcome=_OUTCOMES.get(result.get("outcome"), Outcome.ERROR),
+            detail=str(result.get("detail", "the policy worker gave no verdict")),
+        )
+        return Traced(verdict=verdict, steps=tuple(_step(step) for step in result.get("steps", ())))
 
-    def _call(self, log_id: int, timeout_s: float) -> _Call:
-        loop = asyncio.get_running_loop()
+    def _call(self, request: _Request, log_id: int, timeout_s: float) -> _Call:
         return _Call(
             number=next(self._numbers),
             log_id=log_id,
             timeout_s=timeout_s,
-            finished=loop.create_future(),
-            patience=asyncio.timeout(self._waiting_s),
+            waiting_s=self._waiting_s,
+            request=request,
+            finished=asyncio.get_running_loop().create_future(),
         )
 
-    async def _ask(self, call: _Call, request: dict[str, Any], lane: _Lane) -> None:
+    async def _ask(self, asked: Mapping[str, Any], lane: _Lane, *, log_id: int, timeout_s: float) -> _Call:
         """
-        Have a seat of `lane` carry out `call` with this `request`.
+        Return the call that asks a worker this, once it is answered.
 
         Raises:
             TooLargeError: if it is larger than any that is carried out.
             PolicyEngineError: if there is no answer.
         """
-        try:
-            call.frame = format_frame({**request, "call": call.number, "timeout_s": float(call.timeout_s)})
-        except FrameTooLargeError as error:
-            raise TooLargeError(str(error)) from error
-        except FrameError as error:
-            raise EngineUnavailableError(f"nothing was judged: {error}") from error
+        number = next(self._numbers)
+        with _in_words():
+            request = _Whole(asked, call=number, timeout_s=timeout_s)
+        call = self._call(request, log_id, timeout_s)
+        call.number = number
+        await self._carried_out(call, lane)
+        return call
+
+    async def _carried_out(self, call: _Call, lane: _Lane) -> None:
+        """
+        Wait until a seat of `lane` has carried out `call`.
+
+        Raises:
+            PolicyEngineError: if there is no answer.
+        """
         if self._closed:
             raise _shut_down()
         self._take_seats()
         if lane is self._short and not self._is_short(call):
             lane = self._long
+        call.wait()
         try:
-            async with call.patience:
-                lane.put(call)
-                await call.finished
-        except TimeoutError as error:
-            raise DeadlineExceededError(WAITED_LONGER.format(self._waiting_s)) from error
-        finally:
+            lane.put(call)
+            await call.finished
+        except BaseException:
+            call.abandon()
             for one in (self._short, self._long, self._checks):
-                one.lines.remove(call)  # where it still waits, if its caller has gone
+                one.lines.remove(call)  # where it still waits
+            raise
 
     def _is_short(self, call: _Call) -> bool:
         """Return whether `call` is tried in the short lane; after one in the long lane, the tenant's next may be."""
@@ -458,11 +527,13 @@ class WorkerEngine:
         call.begin()
         try:
             ended = await self._converse(call, lane, process)
-        except EngineUnavailableError as error:  # the process has ended
+        except EngineUnavailableError as error:  # the process has ended, or cannot be understood
+            call.judged = process.judged(call.number)
             self._charge(call, lane, KILLED_COST_S)
             call.finish(error)
             return await self._replaced(lane, process)
         if ended is None:  # it did not stop
+            call.judged = process.judged(call.number)
             self._charge(call, lane, KILLED_COST_S)
             self._overrun(call, lane)
             return await self._replaced(lane, process)
@@ -482,15 +553,25 @@ class WorkerEngine:
         Raises:
             EngineUnavailableError: if the process ends before it has answered.
         """
-        conversation = asyncio.create_task(process.converse(call.frame, call.results))
+        limit = _Limit(process, call.number, min(call.timeout_s, lane.slice_s))
         try:
-            await asyncio.wait([conversation], timeout=min(call.timeout_s, lane.slice_s))
-            if not conversation.done():
-                process.stop(call.number)
-                await asyncio.wait([conversation], timeout=STOP_GRACE_S)
-            return conversation.result() if conversation.done() else None
+            ended = await _answered(call, process, process.known)
+            if ended.end is End.UNKNOWN:  # it keeps other values than it was taken to
+                process.known.clear()
+                ended = await _answered(call, process, None)
+        except EngineUnavailableError:
+            if limit.has_killed:
+                return None
+            raise
         finally:
-            conversation.cancel()  # does nothing to one that is done
+            limit.cancel()
+        try:
+            if call.programs:
+                is_whole = ended.end is not End.STOPPED
+                call.judged = parse_judged(ended.answer, programs=call.programs, is_whole=is_whole)
+        except FrameError as error:
+            raise EngineUnavailableError(f"the policy worker cannot be understood: {error}") from error
+        return ended
 
     def _overrun(self, call: _Call, lane: _Lane) -> None:
         """Queue a call that was stopped in the short lane for the long one; in another lane its time is over."""
@@ -499,7 +580,7 @@ class WorkerEngine:
         if call.timeout_s <= lane.slice_s:
             call.finish(DeadlineExceededError(TOOK_LONGER.format(limit_of(call.timeout_s))))
             return
-        call.wait_again()
+        call.wait()
         try:
             self._long.put(call)
         except EngineUnavailableError as error:
@@ -530,6 +611,54 @@ class WorkerEngine:
             return None
 
 
+class _Limit:
+    """The time limit of one conversation: once it is over, the process is told to stop, and then killed."""
+
+    def __init__(self, process: WorkerProcess, call: int, limit_s: float) -> None:
+        self.has_killed = False
+        self._process = process
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.call_later(limit_s, self._stop)
+
+    def cancel(self) -> None:
+        """The conversation is over."""
+        self._next.cancel()
+
+    def _stop(self) -> None:
+        self._process.stop(self._call)
+        self._next = self._loop.call_later(STOP_GRACE_S, self._kill)
+
+    def _kill(self) -> None:
+        self.has_killed = True
+        self._process.begin_kill()
+
+
+async def _answered(call: _Call, process: WorkerProcess, known: KnownValues | None) -> Ended:
+    """
+    Send a call to a process, without the values that are `known` to it, and return how that ended it.
+
+    Raises:
+        EngineUnavailableError: if the process ends before it has answered, or the request cannot be written.
+    """
+    try:
+        frame = call.request.frame(call=call.number, timeout_s=call.timeout_s, known=known)
+    except FrameError as error:
+        raise EngineUnavailableError(f"nothing was judged: {error}") from error
+    return await process.converse(frame, call.results)
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """Raise what is wrong with a request as the caller's error (`TooLargeError`), or the engine's."""
+    try:
+        yield
+    except FrameTooLargeError as error:
+        raise TooLargeError(str(error)) from error
+    except FrameError as error:
+        raise EngineUnavailableError(f"nothing was judged: {error}") from error
+
+
 def next_size(size: int, used_s: float) -> int:
     """Return how many rows the next call may have, after one with `size` that took `used_s`."""
     if used_s > QUICK_S:
@@ -553,17 +682,10 @@ def _shut_down() -> EngineUnavailableError:
     return EngineUnavailableError("the policy engine has been shut down")
 
 
-def _verdicts(programs: Sequence[Program], call: _Call, *, missing: str) -> tuple[Verdict, ...]:
-    """Return a verdict for each of `programs`; where there is no result, an error that says what is `missing`."""
-    verdicts = []
-    for position, program in enumerate(programs):
-        if position < len(call.results):
-            result = call.results[position]
-            outcome, detail = _OUTCOMES.get(result.get("outcome"), Outcome.ERROR), str(result.get("detail", ""))
-        else:
-            at_work = call.running and position == len(call.results)
-            outcome, detail = Outcome.ERROR, f"{'was running' if at_work else 'was not judged'}: {missing}"
-        verdicts.append(
-            Verdict(kind=program.kind, id=program.id, version=program.version, outcome=outcome, detail=detail)
-        )
+def _interrupted(programs: Sequence[Program], call: _Call, *, missing: str) -> tuple[Verdict, ...]:
+    """Return the verdicts of a call without an answer; where there is none, an error that says what is `missing`."""
+    verdicts = list(verdicts_of(programs, call.judged, missing=f"was not judged: {missing}"))
+    running = len(call.judged.letters)
+    if call.running and running < len(verdicts):
+        verdicts[running] = replace(verdicts[running], detail=f"was running: {missing}")
     return tuple(verdicts)

@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 from gateway.child_python import child_command, child_environment
 from gateway.policy.engine import EngineUnavailableError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
+from gateway.policy.kept_values import KnownValues
+from gateway.policy.progress import Judged, Progress, new_file
 
 LOWER_BY: Final = 5
 """The niceness of a process for long calls: it gets a quarter of a contended processor."""
@@ -34,10 +36,11 @@ NICENESS_MAX: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the process ended a request, and its processor time for it."""
+    """How the process ended a request, and its processor time for it; `answer` is the frame that says so."""
 
     end: End
     used_s: float
+    answer: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Child(Protocol):
@@ -58,25 +61,35 @@ class Child(Protocol):
         """Wait until the process has ended and the system has reaped it; return its exit status."""
 
 
-Spawn: TypeAlias = Callable[[int], Awaitable[Child]]
-"""Starts a process of `worker.main` with pipes to it, given the bytes of memory that judging may take."""
+Spawn: TypeAlias = Callable[[int, int], Awaitable[Child]]
+"""
+Starts a process of `worker.main` with pipes to it, given the bytes of memory that judging may take, and the descriptor
+of the file of its progress.
+"""
 
 
-async def spawn_worker(judging_bytes_max: int) -> Child:
+async def spawn_worker(judging_bytes_max: int, progress: int) -> Child:
     """Start a worker as a Python of its own."""
     return await asyncio.create_subprocess_exec(
-        *child_command("gateway.policy.worker", str(judging_bytes_max)),
+        *child_command("gateway.policy.worker", str(judging_bytes_max), str(progress)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=child_environment(),
+        pass_fds=[progress],
     )
 
 
 class WorkerProcess:
-    """A running child process. It belongs to one task: it answers one request at a time."""
+    """
+    A running child process. It belongs to one task: it answers one request at a time.
 
-    def __init__(self, process: Child) -> None:
+    `known` are the values that it keeps.
+    """
+
+    def __init__(self, process: Child, progress: Progress) -> None:
+        self.known = KnownValues()
         self._process = process
+        self._progress = progress
         self._received = bytearray()
 
     @property
@@ -98,10 +111,10 @@ class WorkerProcess:
             EngineUnavailableError: if it ends, sends something else, or takes longer than `timeout_s`.
         """
         try:
-            process = await _spawned(spawn, judging_bytes_max)
+            process, progress = await _spawned(spawn, judging_bytes_max)
         except OSError as error:
             raise EngineUnavailableError(f"the policy worker cannot be started: {error}") from error
-        worker = cls(process)
+        worker = cls(process, progress)
         try:
             async with asyncio.timeout(timeout_s):
                 hello = await worker._receive()
@@ -140,7 +153,7 @@ class WorkerProcess:
         while "end" not in (result := await self._receive()):
             results.append(result)
         try:
-            return Ended(end=End(result["end"]), used_s=float(result["used_s"]))
+            return Ended(end=End(result["end"]), used_s=float(result["used_s"]), answer=result)
         except (ValueError, KeyError, TypeError) as error:
             raise EngineUnavailableError("the policy worker ended a request in a way that is not known") from error
 
@@ -149,10 +162,18 @@ class WorkerProcess:
         if self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(format_frame({"stop": call}))
 
-    async def kill(self) -> None:
-        """Kill the process, and wait until the system has reaped it, even if cancelled meanwhile."""
+    def judged(self, call: int) -> Judged:
+        """Return what the process has judged of `call`, if that was its last one: also after it has ended."""
+        return self._progress.judged(call)
+
+    def begin_kill(self) -> None:
+        """Kill the process, so that it closes its pipe; `kill` waits for the rest."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             self._process.kill()
+
+    async def kill(self) -> None:
+        """Kill the process, and wait until the system has reaped it, even if cancelled meanwhile."""
+        self.begin_kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
         gone = asyncio.ensure_future(self._process.wait())
@@ -187,15 +208,24 @@ class WorkerProcess:
         return EngineUnavailableError(f"the policy worker ended (status {status}); another has taken its place")
 
 
-async def _spawned(spawn: Spawn, judging_bytes_max: int) -> Child:
-    """Return a new process. If cancelled, kill it: uvloop does so too, but does not wait until it is gone."""
-    spawning = asyncio.ensure_future(spawn(judging_bytes_max))
+async def _spawned(spawn: Spawn, judging_bytes_max: int) -> tuple[Child, Progress]:
+    """
+    Return a new process. If cancelled, kill it: uvloop does so too, but does not wait until it is gone.
+
+    Raises OSError if there can be none.
+    """
+    file = new_file()
     try:
-        return await asyncio.shield(spawning)
-    except asyncio.CancelledError:
-        with contextlib.suppress(OSError):  # there is none
-            await WorkerProcess(await spawning).kill()
-        raise
+        progress = Progress.of(file)
+        spawning = asyncio.ensure_future(spawn(judging_bytes_max, file))
+        try:
+            return await asyncio.shield(spawning), progress
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):  # there is none
+                await WorkerProcess(await spawning, progress).kill()
+            raise
+    finally:
+        os.close(file)
 
 
 class WorkerProcesses:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The child process that evaluates expressions: `python -m gateway.policy.worker <bytes of memory>` (see `frames.py`).
+The child process that evaluates expressions (see `frames.py`):
+`python -m gateway.policy.worker <bytes of memory> [<descriptor of the file of its progress>]`.
 
 Guarantee: it never outlives its parent, its deadline or its memory. A thread reads the pipe: when the pipe is closed it
 ends the process, whatever expression is running; on `stop` it sets a flag, and the evaluation stops at its next node
@@ -24,15 +25,20 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from gateway.policy.access_checker import Checkers
 from gateway.policy.cel.interruption import Interruption, JudgingStopped
+from gateway.policy.cel.natives import check_json
 from gateway.policy.cel.programs import Programs, Result
 from gateway.policy.engine import OUTCOME_LETTERS, POLICY, Outcome, PolicyNotCompiledError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.inspected import format_inspection
+from gateway.policy.judge_requests import parse_request
+from gateway.policy.kept_values import KeptValues, UnknownValueError
+from gateway.policy.progress import Progress
 from gateway.policy.restrictions.written import format_written
 from gateway.policy.rule_formulas import format_formula
 
@@ -44,9 +50,13 @@ BATCH: Final = 256
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve requests until the parent closes the pipe. `arguments`: the bytes of memory that judging may take."""
+    """
+    Serve requests until the parent closes the pipe. `arguments`: the bytes of memory that judging may take, and the
+    descriptor of the file of its progress; without one, nobody sees how far it is with a call.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process when it is done
     requests, answers = _take_pipes()
+    progress = _take_progress(arguments[1:])
     logging.disable(logging.CRITICAL)  # cel-python logs values, and formats them first
     programs = Programs()
     programs.check("true", kind=POLICY)  # builds the parser, which takes most of the start-up time
@@ -55,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
     _limit_memory(int(arguments[0]))
     with contextlib.suppress(BrokenPipeError):  # the parent is gone: `_read` has noticed, or is about to
         _send(answers, {"ready": True})
-        checkers = Checkers(programs)
-        while _serve(inbox.get(), programs, checkers, answers):
+        judges = _Judges(programs, progress)
+        while _serve(inbox.get(), programs, judges, answers):
             pass
 
 
@@ -68,6 +78,15 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(2, 1)
     os.close(nothing)
     return requests, answers
+
+
+def _take_progress(arguments: Sequence[str]) -> Progress:
+    if not arguments:
+        return Progress.unshared()
+    file = int(arguments[0])
+    progress = Progress.of(file)
+    os.close(file)
+    return progress
 
 
 def _limit_memory(judging_bytes_max: int) -> None:
@@ -104,30 +123,64 @@ def _send(answers: BinaryIO, value: dict[str, Any]) -> None:
     answers.flush()
 
 
-def _serve(request: dict[str, Any], programs: Programs, checkers: Checkers, answers: BinaryIO) -> bool:
+class _Judges:
+    """Who judges, what is kept for that, and how far a judging is."""
+
+    def __init__(self, programs: Programs, progress: Progress) -> None:
+        self.checkers = Checkers(programs)
+        self._progress = progress
+        self._kept = KeptValues(partial(check_json, interruption=programs.interruption))
+
+    def judge(self, call: int, asked: dict[str, Any], answer: dict[str, Any]) -> bool:
+        """
+        Judge what is `asked` and put what is known into `answer`; return whether memory was exhausted.
+
+        Raises:
+            JudgingStopped: if the parent says so; the answer has what was judged before.
+            UnknownValueError: if what is asked names a value that is not kept.
+        """
+        progress, letters, exhausted = self._progress, list[str](), False
+        details: dict[str, str] = {}
+        progress.begin(call)
+        try:
+            pairs, variables = parse_request(asked, self._kept)
+            for result in self.checkers.judge(pairs, variables, log_id=asked["log_id"], sound=self._kept.sound):
+                progress.note(result.letter, result.detail)
+                if result.detail:
+                    details[str(len(letters))] = result.detail
+                letters.append(result.letter)
+                exhausted = exhausted or result.exhausted
+        finally:
+            answer["letters"], answer["details"] = "".join(letters), details
+        return exhausted
+
+
+def _serve(request: dict[str, Any], programs: Programs, judges: _Judges, answers: BinaryIO) -> bool:
     """Answer one request; return whether to serve another: not after memory was exhausted once."""
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + GRACE_S)
     began_s = time.process_time()
     programs.interruption.begin(request["call"])
-    end = End.READY
+    end, answer = End.READY, dict[str, Any]()
     try:
-        for result in _results(request, programs, checkers):
-            if result.pop("exhausted", False):
+        if (asked := request.get("judge")) is not None:
+            if judges.judge(request["call"], asked, answer):
                 end = End.LEAVING
-            _send(answers, result)
+        else:
+            for result in _results(request, programs, judges.checkers):
+                if result.pop("exhausted", False):
+                    end = End.LEAVING
+                _send(answers, result)
     except JudgingStopped:
         end = End.LEAVING if end is End.LEAVING else End.STOPPED
-    _send(answers, {"end": end, "used_s": time.process_time() - began_s})
+    except UnknownValueError:
+        end = End.UNKNOWN
+    _send(answers, {"end": end, "used_s": time.process_time() - began_s, **answer})
     signal.setitimer(signal.ITIMER_REAL, 0)
     return end is not End.LEAVING
 
 
 def _results(request: dict[str, Any], programs: Programs, checkers: Checkers) -> Iterator[dict[str, Any]]:
     match request:
-        case {"judge": {"programs": requested, "activation": activation, "log_id": log_id}}:
-            pairs = [(kind, expression) for kind, expression in requested]
-            for result in checkers.judge(pairs, activation, log_id=log_id):
-                yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
         case {"cases": {"programs": requested, "values": values, "cases": cases, "log_id": log_id, "covers": covers}}:
             pairs = [(kind, expression) for kind, expression in requested]
             yield from _batches(programs.judge_cases(pairs, values, cases, log_id=log_id, covers=covers))

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 from gateway.policy.process import Child
+from gateway.policy.progress import Progress, new_file
 from testkit.environment import PROJECT
 
 END_S: Final = 60.0
@@ -55,13 +56,14 @@ class _Origin:
         with theirs:
             return cls(control, subprocess.Popen(command, stdin=theirs.fileno(), env=environment))
 
-    def fork(self, judging_bytes_max: int) -> _Fork:
+    def fork(self, judging_bytes_max: int, progress: int) -> _Fork:
         with ExitStack() as theirs, ExitStack() as ours:
             requests, answers, status = os.pipe(), os.pipe()[::-1], os.pipe()[::-1]
             for child_end, our_end in (requests, answers, status):
                 theirs.callback(os.close, child_end)
                 ours.callback(os.close, our_end)
-            socket.send_fds(self.control, [b"%d" % judging_bytes_max], [requests[0], answers[0], status[0]])
+            files = [requests[0], answers[0], status[0], progress]
+            socket.send_fds(self.control, [b"%d" % judging_bytes_max], files)
             theirs.close()
             status_file = os.fdopen(status[1], "rb", buffering=0)
             pid = int(status_file.readline())
@@ -100,9 +102,9 @@ def close_origin() -> None:
         _known.pop().close()
 
 
-async def fork_worker(judging_bytes_max: int) -> Child:
+async def fork_worker(judging_bytes_max: int, progress: int) -> Child:
     """Start a worker, as `spawn_worker` does."""
-    return await _Forked.of(_origin().fork(judging_bytes_max))
+    return await _Forked.of(_origin().fork(judging_bytes_max, progress))
 
 
 class _Forked:
@@ -152,7 +154,12 @@ class ForkedWorker:
     """A forked worker without an event loop, in the form of a `subprocess.Popen`; killed in the end."""
 
     def __init__(self, judging_bytes_max: int) -> None:
-        fork = _origin().fork(judging_bytes_max)
+        file = new_file()
+        try:
+            self.progress = Progress.of(file)
+            fork = _origin().fork(judging_bytes_max, file)
+        finally:
+            os.close(file)
         self.pid, self.stdin, self.stdout, self._status = fork.pid, fork.requests, fork.answers, fork.status
         self._returncode: int | None = None
 
@@ -166,6 +173,11 @@ class ForkedWorker:
         self.wait()
         for pipe in (self.stdin, self.stdout, self._status):
             pipe.close()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process has not ended."""
+        return not select.select([self._status], [], [], 0)[0]
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""

@@ -39,28 +39,30 @@ def main() -> None:
                 poll.unregister(ready)
                 _reap(ready, *running.pop(ready))
                 continue
-            message, pipes, _, _ = socket.recv_fds(control, MESSAGE_BYTES_MAX, 3)
+            message, pipes, _, _ = socket.recv_fds(control, MESSAGE_BYTES_MAX, 4)
             if not message:
                 return
-            requests, answers, status = pipes
+            requests, answers, status, progress = pipes
             if not (pid := os.fork()):
-                _serve(message.decode(), requests, answers)
-            os.close(requests)
-            os.close(answers)
+                _serve(message.decode(), requests, answers, progress)
+            for file in (requests, answers, progress):
+                os.close(file)
             _tell(status, pid)
             process = os.pidfd_open(pid)
             poll.register(process, select.POLLIN)
             running[process] = pid, status
 
 
-def _serve(judging_bytes_max: str, requests: int, answers: int) -> NoReturn:
+def _serve(judging_bytes_max: str, requests: int, answers: int, progress: int) -> NoReturn:
     """Be a worker."""
+    progress = os.dup(progress)  # whatever its number is, it is not replaced by the next ones
     os.dup2(requests, 0)
     os.dup2(answers, 1)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, progress)
+    os.closerange(progress + 1, os.sysconf("SC_OPEN_MAX"))
     status = 0
     try:
-        worker.main([judging_bytes_max])
+        worker.main([judging_bytes_max, str(progress)])
     except BaseException:  # noqa: BLE001 - whatever would end a Python of its own
         traceback.print_exc()
         status = 1

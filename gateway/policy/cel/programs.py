@@ -185,19 +185,25 @@ class Programs:
             return formula_of(tree, self.interruption)
 
     def judge(
-        self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any], *, log_id: int
+        self,
+        programs: Sequence[tuple[str, str]],
+        activation: Mapping[str, Any],
+        *,
+        log_id: int,
+        sound: Collection[int] = (),
     ) -> Iterator[Result]:
         """
         Yield a result for each of `programs` (kind and expression), evaluated on the JSON values of `activation`.
 
-        `log_id` is the tenant's, under which they are cached.
+        `log_id` is the tenant's, under which they are cached. `sound` has the identities of values that need no check,
+        since they were checked before (`natives.check_json`).
 
         Raises:
             JudgingStopped: once `interruption` is set; results that were yielded remain valid.
         """
         compiled = [self._compiled(log_id, kind, expression) for kind, expression in programs]
         needs = [one.needs for one in compiled if isinstance(one, _Compiled)]
-        variables = _Variables(activation, needs, self.interruption)
+        variables = _Variables(activation, needs, self.interruption, sound)
         for one in compiled:
             yield one if isinstance(one, Result) else _judge(one, variables)
 
@@ -370,9 +376,16 @@ def _compile_traced(expression: str, interruption: Interruption, *, kind: str) -
 class _Variables:
     """The variables of one call, each checked when the first program that reads it is judged."""
 
-    def __init__(self, activation: Mapping[str, Any], needs: Sequence[Needs], interruption: Interruption) -> None:
+    def __init__(
+        self,
+        activation: Mapping[str, Any],
+        needs: Sequence[Needs],
+        interruption: Interruption,
+        sound: Collection[int] = (),
+    ) -> None:
         self._activation = activation
         self._interruption = interruption
+        self._sound = sound
         self._fields: Needs = {}
         for need in needs:
             for name, fields in need.items():
@@ -382,7 +395,7 @@ class _Variables:
 
     def with_values(self, values: Mapping[str, Any]) -> _Variables:
         """Return these variables with values of their own for some of them; what was checked of the others stays so."""
-        other = _Variables({**self._activation, **values}, (), self._interruption)
+        other = _Variables({**self._activation, **values}, (), self._interruption, self._sound)
         other._fields = self._fields
         other._checked = {name: value for name, value in self._checked.items() if name not in values}
         return other
@@ -408,9 +421,16 @@ class _Variables:
             if isinstance(value, dict):
                 known = value.keys() if fields is None else fields & value.keys()
                 value = {field: self._plain(name, field, value[field]) for field in known}
-            check_json(value, self._interruption)
+                for part in value.values():
+                    self._check(part)
+            else:
+                self._check(value)
             self._checked[name] = value
         return self._checked[name]
+
+    def _check(self, value: Any) -> None:
+        if id(value) not in self._sound:
+            check_json(value, self._interruption)
 
     def _plain(self, name: str, field: str, value: Any) -> Any:
         if field not in AS_REQUESTED.get(name, ()):

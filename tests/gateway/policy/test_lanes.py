@@ -200,10 +200,15 @@ async def test_a_large_call_is_no_short_one(engine: WorkerEngine) -> None:
 
 
 async def test_variables_beyond_every_bound_are_refused_before_anything_waits(engine: WorkerEngine) -> None:
+    large = {"commit": {"name": "x" * FRAME_BYTES_MAX}}
     with pytest.raises(TooLargeError, match="expected at most") as caught:
-        await judging(engine, "true", log_id=NOISY, activation={"commit": {"name": "x" * FRAME_BYTES_MAX}})
+        await judging(engine, "commit.name != ''", log_id=NOISY, activation=large)
     assert caught.value.status == 413
     assert len(engine._processes._taken) == 1
+    (verdict,) = await judging(
+        engine, "commit.kind != ''", log_id=NOISY, activation={"commit": {**large["commit"], "kind": "table"}}
+    )
+    assert verdict.outcome is ALLOW, "what no program names is not sent"
 
 
 async def test_expressions_are_compiled_apart_from_all_judging(engine: WorkerEngine) -> None:

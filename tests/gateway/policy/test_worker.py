@@ -16,6 +16,7 @@ import orjson
 import pytest
 
 from gateway.policy.frames import FRAME_BYTES_MAX, LENGTH, FrameError, format_frame, parse_length, parse_payload
+from gateway.policy.progress import NOTHING_JUDGED, Judged
 from testkit.environment import PROJECT
 from testkit.servers.forked_workers import ForkedWorker
 
@@ -28,7 +29,11 @@ TIMEOUT_S = 30.0
 PARENT = f"""
 import subprocess, sys
 from gateway.policy.frames import LENGTH, format_frame
-worker = subprocess.Popen({WORKER!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+from gateway.policy.progress import Progress, new_file
+file = new_file()
+progress = Progress.of(file)
+command = [*{WORKER!r}, str(file)]
+worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[file])
 def receive():
     (size,) = LENGTH.unpack(worker.stdout.read(LENGTH.size))
     return worker.stdout.read(size)
@@ -36,10 +41,11 @@ receive()
 if sys.argv[1] == "busy":
     programs = [("policy", "true"), ("policy", {ENDLESS!r})]
     worker.stdin.write(format_frame({{
-        "call": 1, "judge": {{"programs": programs, "activation": {{}}, "log_id": 1}}, "timeout_s": 600.0
+        "call": 1, "judge": {{"programs": programs, "variables": {{}}, "log_id": 1}}, "timeout_s": 600.0
     }}))
     worker.stdin.flush()
-    receive()
+    while progress.judged(1).letters != "a":
+        pass
 print(worker.pid, flush=True)
 sys.stdin.read()
 """
@@ -61,8 +67,14 @@ def judge(
 ) -> dict[str, Any]:
     """A request to judge policies."""
     programs = [("policy", expression) for expression in expressions]
-    asked = {"programs": programs, "activation": activation or {}, "log_id": 1}
+    asked = {"programs": programs, "variables": activation or {}, "log_id": 1}
     return {"call": call, "judge": asked, "timeout_s": timeout_s}
+
+
+def ended(worker: ForkedWorker) -> tuple[str, str]:
+    """How the next call ended, and the letters of its verdicts."""
+    answer = received(worker)
+    return answer["end"], answer["letters"]
 
 
 def received(worker: ForkedWorker) -> dict[str, Any]:
@@ -113,29 +125,53 @@ def test_a_worker_is_not_interrupted_with_its_parent() -> None:
         assert received(worker)["end"] == "ready"
 
 
-def test_results_are_sent_one_by_one_as_they_are_known() -> None:
+def until_judged(worker: ForkedWorker, call: int, count: int) -> Judged:
+    """What is judged of a call, once it is so many programs; the worker is at work with it."""
+    while len((judged := worker.progress.judged(call)).letters) < count:
+        assert worker.runs
+    return judged
+
+
+def test_what_is_judged_can_be_seen_before_all_of_it_is() -> None:
     with started() as worker:
-        send(worker, judge("true", "false", ENDLESS))
-        assert [received(worker)["outcome"], received(worker)["outcome"]] == ["allow", "deny"]
+        send(worker, judge("true", "1 / 0 == 1", "false", ENDLESS, call=5))
+        judged = until_judged(worker, 5, 3)
+        assert judged == Judged(letters="aed", details={1: "divides by zero (line 1, column 1)"})
+        worker.kill()
+        worker.wait()
+        assert worker.progress.judged(5) == judged, "also once the worker has ended"
+        assert worker.progress.judged(4) == NOTHING_JUDGED
+
+
+def test_all_verdicts_of_a_call_come_in_its_last_frame() -> None:
+    with started() as worker:
+        send(worker, judge("true", "false", "1 / 0 == 1", "dyn(1)"))
+        answer = received(worker)
+        assert (answer["end"], answer["letters"]) == ("ready", "adee")
+        assert answer["details"] == {
+            "2": "divides by zero (line 1, column 1)",
+            "3": "gives something other than true or false",
+        }
 
 
 def test_an_evaluation_obeys_a_stop_and_the_worker_serves_on() -> None:
     with started() as worker:
-        send(worker, judge("true", ENDLESS, call=7))
-        assert received(worker)["outcome"] == "allow"
+        send(worker, judge("true", "false", ENDLESS, "true", call=7))
+        until_judged(worker, 7, 2)
         send(worker, {"stop": 7})
-        assert received(worker)["end"] == "stopped"
+        answer = received(worker)
+        assert (answer["end"], answer["letters"]) == ("stopped", "ad"), "what was judged before is not lost"
         send(worker, judge("true", call=8))
-        assert [received(worker).get("outcome"), received(worker).get("end")] == ["allow", "ready"]
+        assert ended(worker) == ("ready", "a")
 
 
 def test_the_word_to_stop_stops_no_other_call() -> None:
     with started() as worker:
         send(worker, judge("true", call=7))
-        assert [received(worker).get("outcome"), received(worker).get("end")] == ["allow", "ready"]
+        assert ended(worker) == ("ready", "a")
         send(worker, {"stop": 7})
         send(worker, judge("true", call=8))
-        assert [received(worker).get("outcome"), received(worker).get("end")] == ["allow", "ready"]
+        assert ended(worker) == ("ready", "a")
         send(worker, judge(ENDLESS, call=9))
         send(worker, {"stop": 9})
         assert received(worker)["end"] == "stopped", "though it had perhaps not begun"
@@ -153,15 +189,13 @@ def test_a_worker_whose_memory_was_exhausted_answers_and_leaves() -> None:
     doubled = "".join(f"[x{n} + x{n} + x{n} + x{n}].all(x{n + 1}, " for n in range(14))
     with started() as worker:
         send(worker, judge("['aaaaaaaaaaaaaaaa'].all(x0, " + doubled + "true" + ")" * 15, "true"))
-        assert [received(worker)["outcome"], received(worker)["outcome"]] == ["error", "allow"]
-        assert received(worker)["end"] == "leaving"
+        assert ended(worker) == ("leaving", "ea")
         assert worker.wait() == 0
 
 
 def test_a_worker_reports_the_processor_time_of_a_call() -> None:
     with started() as worker:
         send(worker, judge("true"))
-        assert received(worker)["outcome"] == "allow"
         assert 0 < received(worker)["used_s"] < TIMEOUT_S
 
 

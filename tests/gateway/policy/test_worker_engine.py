@@ -341,9 +341,9 @@ async def test_a_process_whose_killing_is_cancelled_has_ended_all_the_same() -> 
 @pytest.mark.parametrize("unwritable", ["\ud800", 2**64, {1: "a"}, 1j])
 async def test_variables_that_are_no_json_are_not_judged(engine: WorkerEngine, unwritable: Any) -> None:
     with pytest.raises(PolicyEngineError) as caught:
-        await engine.judge([program("true")], {"table": unwritable}, log_id=1, timeout_s=LONG_S)
+        await engine.judge([program("table == table")], {"table": unwritable}, log_id=1, timeout_s=LONG_S)
     assert [verdict.outcome for verdict in caught.value.verdicts] == [ERROR]
-    assert await outcomes(engine, "true") == [ALLOW]
+    assert await outcomes(engine, "true", activation={"table": unwritable}) == [ALLOW], "nothing reads it"
 
 
 async def test_a_worker_sees_nothing_of_our_environment(
