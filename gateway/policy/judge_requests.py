@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The request to judge programs on variables, and its answer: one frame each (`frames.py`), from both sides.
+Requests to judge programs on variables, and their answers: one frame each (`frames.py`), from both sides.
 
-The member `judge` of a request has `log_id`; `programs`, pairs of kind and expression, or the digest of that list;
-`variables`, each with the fields that programs read; `named`, the digests of variables or fields that the worker keeps;
-`keep`, what it keeps from now on, by digest, and `forget`, what it does not any more (`kept_values.py`).
+The member `judge` of a frame is a list of requests, those of a bundle (`calls.py`). Each has `log_id`; `programs`,
+pairs of kind and expression, or the digest of that list; `variables`, each with the fields that programs read; `named`,
+the digests of variables or fields that the worker keeps; `keep`, what it keeps from now on, by digest, and `forget`,
+what it does not any more (`kept_values.py`).
 
-The answer is the last frame of the request. It has `letters`, one for the outcome of each program that was judged, in
-their order, and `details` of some of them, by position.
+The answer is the last frame. Its member `judged` has for each request `letters`, one for the outcome of each program
+that was judged, in their order, `details` of some of them, by position, and `used_s`.
 
-Guarantee: `parse_judged` accepts as many letters as there are programs and no other, unless the judging was stopped.
+Guarantee: `parse_answers` accepts as many letters as there are programs and no other, unless the judging was stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from gateway.policy.engine import Outcome, Program, Verdict, outcomes_of
-from gateway.policy.frames import FRAME_BYTES_MAX, FrameError, FrameTooLargeError, format_frame
+from gateway.policy.frames import FRAME_BYTES_MAX, FrameError, FrameTooLargeError
 from gateway.policy.inputs import Encoded, Inputs, plan_of
 from gateway.policy.kept_values import IN_FULL, KeptValues, KnownValues
 from gateway.policy.progress import Judged
@@ -31,7 +33,7 @@ _LETTERS: Final = frozenset("ade")
 
 
 class JudgeRequest:
-    """A request to judge, of which a frame is made for the worker that gets it."""
+    """A request to judge `programs` programs; what is sent of it depends on the worker that gets it."""
 
     def __init__(self, programs: Sequence[Program], inputs: Inputs, *, log_id: int) -> None:
         """
@@ -39,8 +41,8 @@ class JudgeRequest:
             FrameTooLargeError: if it would be larger than any frame.
             FrameError: if the variables or programs are not JSON.
         """
+        self.programs = len(programs)
         self._log_id = log_id
-        self._inputs = inputs
         try:
             self._plan = plan_of(tuple([(program.judged_as, program.expression) for program in programs]))
             self._parts = self._parts_of(inputs)
@@ -52,12 +54,9 @@ class JudgeRequest:
             found = f"found {self.size_bytes}: commit in smaller steps"
             raise FrameTooLargeError(f"expected at most {FRAME_BYTES_MAX} bytes of variables for policies, {found}")
 
-    def frame(self, *, call: int, timeout_s: float, known: KnownValues | None) -> bytes:
+    def asked(self, known: KnownValues | None) -> dict[str, Any]:
         """
-        Return the frame for a worker that keeps what is `known`; with None, everything is in it.
-
-        Raises:
-            FrameTooLargeError: if it is larger than any frame.
+        Return what is sent to a worker that keeps what is `known`; with None, everything is in it.
         """
         sending = IN_FULL if known is None else known.sending(self._values)
         variables: dict[str, Any] = {}
@@ -86,7 +85,7 @@ class JudgeRequest:
             asked["keep"] = {digest.hex(): orjson.Fragment(value.data) for digest, value in sending.keep.items()}
         if sending.forget:
             asked["forget"] = sending.forget
-        return format_frame({"call": call, "judge": asked, "timeout_s": float(timeout_s)})
+        return asked
 
     def _parts_of(self, inputs: Inputs) -> list[tuple[str, str | None, Encoded | None]]:
         """Return the variables and fields that are sent; None in place of a field that a variable does not have."""
@@ -122,18 +121,35 @@ def parse_request(asked: Mapping[str, Any], kept: KeptValues) -> tuple[list[tupl
         raise FrameError(f"expected a request to judge, found {type(error).__name__}") from error
 
 
-def parse_judged(answer: Mapping[str, Any], *, programs: int, is_whole: bool) -> Judged:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What an answer says of one request: what is `judged`, and the processor time that it took."""
+
+    judged: Judged
+    used_s: float
+
+
+def parse_answers(answer: Mapping[str, Any], *, programs: Sequence[int], is_whole: bool) -> list[Answered]:
     """
-    Return what an answer says about the first of so many `programs`; with `is_whole`, about all of them.
+    Return what an answer says of requests with so many `programs`: of the first ones, whose programs are all judged,
+    and then perhaps of one where some are. With `is_whole`, all are judged of all.
 
     Raises:
         FrameError: if it is no such answer, or has another number of verdicts.
     """
-    match answer:
-        case {"letters": str(letters), "details": dict(found)} if _LETTERS.issuperset(letters):
+    found = answer.get("judged")
+    if not isinstance(found, list) or len(found) > len(programs) or (is_whole and len(found) != len(programs)):
+        raise FrameError(f"expected the verdicts of {len(programs)} requests")
+    last = None if is_whole else len(found) - 1
+    return [_parse_answer(one, programs=programs[place], is_whole=place != last) for place, one in enumerate(found)]
+
+
+def _parse_answer(sent: object, *, programs: int, is_whole: bool) -> Answered:
+    match sent:
+        case {"letters": str(letters), "details": dict(found), "used_s": float(used_s)} if _LETTERS.issuperset(letters):
             pass
         case _:
-            raise FrameError("expected verdicts")
+            raise FrameError("expected the verdicts of a request, their details, and a time")
     if len(letters) > programs or (is_whole and len(letters) != programs):
         raise FrameError(f"expected {programs} verdicts, found {len(letters)}")
     details = {}
@@ -141,7 +157,7 @@ def parse_judged(answer: Mapping[str, Any], *, programs: int, is_whole: bool) ->
         if not (position.isdecimal() and int(position) < len(letters) and isinstance(detail, str)):
             raise FrameError("expected details of verdicts that there are")
         details[int(position)] = detail
-    return Judged(letters=letters, details=details)
+    return Answered(judged=Judged(letters=letters, details=details), used_s=used_s)
 
 
 def verdicts_of(programs: Sequence[Program], judged: Judged, *, missing: str = "") -> tuple[Verdict, ...]:

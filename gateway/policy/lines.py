@@ -111,7 +111,7 @@ class Lines(Generic[T]):
         self._add(call)
         return gave_way
 
-    def take(self) -> T:
+    def next(self) -> T:
         """
         Return the oldest call of the tenant that has used least; of equals, the one that has waited longer.
 
@@ -121,8 +121,12 @@ class Lines(Generic[T]):
         if not self._lines:
             raise IndexError("nothing waits")
         log_id = min(self._lines, key=self._used_s.__getitem__)  # of equals the first: queues are in order of arrival
-        self._now_s = max(self._now_s, self._used_s[log_id])
-        call = self._lines[log_id].calls[0]
+        return self._lines[log_id].calls[0]
+
+    def take(self) -> T:
+        """Return the `next` call, which waits no more. Raises as that does."""
+        call = self.next()
+        self._now_s = max(self._now_s, self._used_s[call.log_id])
         self.remove(call)
         return call
 

@@ -22,7 +22,7 @@ the long lane, until some seconds later one of them is tried in the short lane a
 Each process belongs to a task, its *seat*, which takes the waiting calls one by one. The seat owns the process, not the
 caller: a caller that is cancelled leaves its call behind, which ends at its slice or deadline.
 
-Shared state (`_Lane`, `_Call`, `Lines`, `Credit`) belongs to the event loop; no locks are needed.
+Shared state (`Lane`, `Call`, `Lines`, `Credit`) belongs to the event loop; no locks are needed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
-from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from gateway.errors import TooLargeError
+from gateway.policy.calls import SHORT_BYTES_MAX, Call, Lane, frame_of
 from gateway.policy.engine import (
     POLICY,
     DeadlineExceededError,
@@ -54,11 +54,11 @@ from gateway.policy.engine import (
 from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
 from gateway.policy.inputs import inputs_of
 from gateway.policy.inspected import Branch, Inspection, parse_inspection
-from gateway.policy.judge_requests import JudgeRequest, parse_judged, verdicts_of
+from gateway.policy.judge_requests import JudgeRequest, parse_answers, verdicts_of
 from gateway.policy.kept_values import KnownValues
-from gateway.policy.lines import LINE_CALLS_MAX, QUICK_S, Credit, LineFullError, Lines
+from gateway.policy.lines import LINE_CALLS_MAX, QUICK_S, Credit, Lines
 from gateway.policy.process import Ended, Spawn, WorkerProcess, WorkerProcesses, spawn_worker
-from gateway.policy.progress import NOTHING_JUDGED, Judged
+from gateway.policy.progress import NOTHING_JUDGED
 from gateway.policy.restrictions.written import Written, parse_written
 from gateway.policy.rule_formulas import Formula, parse_formula
 from gateway.policy.text import check_new_text
@@ -74,8 +74,6 @@ START_TIMEOUT_S: Final = 120.0
 
 SLICE_S: Final = 0.1
 """The longest time of one call in the short lane: ten times that of many usual policies."""
-SHORT_BYTES_MAX: Final = 256 * 2**10
-"""A larger call starts in the long lane: reading and converting it takes much of a slice."""
 STOPPED_COST_S: Final = 0.5
 """The cost in credit of a call that was stopped in the short lane: 25 seconds of its tenant's share."""
 KILLED_COST_S: Final = 1.0
@@ -87,11 +85,6 @@ TOOK_LONGER: Final = (
     "the policy engine took longer than its time limit of {:g} s and was stopped: make the expressions simpler, or try "
     "again when the gateway is less busy"
 )
-WAITED_LONGER: Final = (
-    "the policy engine is busy: nothing was evaluated within the time limit of {:g} s for waiting; try again when the "
-    "gateway is less busy"
-)
-
 AUTHOR: Final = -1
 """In place of a log: an author's own engine serves no tenant."""
 
@@ -103,129 +96,6 @@ _LARGER: Final = 4
 """Times as many rows in the next call, where one took less than a quarter of that time, and by as much less."""
 
 _OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}
-
-
-class _Request(Protocol):
-    """What a call asks: a frame of it is made when the process is known that is asked (`JudgeRequest`)."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Its memory while it waits."""
-
-    def frame(self, *, call: int, timeout_s: float, known: KnownValues | None) -> bytes:
-        """Return the frame, without the values that are `known`."""
-
-
-class _Whole:
-    """A request whose frame is the same for all processes."""
-
-    def __init__(self, asked: Mapping[str, Any], *, call: int, timeout_s: float) -> None:
-        """Raises FrameError if it cannot be written."""
-        self._frame = format_frame({**asked, "call": call, "timeout_s": float(timeout_s)})
-        self.size_bytes = len(self._frame)
-
-    def frame(self, *, call: int, timeout_s: float, known: KnownValues | None) -> bytes:  # noqa: ARG002
-        """See `_Request.frame`."""
-        return self._frame
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Call:
-    """
-    One request. `results` grows as they arrive; `judged` shows how far a judging came that was interrupted.
-    """
-
-    number: int
-    log_id: int
-    timeout_s: float
-    waiting_s: float
-    """The caller's time limit for waiting: suspended while the call is at work, whose time its seat bounds."""
-    request: _Request
-    finished: asyncio.Future[None]
-    running: bool = False
-    used_s: float = 0.0
-    """The time of the process for it, once it has ended."""
-    results: list[dict[str, Any]] = field(default_factory=list)
-    programs: int = 0
-    """How many it is to judge in one frame."""
-    judged: Judged = NOTHING_JUDGED
-    _patience: asyncio.TimerHandle | None = None
-    _patience_ends_s: float | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Its memory while it waits."""
-        return self.request.size_bytes
-
-    def wait(self) -> None:
-        """It waits, perhaps once more: the time limit for that stays as it was."""
-        loop = asyncio.get_running_loop()
-        self.running = False
-        if self._patience_ends_s is None:
-            self._patience_ends_s = loop.time() + self.waiting_s
-        self._patience = loop.call_at(self._patience_ends_s, self._tire)
-
-    def _tire(self) -> None:
-        self.finish(DeadlineExceededError(WAITED_LONGER.format(self.waiting_s)))
-
-    def begin(self) -> None:
-        """The work starts, perhaps once more."""
-        self.running, self.judged = True, NOTHING_JUDGED
-        self.results.clear()
-        self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def abandon(self) -> None:
-        """Nobody waits for it any more."""
-        self._stop_waiting()
-        self.finished.cancel()
-
-    def finish(self, error: PolicyEngineError | None = None) -> None:
-        """Pass the result to the caller, unless it has gone."""
-        self._stop_waiting()
-        if self.finished.done():
-            return
-        if error is None:
-            self.finished.set_result(None)
-        else:
-            self.finished.set_exception(error)
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Lane:
-    """Calls that wait for the same processes, of which there are `seats`; `slice_s` is the limit of one call."""
-
-    seats: int = 1
-    slice_s: float = inf
-    gives_way: bool = False
-    lines: Lines[_Call] = field(default_factory=Lines)
-    filled: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def take(self) -> _Call:
-        """Return the next call, as soon as there is one."""
-        while not len(self.lines):
-            self.filled.clear()
-            await self.filled.wait()
-        return self.lines.take()
-
-    def put(self, call: _Call) -> None:
-        """
-        Let `call` wait.
-
-        Raises:
-            EngineUnavailableError: if too much waits already.
-        """
-        try:
-            gave_way = self.lines.put(call)
-        except LineFullError as error:
-            raise EngineUnavailableError(f"the policy engine is busy: {error}") from error
-        for other in gave_way:
-            other.finish(EngineUnavailableError("the policy engine is busy: too many calls wait, most of this tenant"))
-        self.filled.set()
 
 
 class WorkerEngine:
@@ -250,9 +120,9 @@ class WorkerEngine:
         self._processes = WorkerProcesses(
             judging_bytes_max=judging_bytes_max, start_timeout_s=start_timeout_s, spawn=spawn
         )
-        self._short = _Lane(seats=workers, slice_s=SLICE_S, lines=Lines(line_calls_max=line_calls_max))
-        self._long = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
-        self._checks = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
+        self._short = Lane(seats=workers, slice_s=SLICE_S, bundles=True, lines=Lines(line_calls_max=line_calls_max))
+        self._long = Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
+        self._checks = Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
         self._credit = Credit()
         self._numbers = count()
         self._seats: list[asyncio.Task[None]] = []
@@ -376,7 +246,6 @@ class WorkerEngine:
             error.verdicts = verdicts_of(programs, NOTHING_JUDGED, missing=f"was not judged: {error}")
             raise
         call = self._call(request, log_id, timeout_s)
-        call.programs = len(programs)
         try:
             await self._carried_out(call, self._short)
         except PolicyEngineError as error:
@@ -427,9 +296,9 @@ class WorkerEngine:
         )
         return Traced(verdict=verdict, steps=tuple(_step(step) for step in result.get("steps", ())))
 
-    def _call(self, request: _Request, log_id: int, timeout_s: float) -> _Call:
-        return _Call(
-            number=next(self._numbers),
+    def _call(self, request: JudgeRequest | bytes, log_id: int, timeout_s: float, *, number: int | None = None) -> Call:
+        return Call(
+            number=next(self._numbers) if number is None else number,
             log_id=log_id,
             timeout_s=timeout_s,
             waiting_s=self._waiting_s,
@@ -437,7 +306,7 @@ class WorkerEngine:
             finished=asyncio.get_running_loop().create_future(),
         )
 
-    async def _ask(self, asked: Mapping[str, Any], lane: _Lane, *, log_id: int, timeout_s: float) -> _Call:
+    async def _ask(self, asked: Mapping[str, Any], lane: Lane, *, log_id: int, timeout_s: float) -> Call:
         """
         Return the call that asks a worker this, once it is answered.
 
@@ -447,13 +316,12 @@ class WorkerEngine:
         """
         number = next(self._numbers)
         with _in_words():
-            request = _Whole(asked, call=number, timeout_s=timeout_s)
-        call = self._call(request, log_id, timeout_s)
-        call.number = number
+            frame = format_frame({**asked, "call": number, "timeout_s": float(timeout_s)})
+        call = self._call(frame, log_id, timeout_s, number=number)
         await self._carried_out(call, lane)
         return call
 
-    async def _carried_out(self, call: _Call, lane: _Lane) -> None:
+    async def _carried_out(self, call: Call, lane: Lane) -> None:
         """
         Wait until a seat of `lane` has carried out `call`.
 
@@ -475,7 +343,7 @@ class WorkerEngine:
                 one.lines.remove(call)  # where it still waits
             raise
 
-    def _is_short(self, call: _Call) -> bool:
+    def _is_short(self, call: Call) -> bool:
         """Return whether `call` is tried in the short lane; after one in the long lane, the tenant's next may be."""
         now_s = asyncio.get_running_loop().time()
         return call.size_bytes <= SHORT_BYTES_MAX and self._credit.left_s(call.log_id, now_s=now_s) > 0
@@ -488,21 +356,19 @@ class WorkerEngine:
             seats = [*short, self._seat(self._long), self._seat(self._checks)]
             self._seats = [asyncio.create_task(seat) for seat in seats]
 
-    async def _seat(
-        self, lane: _Lane, first_start: asyncio.Future[EngineUnavailableError | None] | None = None
-    ) -> None:
+    async def _seat(self, lane: Lane, first_start: asyncio.Future[EngineUnavailableError | None] | None = None) -> None:
         """Answer the calls of `lane` one by one, until cancelled."""
-        call: _Call | None = None
+        bundle: list[Call] = []
         process: WorkerProcess | None = None
         try:
             if first_start is not None:
                 process = await self._start_for(first_start)
             while True:
-                call = await lane.take()
-                if not call.finished.done():  # else its caller has gone
-                    process = await self._carry_out(call, lane, process)
+                bundle = [call for call in await lane.take() if not call.finished.done()]
+                if bundle:  # else its caller has gone
+                    process = await self._carry_out(bundle, lane, process)
         finally:
-            if call is not None:
+            for call in bundle:
                 call.finish(_shut_down())  # has no effect on one that is answered
 
     async def _start_for(self, first_start: asyncio.Future[EngineUnavailableError | None]) -> WorkerProcess | None:
@@ -515,50 +381,86 @@ class WorkerEngine:
         first_start.set_result(None)
         return process
 
-    async def _carry_out(self, call: _Call, lane: _Lane, process: WorkerProcess | None) -> WorkerProcess | None:
-        """Answer `call` with `process`, or another one; return the process for the next call, if one runs."""
+    async def _carry_out(
+        self, bundle: Sequence[Call], lane: Lane, process: WorkerProcess | None
+    ) -> WorkerProcess | None:
+        """Answer a bundle with `process`, or another one; return the process for the next, if one runs."""
         try:
             process = await self._ready(lane, process)
         except EngineUnavailableError as error:
-            call.finish(error)
+            for call in bundle:
+                call.finish(error)
             return None
-        if call.finished.done():  # its caller has gone meanwhile
+        bundle = [call for call in bundle if not call.finished.done()]  # else its caller has gone meanwhile
+        if not bundle:
             return process
-        call.begin()
+        for call in bundle:
+            call.begin()
         try:
-            ended = await self._converse(call, lane, process)
+            ended = await self._converse(bundle, lane, process)
         except EngineUnavailableError as error:  # the process has ended, or cannot be understood
-            call.judged = process.judged(call.number)
-            self._charge(call, lane, KILLED_COST_S)
-            call.finish(error)
+            if not self._put_apart(bundle, lane):
+                (call,) = bundle
+                call.judged = process.judged(call.number)
+                self._charge(call, lane, KILLED_COST_S)
+                call.finish(error)
             return await self._replaced(lane, process)
         if ended is None:  # it did not stop
-            call.judged = process.judged(call.number)
-            self._charge(call, lane, KILLED_COST_S)
-            self._overrun(call, lane)
+            if not self._put_apart(bundle, lane):
+                (call,) = bundle
+                call.judged = process.judged(call.number)
+                self._charge(call, lane, KILLED_COST_S)
+                self._overrun(call, lane)
             return await self._replaced(lane, process)
-        if ended.end is End.STOPPED:
-            self._charge(call, lane, max(ended.used_s, STOPPED_COST_S))
-            self._overrun(call, lane)
-            return process
-        self._charge(call, lane, ended.used_s)
-        call.used_s = ended.used_s
-        call.finish()
+        self._pass_on(bundle, lane, ended)
         return await self._replaced(lane, process) if ended.end is End.LEAVING else process
 
-    async def _converse(self, call: _Call, lane: _Lane, process: WorkerProcess) -> Ended | None:
+    def _pass_on(self, bundle: Sequence[Call], lane: Lane, ended: Ended) -> None:
+        """Finish the calls of a bundle that are answered; the others wait again."""
+        rest = []
+        for call in bundle:
+            if not call.is_answered:
+                rest.append(call)
+                continue
+            self._charge(call, lane, call.used_s)
+            lane.expected.note(call.log_id, call.used_s)
+            call.finish()
+        if not rest or len(bundle) > 1:
+            self._put_apart(rest, lane, at_least=1)
+            return
+        (call,) = rest
+        self._charge(call, lane, max(ended.used_s, STOPPED_COST_S))
+        self._overrun(call, lane)
+
+    def _put_apart(self, calls: Sequence[Call], lane: Lane, *, at_least: int = 2) -> bool:
+        """Let the calls of a bundle wait again, each to be judged alone; return False if there are too few."""
+        if len(calls) < at_least:
+            return False
+        for call in calls:
+            if call.finished.done():
+                continue
+            call.is_alone = True
+            call.wait()
+            try:
+                lane.put(call)
+            except EngineUnavailableError as error:
+                call.finish(error)
+        return True
+
+    async def _converse(self, bundle: Sequence[Call], lane: Lane, process: WorkerProcess) -> Ended | None:
         """
-        Have `process` answer `call` and return how it ended; None if it neither ended in time nor obeyed a stop.
+        Have `process` answer a bundle and return how it ended; None if it neither ended in time nor obeyed a stop.
 
         Raises:
             EngineUnavailableError: if the process ends before it has answered.
         """
-        limit = _Limit(process, call.number, min(call.timeout_s, lane.slice_s))
+        first = bundle[0]
+        limit = _Limit(process, first.number, min(first.timeout_s, lane.slice_s))
         try:
-            ended = await _answered(call, process, process.known)
+            ended = await process.converse(_written(bundle, process.known), first.results)
             if ended.end is End.UNKNOWN:  # it keeps other values than it was taken to
                 process.known.clear()
-                ended = await _answered(call, process, None)
+                ended = await process.converse(_written(bundle, None), first.results)
         except EngineUnavailableError:
             if limit.has_killed:
                 return None
@@ -566,14 +468,12 @@ class WorkerEngine:
         finally:
             limit.cancel()
         try:
-            if call.programs:
-                is_whole = ended.end is not End.STOPPED
-                call.judged = parse_judged(ended.answer, programs=call.programs, is_whole=is_whole)
+            _note_answers(bundle, ended)
         except FrameError as error:
             raise EngineUnavailableError(f"the policy worker cannot be understood: {error}") from error
         return ended
 
-    def _overrun(self, call: _Call, lane: _Lane) -> None:
+    def _overrun(self, call: Call, lane: Lane) -> None:
         """Queue a call that was stopped in the short lane for the long one; in another lane its time is over."""
         if call.finished.done():
             return
@@ -586,12 +486,12 @@ class WorkerEngine:
         except EngineUnavailableError as error:
             call.finish(error)
 
-    def _charge(self, call: _Call, lane: _Lane, used_s: float) -> None:
-        lane.lines.charge(call.log_id, used_s)
+    def _charge(self, call: Call, lane: Lane, used_s: float) -> None:
+        lane.lines.charge(call.log_id, max(used_s - call.charged_s, 0.0))
         if lane is not self._checks:
             self._credit.charge(call.log_id, used_s, now_s=asyncio.get_running_loop().time())
 
-    async def _ready(self, lane: _Lane, process: WorkerProcess | None) -> WorkerProcess:
+    async def _ready(self, lane: Lane, process: WorkerProcess | None) -> WorkerProcess:
         """Return `process` if it runs, else another one."""
         if process is not None and process.runs:
             return process
@@ -602,7 +502,7 @@ class WorkerEngine:
             process.give_way()
         return process
 
-    async def _replaced(self, lane: _Lane, process: WorkerProcess) -> WorkerProcess | None:
+    async def _replaced(self, lane: Lane, process: WorkerProcess) -> WorkerProcess | None:
         """Kill `process` and return another, if one can be started; else the next call tries again."""
         await self._processes.end(process)
         try:
@@ -634,18 +534,28 @@ class _Limit:
         self._process.begin_kill()
 
 
-async def _answered(call: _Call, process: WorkerProcess, known: KnownValues | None) -> Ended:
-    """
-    Send a call to a process, without the values that are `known` to it, and return how that ended it.
-
-    Raises:
-        EngineUnavailableError: if the process ends before it has answered, or the request cannot be written.
-    """
+def _written(bundle: Sequence[Call], known: KnownValues | None) -> bytes:
+    """Return the frame of a bundle. Raises EngineUnavailableError if it cannot be written."""
     try:
-        frame = call.request.frame(call=call.number, timeout_s=call.timeout_s, known=known)
+        return frame_of(bundle, known)
     except FrameError as error:
         raise EngineUnavailableError(f"nothing was judged: {error}") from error
-    return await process.converse(frame, call.results)
+
+
+def _note_answers(bundle: Sequence[Call], ended: Ended) -> None:
+    """Note which calls are answered, and how. Raises FrameError if the answer is none to this bundle."""
+    requests = [call.request for call in bundle if isinstance(call.request, JudgeRequest)]
+    if ended.end is End.UNKNOWN:
+        raise FrameError("it was sent all values, and does not know one of them")
+    if not requests:
+        (call,) = bundle
+        call.is_answered, call.used_s = ended.end is not End.STOPPED, ended.used_s
+        return
+    programs = [request.programs for request in requests]
+    answers = parse_answers(ended.answer, programs=programs, is_whole=ended.end is End.READY)
+    for call, answer, number in zip(bundle, answers, programs, strict=False):
+        call.judged, call.used_s = answer.judged, answer.used_s
+        call.is_answered = len(answer.judged.letters) == number
 
 
 @contextmanager
@@ -682,7 +592,7 @@ def _shut_down() -> EngineUnavailableError:
     return EngineUnavailableError("the policy engine has been shut down")
 
 
-def _interrupted(programs: Sequence[Program], call: _Call, *, missing: str) -> tuple[Verdict, ...]:
+def _interrupted(programs: Sequence[Program], call: Call, *, missing: str) -> tuple[Verdict, ...]:
     """Return the verdicts of a call without an answer; where there is none, an error that says what is `missing`."""
     verdicts = list(verdicts_of(programs, call.judged, missing=f"was not judged: {missing}"))
     running = len(call.judged.letters)

@@ -131,6 +131,20 @@ class _Judges:
         self._progress = progress
         self._kept = KeptValues(partial(check_json, interruption=programs.interruption))
 
+    def judge_all(self, call: int, asked: Sequence[dict[str, Any]], answers: list[dict[str, Any]]) -> bool:
+        """
+        Judge what is `asked`, one request after another, and put what is known into `answers`; return whether memory
+        was exhausted: then the others are not judged.
+
+        Raises as `judge`.
+        """
+        for one in asked:
+            answer: dict[str, Any] = {}
+            answers.append(answer)
+            if self.judge(call, one, answer):
+                return True
+        return False
+
     def judge(self, call: int, asked: dict[str, Any], answer: dict[str, Any]) -> bool:
         """
         Judge what is `asked` and put what is known into `answer`; return whether memory was exhausted.
@@ -141,6 +155,7 @@ class _Judges:
         """
         progress, letters, exhausted = self._progress, list[str](), False
         details: dict[str, str] = {}
+        began_s = time.process_time()
         progress.begin(call)
         try:
             pairs, variables = parse_request(asked, self._kept)
@@ -152,10 +167,11 @@ class _Judges:
                 exhausted = exhausted or result.exhausted
         finally:
             answer["letters"], answer["details"] = "".join(letters), details
+            answer["used_s"] = time.process_time() - began_s
         return exhausted
 
 
-def _serve(request: dict[str, Any], programs: Programs, judges: _Judges, answers: BinaryIO) -> bool:
+def _serve(request: dict[str, Any], programs: Programs, judges: _Judges, pipe: BinaryIO) -> bool:
     """Answer one request; return whether to serve another: not after memory was exhausted once."""
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + GRACE_S)
     began_s = time.process_time()
@@ -163,18 +179,19 @@ def _serve(request: dict[str, Any], programs: Programs, judges: _Judges, answers
     end, answer = End.READY, dict[str, Any]()
     try:
         if (asked := request.get("judge")) is not None:
-            if judges.judge(request["call"], asked, answer):
+            answer["judged"] = answers = list[dict[str, Any]]()
+            if judges.judge_all(request["call"], asked, answers):
                 end = End.LEAVING
         else:
             for result in _results(request, programs, judges.checkers):
                 if result.pop("exhausted", False):
                     end = End.LEAVING
-                _send(answers, result)
+                _send(pipe, result)
     except JudgingStopped:
         end = End.LEAVING if end is End.LEAVING else End.STOPPED
     except UnknownValueError:
         end = End.UNKNOWN
-    _send(answers, {"end": end, "used_s": time.process_time() - began_s, **answer})
+    _send(pipe, {"end": end, "used_s": time.process_time() - began_s, **answer})
     signal.setitimer(signal.ITIMER_REAL, 0)
     return end is not End.LEAVING
 

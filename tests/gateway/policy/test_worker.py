@@ -41,7 +41,7 @@ receive()
 if sys.argv[1] == "busy":
     programs = [("policy", "true"), ("policy", {ENDLESS!r})]
     worker.stdin.write(format_frame({{
-        "call": 1, "judge": {{"programs": programs, "variables": {{}}, "log_id": 1}}, "timeout_s": 600.0
+        "call": 1, "judge": [{{"programs": programs, "variables": {{}}, "log_id": 1}}], "timeout_s": 600.0
     }}))
     worker.stdin.flush()
     while progress.judged(1).letters != "a":
@@ -68,13 +68,13 @@ def judge(
     """A request to judge policies."""
     programs = [("policy", expression) for expression in expressions]
     asked = {"programs": programs, "variables": activation or {}, "log_id": 1}
-    return {"call": call, "judge": asked, "timeout_s": timeout_s}
+    return {"call": call, "judge": [asked], "timeout_s": timeout_s}
 
 
 def ended(worker: ForkedWorker) -> tuple[str, str]:
     """How the next call ended, and the letters of its verdicts."""
     answer = received(worker)
-    return answer["end"], answer["letters"]
+    return answer["end"], answer["judged"][0]["letters"]
 
 
 def received(worker: ForkedWorker) -> dict[str, Any]:
@@ -147,8 +147,9 @@ def test_all_verdicts_of_a_call_come_in_its_last_frame() -> None:
     with started() as worker:
         send(worker, judge("true", "false", "1 / 0 == 1", "dyn(1)"))
         answer = received(worker)
-        assert (answer["end"], answer["letters"]) == ("ready", "adee")
-        assert answer["details"] == {
+        (judged,) = answer["judged"]
+        assert (answer["end"], judged["letters"]) == ("ready", "adee")
+        assert judged["details"] == {
             "2": "divides by zero (line 1, column 1)",
             "3": "gives something other than true or false",
         }
@@ -159,8 +160,7 @@ def test_an_evaluation_obeys_a_stop_and_the_worker_serves_on() -> None:
         send(worker, judge("true", "false", ENDLESS, "true", call=7))
         until_judged(worker, 7, 2)
         send(worker, {"stop": 7})
-        answer = received(worker)
-        assert (answer["end"], answer["letters"]) == ("stopped", "ad"), "what was judged before is not lost"
+        assert ended(worker) == ("stopped", "ad"), "what was judged before is not lost"
         send(worker, judge("true", call=8))
         assert ended(worker) == ("ready", "a")
 
