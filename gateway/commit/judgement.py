@@ -799,7 +799,7 @@ def _of_policies(state: ControlState, verdicts: Sequence[Verdict], variables: Ma
         policy = state.policies[ruled.reason[0]]
         words = fill(policy.message, variables) if policy.is_template else policy.message
         message = f"{words} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
-    return replace(_judgement(state, ruled.outcome, ruled.reason, message, verdicts), is_of_policies=True)
+    return _judgement(state, ruled.outcome, ruled.reason, message, verdicts, is_of_policies=True)
 
 
 def _undecidable(state: ControlState, error: UnavailableError) -> Judgement:
@@ -814,6 +814,8 @@ def _judgement(
     reason: tuple[str, int] | None,
     message: str,
     verdicts: Sequence[Verdict],
+    *,
+    is_of_policies: bool = False,
 ) -> Judgement:
     return Judgement(
         decision=decision,
@@ -822,5 +824,6 @@ def _judgement(
         verdicts=format_verdicts(verdicts),
         as_of=state.as_of,
         policy_set=state.policy_set,
-        failed=tuple(verdict.kind for verdict in verdicts if verdict.outcome is Outcome.ERROR),
+        failed=tuple([verdict.kind for verdict in verdicts if verdict.outcome is Outcome.ERROR]),
+        is_of_policies=is_of_policies,
     )

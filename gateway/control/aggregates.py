@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar, assert_never
 
 from gateway.control.drafts import Draft, PolicyDraft, RestrictionDraft
@@ -116,12 +117,22 @@ AnyContents: TypeAlias = PolicyContents | PolicyContentsV1 | PolicyContentsV2
 ControlEvent: TypeAlias = Created | PolicyChange | RestrictionChange | OfDraft | SettingChanged | KeyReplaced | Retired
 
 
+PROGRAMS_MAX: Final = 2_048
+"""Programs of policies that are kept."""
+
+
 class RetiredError(ConflictError):
     """The aggregate is retired, or will be (`from_`, a time), and can no longer be changed."""
 
     def __init__(self, key: str, from_: datetime | None = None) -> None:
         when = "is retired" if from_ is None else f"is retired from {canonical.format_time(from_)} on"
         super().__init__(f"{key} {when} and cannot be changed: create another one", kind="RetiredException")
+
+
+@lru_cache(maxsize=PROGRAMS_MAX)
+def _policy_program(id_: str, version: int, expression: str) -> Program:
+    """Every commit asks for the programs of all policies that apply."""
+    return Program(kind=POLICY, id=id_, version=version, expression=expression)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +165,7 @@ class Policy:
 
     def program(self) -> Program:
         """Return the program for the policy engine."""
-        return Program(kind=self.KIND, id=self.id, version=self.version, expression=self.expression)
+        return _policy_program(self.id, self.version, self.expression)
 
     def contents(self) -> PolicyContents:
         """Return the contents as events hold them."""

@@ -168,20 +168,21 @@ class Lane:
         while not len(self.lines):
             self.filled.clear()
             await self.filled.wait()
-        bundle = [self.lines.take()]
-        left_s, left_bytes = BUNDLE_S, SHORT_BYTES_MAX
-        while self.bundles and len(bundle) < BUNDLE_CALLS_MAX:
-            left_s -= self._expected_s(bundle[-1])
-            left_bytes -= bundle[-1].size_bytes
-            if left_s <= 0 or not len(self.lines):
+        bundle, left_s, left_bytes = [self.lines.take()], BUNDLE_S, SHORT_BYTES_MAX
+        while self.bundles and len(bundle) < BUNDLE_CALLS_MAX and len(self.lines):
+            last = bundle[-1]
+            expected_s = self._expected_s(last)
+            left_s -= expected_s
+            left_bytes -= last.size_bytes
+            if left_s <= 0:
                 break
+            # What it will have used counts now, so that another tenant's call may come next.
+            last.charged_s += expected_s
+            self.lines.charge(last.log_id, expected_s)
             other = self.lines.next()
             if self._expected_s(other) > left_s or other.size_bytes > left_bytes:
                 break
             bundle.append(self.lines.take())
-            # What it will have used counts now, so that another tenant's call may come next.
-            other.charged_s = self._expected_s(other)
-            self.lines.charge(other.log_id, other.charged_s)
         return bundle
 
     def _expected_s(self, call: Call) -> float:

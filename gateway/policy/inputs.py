@@ -28,7 +28,7 @@ PROGRAMS_MAX: Final = 4_096
 """Programs whose texts are not scanned again."""
 PLANS_MAX: Final = 256
 """Sets of programs that are judged together, and are not written again, unless they are longer than the next figure."""
-PLAN_CHARACTERS_MAX: Final = 65_536
+PLAN_BYTES_MAX: Final = 65_536
 LASTING_FIELDS: Final = {"table": frozenset({"columns", "fields"}), "result": frozenset({"columns", "fields"})}
 """Lists that a table keeps from commit to commit, as long as its schema is the same (`table.table_of`)."""
 LASTING_MAX: Final = 512
@@ -76,12 +76,23 @@ class Plan:
     fields: tuple[tuple[str, str | None], ...]
 
 
-def plan_of(pairs: tuple[tuple[str, str], ...]) -> Plan:
-    """
-    Return the plan to judge programs. Raises `orjson.JSONEncodeError` if one of them cannot be written.
-    """
-    is_remembered = sum(len(expression) for _, expression in pairs) <= PLAN_CHARACTERS_MAX
-    return _remembered_plan(pairs) if is_remembered else _plan(pairs)
+class _Plans:
+    """Plans that were made before, least recently used first; those of long texts are made again."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
+
+    def of(self, pairs: tuple[tuple[str, str], ...]) -> Plan:
+        plan = self._made.get(pairs)
+        if plan is not None:
+            self._made.move_to_end(pairs)
+            return plan
+        plan = _plan(pairs)
+        if len(plan.programs.data) <= PLAN_BYTES_MAX:
+            self._made[pairs] = plan
+            if len(self._made) > PLANS_MAX:
+                self._made.popitem(last=False)
+        return plan
 
 
 def _plan(pairs: tuple[tuple[str, str], ...]) -> Plan:
@@ -91,7 +102,14 @@ def _plan(pairs: tuple[tuple[str, str], ...]) -> Plan:
     return Plan(programs=encoded(pairs), fields=fields)
 
 
-_remembered_plan: Final = lru_cache(maxsize=PLANS_MAX)(_plan)
+_plans: Final = _Plans()
+
+
+def plan_of(pairs: tuple[tuple[str, str], ...]) -> Plan:
+    """
+    Return the plan to judge programs; event loop only. Raises `orjson.JSONEncodeError` if one cannot be written.
+    """
+    return _plans.of(pairs)
 
 
 def encoded(value: object) -> Encoded:

@@ -121,16 +121,21 @@ def _merged(
 
 def _keys(programs: Sequence[Program], inputs: Inputs) -> list[bytes | None]:
     """Return the key of each program's verdict; None for one whose inputs have no bytes: the engine says so."""
+    of_fields: dict[tuple[tuple[str, str | None], ...], bytes | None] = {}  # many programs read the same
     keys: list[bytes | None] = []
     for program in programs:
         read = read_by(program.judged_as, program.expression)
-        pieces = [read.digest]
-        try:
-            for variable, field in read.fields:
-                value = inputs.encoded(variable, field)
-                pieces.append(_ABSENT if value is None else value.digest)
-        except orjson.JSONEncodeError:
-            keys.append(None)
-        else:
-            keys.append(sha256(b"".join(pieces)).digest())
+        if read.fields not in of_fields:
+            of_fields[read.fields] = _digests(read.fields, inputs)
+        digests = of_fields[read.fields]
+        keys.append(None if digests is None else sha256(read.digest + digests).digest())
     return keys
+
+
+def _digests(fields: Sequence[tuple[str, str | None]], inputs: Inputs) -> bytes | None:
+    """Return the digests of some inputs, in their order; None if one has no bytes."""
+    try:
+        values = [inputs.encoded(variable, field) for variable, field in fields]
+    except orjson.JSONEncodeError:
+        return None
+    return b"".join([_ABSENT if value is None else value.digest for value in values])

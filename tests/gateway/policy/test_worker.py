@@ -264,3 +264,56 @@ def test_a_worker_whose_parent_is_gone_before_it_is_ready_ends_without_a_word() 
         said = worker.stderr.read()
         assert worker.wait() == 0
     assert said == b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        LENGTH.pack(FRAME_BYTES_MAX + 1),
+        format_frame({"call": 1, "judge": [{"programs": 7, "variables": {}, "log_id": 1}], "timeout_s": 10.0}),
+        format_frame({"call": 1, "judge": 7, "timeout_s": 10.0}),
+        format_frame({"call": 1, "judge": [7], "timeout_s": 10.0}),
+    ],
+    ids=["oversized", "no programs", "no requests", "no request"],
+)
+def test_a_worker_ends_when_it_is_sent_a_frame_that_asks_nothing(sent: bytes) -> None:
+    with started() as worker:
+        worker.stdin.write(sent)
+        worker.stdin.flush()
+        assert worker.wait() == 1
+        assert worker.stdout.read() == b"", "it has answered nothing"
+
+
+@pytest.mark.parametrize("sent", [LENGTH.pack(100) + b'{"call": 1', b"\x00\x00"])
+def test_a_worker_ends_when_a_frame_is_truncated(sent: bytes) -> None:
+    with started() as worker:
+        worker.stdin.write(sent)
+        worker.stdin.flush()
+        worker.stdin.close()
+        assert worker.wait() == 1
+        assert worker.stdout.read() == b"", "it has answered nothing"
+
+
+def test_a_worker_says_that_it_does_not_keep_a_value_and_serves_on() -> None:
+    with started() as worker:
+        asked = {"programs": [["policy", "table.location == ''"]], "variables": {}, "log_id": 1}
+        named = {**asked, "named": {"table": {"location": "00" * 32}}}
+        send(worker, {"call": 1, "judge": [named], "timeout_s": 10.0})
+        assert ended(worker) == ("unknown", "")
+        kept = {**named, "keep": {"00" * 32: "s3://a"}}
+        send(worker, {"call": 1, "judge": [kept], "timeout_s": 10.0})
+        assert ended(worker) == ("ready", "d")
+        send(worker, {"call": 2, "judge": [named, {**named, "forget": "all"}], "timeout_s": 10.0})
+        answer = received(worker)
+        assert (answer["end"], [one["letters"] for one in answer["judged"]]) == ("unknown", ["d", ""])
+
+
+def test_a_worker_whose_memory_was_exhausted_judges_nothing_more_of_a_bundle() -> None:
+    doubled = "".join(f"[x{n} + x{n} + x{n} + x{n}].all(x{n + 1}, " for n in range(14))
+    hostile = "['aaaaaaaaaaaaaaaa'].all(x0, " + doubled + "true" + ")" * 15
+    with started() as worker:
+        requests = [judge(expression)["judge"][0] for expression in ("false", hostile, "true")]
+        send(worker, {"call": 1, "judge": requests, "timeout_s": 60.0})
+        answer = received(worker)
+        assert (answer["end"], [one["letters"] for one in answer["judged"]]) == ("leaving", ["d", "e"])
+        assert worker.wait() == 0
