@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.policy import pool
+from gateway.policy import calls, pool
 from gateway.policy.calls import BUNDLE_CALLS_MAX, BUNDLE_S, SHORT_BYTES_MAX, Call, Expected, Lane
 from gateway.policy.engine import (
     POLICY,
@@ -31,7 +31,7 @@ from gateway.policy.engine import (
 from gateway.policy.inputs import Inputs, encoded
 from gateway.policy.judge_requests import JudgeRequest
 from gateway.policy.pool import SLICE_S, TOOK_LONGER, WorkerEngine
-from gateway.policy.process import Child
+from gateway.policy.process import Child, WorkerProcess
 from testkit.servers.forked_workers import fork_worker
 
 ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
@@ -71,7 +71,7 @@ async def engine() -> AsyncIterator[WorkerEngine]:
 def bundles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many calls were sent together, each time."""
     sizes: list[int] = []
-    make = pool.frame_of
+    make = calls.frame_of
 
     def noting(bundle: Sequence[Call], known: Any) -> bytes:
         sizes.append(len(bundle))
@@ -93,31 +93,39 @@ async def test_calls_that_wait_at_the_same_time_are_sent_together(engine: Worker
     assert bundles == [6]
 
 
+async def at_work(
+    engine: WorkerEngine, letters: str, *, but: tuple[int, int] | None = None
+) -> tuple[WorkerProcess, int]:
+    """Wait until a process has judged so far of a call; return both. `but`: the id and the call that it was before."""
+    while True:
+        for process in engine._processes._taken:
+            for number in range(100):
+                if process.judged(number).letters == letters and (process.pid, number) != but:
+                    return process, number
+        await asyncio.wait([asyncio.create_task(asyncio.sleep(0.001))])
+
+
 async def test_a_call_of_a_bundle_that_does_not_end_is_named_and_the_others_have_their_verdicts(
     engine: WorkerEngine, bundles: list[int]
 ) -> None:
-    before = judging(engine, "true", "false", log_id=1)
-    hanging = judging(engine, "true", "false", ENDLESS, "true", log_id=2, timeout_s=SLICE_S)
+    engine._short.slice_s = LONG_S
+    before = judging(engine, "true", "false", "false", log_id=1)
+    hanging = judging(engine, "true", "false", ENDLESS, "true", log_id=2)
     after = judging(engine, "false", log_id=3)
-    assert outcomes(await before) == [ALLOW, DENY]
+    process, number = await at_work(engine, "ad")
+    process.stop(number)  # as the slice would
+    assert outcomes(await before) == [ALLOW, DENY, DENY]
+    again, number_again = await at_work(engine, "ad", but=(process.pid, number))
+    assert again is process, "it obeyed"
+    again.stop(number_again)
     with pytest.raises(DeadlineExceededError) as caught:
         await hanging
     assert outcomes(await after) == [DENY]
     found = caught.value.verdicts
     assert outcomes(found) == [ALLOW, DENY, ERROR, ERROR], "what was denied before it is not hidden"
-    assert found[2].detail == f"was running: {TOOK_LONGER.format(SLICE_S)}"
+    assert found[2].detail == f"was running: {TOOK_LONGER.format(LONG_S)}"
     assert found[3].detail.startswith("was not judged: ")
     assert bundles == [3, 1, 1]
-
-
-async def until_judged(engine: WorkerEngine, letters: str, *, apart_from: int = 0) -> int:
-    """Wait until another process than that one has judged so far; return its id."""
-    while True:
-        for process in engine._processes._taken:
-            found = [process.judged(number).letters for number in range(100)]
-            if process.pid != apart_from and letters in found:
-                return process.pid
-        await asyncio.wait([asyncio.create_task(asyncio.sleep(0.001))])
 
 
 async def test_a_process_that_is_killed_within_a_bundle_leaves_no_call_without_its_verdicts(
@@ -127,8 +135,10 @@ async def test_a_process_that_is_killed_within_a_bundle_leaves_no_call_without_i
     first = judging(engine, "true", "false", "true", log_id=1)
     hanging = judging(engine, "false", "true", ENDLESS, log_id=2)
     last = judging(engine, "false", log_id=3)
-    os.kill(pid := await until_judged(engine, "da"), signal.SIGKILL)
-    os.kill(await until_judged(engine, "da", apart_from=pid), signal.SIGKILL)  # it has begun again, alone
+    process, number = await at_work(engine, "da")
+    os.kill(process.pid, signal.SIGKILL)
+    again, _ = await at_work(engine, "da", but=(process.pid, number))  # it has begun again, alone
+    os.kill(again.pid, signal.SIGKILL)
     assert outcomes(await first) == [ALLOW, DENY, ALLOW]
     with pytest.raises(EngineUnavailableError, match="ended \\(status -9\\)") as caught:
         await hanging

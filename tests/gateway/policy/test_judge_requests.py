@@ -43,7 +43,7 @@ def read(
 
 
 def test_what_no_program_names_is_not_sent() -> None:
-    variables = {
+    variables: dict[str, Any] = {
         "table": {"columns": COLUMNS, "location": "s3://a"},
         "result": {"columns": COLUMNS, "properties": {"a": "b"}},
         "principal": {"roles": ["a"]},
@@ -72,7 +72,7 @@ def test_a_variable_that_is_there_is_sent_even_without_what_is_read_of_it(
 
 def test_a_value_is_sent_twice_and_then_by_its_digest() -> None:
     known, kept = KnownValues(), kept_values()
-    variables = {"result": {"columns": COLUMNS, "properties": {"a": "b"}}}
+    variables: dict[str, Any] = {"result": {"columns": COLUMNS, "properties": {"a": "b"}}}
     programs = [program("result.columns.size() > 0 && 'a' in result.properties")]
     sizes = []
     for _ in range(4):

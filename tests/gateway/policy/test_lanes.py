@@ -16,6 +16,7 @@ import pytest
 
 from gateway.errors import TooLargeError
 from gateway.policy import pool
+from gateway.policy.calls import SHORT_BYTES_MAX
 from gateway.policy.engine import (
     POLICY,
     DeadlineExceededError,
@@ -28,7 +29,7 @@ from gateway.policy.engine import (
 )
 from gateway.policy.frames import FRAME_BYTES_MAX
 from gateway.policy.judging import countdown
-from gateway.policy.pool import SHORT_BYTES_MAX, TOOK_LONGER, WorkerEngine
+from gateway.policy.pool import TOOK_LONGER, WorkerEngine
 from testkit.servers.forked_workers import fork_worker
 
 ALLOW, DENY = Outcome.ALLOW, Outcome.DENY
