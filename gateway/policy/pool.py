@@ -15,13 +15,13 @@ known beforehand, so there are three *lanes* with processes of their own:
 - **checks** (one process, at low priority): expressions are compiled here when they are saved, apart from commits.
 
 In each lane every tenant has its own queue, and they take turns by what they have used (`lines.py`). So a call of a
-tenant with quick policies waits for at most what is at work: one call of another tenant, or a few that are quick, which
-the short lane's processes judge together (`calls.py`). That takes at most a slice. Slices of one
-tenant cannot follow each other: a call that was stopped costs its tenant all its *credit*, so its next calls start in
-the long lane, until some seconds later one of them is tried in the short lane again.
+tenant with quick policies waits for at most what is at work: one call of another tenant, or a few quick ones that the
+short lane judges together (`calls.py`), and for at most a slice. Slices of one tenant cannot follow each other: a call
+that was stopped costs its tenant all its *credit*, so its next calls start in the long lane, until some seconds later
+one of them is tried in the short lane again.
 
-Each process belongs to a task, its *seat*, which takes the waiting calls one by one. The seat owns the process, not the
-caller: a caller that is cancelled leaves its call behind, which ends at its slice or deadline.
+Each process belongs to a task, its *seat*, which takes the waiting calls one by one, or in bundles. The seat owns the
+process, not the caller: a caller that is cancelled leaves its call behind, which ends at its slice or deadline.
 
 Shared state (`Lane`, `Call`, `Lines`, `Credit`) belongs to the event loop; no locks are needed.
 """
