@@ -9,7 +9,8 @@ ends the process, whatever expression is running; on `stop` it sets a flag, and 
 timer ends the process some time after the deadline; usually the parent has killed it before.
 
 It reads no file and no environment variable, opens no connection, and has no secret: its parent gives it an empty
-environment. Output of an expression cannot reach the pipe.
+environment. Output of an expression cannot reach the pipe. The memory that it shares with its parent has outcomes and
+their details alone (`progress.py`).
 """
 
 from __future__ import annotations
