@@ -107,8 +107,17 @@ class Installation(Provisioned):
             KeyDirectoryError: if others may read them.
         """
         self.keys.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = self.settings.key_encryption_key or self.keys / "key-encryption-key"
-        return open_key_folder(self.keys / "subjects", open_key_encryption(file))
+        return open_key_folder(self.subject_keys, open_key_encryption(self.key_encryption_key))
+
+    @property
+    def subject_keys(self) -> Path:
+        """The folder with the keys of sealed payload parts."""
+        return self.keys / "subjects"
+
+    @property
+    def key_encryption_key(self) -> Path:
+        """The file with the key that has wrapped them."""
+        return self.settings.key_encryption_key or self.keys / "key-encryption-key"
 
     @asynccontextmanager
     async def connect(self, role: str) -> AsyncIterator[Connection]:

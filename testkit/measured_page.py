@@ -107,8 +107,10 @@ def forks(found: Found) -> Iterator[str]:
 
 def replay(found: Found) -> Iterator[str]:
     yield f"`lakeproof policies replay` over {found['decisions']:,} decisions and their outcomes, of {found['tables']}"
-    yield f"tables, with {found['workers']} worker processes. The peer is cel-python's interpreter on variables that"
-    yield "were made before, of a sample; it reads no log. Equal inputs are evaluated once:"
+    read = f" and {found['readers']} that read the log" if "readers" in found else ""
+    yield f"tables, with {found['workers']} worker processes{read}. The peer is cel-python's"
+    yield "interpreter on variables that were made before, of a sample; it reads no log. Equal inputs are evaluated"
+    yield "once:"
     yield "| proposal | policies | evaluated | decisions per second | peer | ratio |"
     yield "|---|---:|---:|---:|---:|---:|"
     for run in found["runs"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -22,8 +22,10 @@ from gateway.policy.engine import POLICY
 from gateway.policy.process import Spawn, spawn_worker
 from gateway.replaying.comparing import Change
 from gateway.replaying.evaluating import CaseWorkers
+from gateway.replaying.page_process import COLLECT_AFTER, Access, PageProcess
+from gateway.replaying.pages import PAGE_ENTRIES, STATEMENT_S
 from gateway.replaying.past_metadata import past_metadata
-from gateway.replaying.recorded import PAGE_ENTRIES, Lend
+from gateway.replaying.recorded import Lend
 from gateway.replaying.replay import Proposed, Replayed, proposal_bytes, replay
 from ledger.format.event import Event, Part, PreparedEvent, derived_group_id, format_key, prepare
 from ledger.format.events import ProposalReplayed, to_data
@@ -36,10 +38,8 @@ SMALL_PAGE_ENTRIES: Final = 100
 """They take the event loop some 4 ms."""
 PAUSE_S: Final = 0.02
 """Before each page: a replay leaves most of the processor's time to commits."""
-STATEMENT_S: Final = 60
-"""For one statement: its page is sent while the one before is worked on, which takes long on a busy machine."""
-COLLECT_AFTER: Final = 200_000
-"""New objects between two collections, while a replay runs."""
+BESIDE_ENTRIES_MIN: Final = 20_000
+"""From so many entries on, another process that reads them is worth its start: half a second of a processor."""
 PART: Final = "proposal"
 PART_SIZE_BYTES_MAX: Final = 2**20
 """A larger proposal is attested by its digest alone: a group is at most 2 MiB."""
@@ -63,31 +63,42 @@ async def replay_since(
     covers: bool = False,
     progress: ProgressCallback = lambda _done, _of: None,
     spawn: Spawn = spawn_worker,
+    access: Access | None = None,
 ) -> Replayed:
     """
     Return what `proposal` changes in the decisions recorded at `since` or later, up to now or to entry `until_index`.
     With `covers` it has how many decisions have reached each branch: then every program is watched while it runs.
+    With `access` to the log, which must be that of the tenant's role, a long range is read by a second process, too.
 
     Raises:
         NothingToReplayError: if there are none.
         BrokenError: if the log is corrupt there.
         UnavailableError: if the log, a metadata file or the engine cannot be reached.
     """
+    lend = partial(gateway.database.as_role, gateway.roles.tenant(tenant), statement_timeout_s=STATEMENT_S)
+    first, end = await _range(lend, log_id, since=since, until_index=until_index)
     programs = [(POLICY, policy.expression) for policy in proposal]
-    async with CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, covers=covers, spawn=spawn) as workers:
-        with _few_collections():
-            return await _replayed(
-                gateway,
-                tenant,
-                log_id,
-                proposal,
-                lend=partial(gateway.database.as_role, gateway.roles.tenant(tenant), statement_timeout_s=STATEMENT_S),
-                since=since,
-                until_index=until_index,
-                workers=workers,
-                progress=progress,
-                page_entries=PAGE_ENTRIES,
-            )
+    async with AsyncExitStack() as stack:
+        workers = CaseWorkers(programs, timeout_s=gateway.judge.timeout_s, covers=covers, spawn=spawn)
+        await stack.enter_async_context(workers)
+        beside = None
+        if access is not None and end - first >= BESIDE_ENTRIES_MIN:
+            beside = await stack.enter_async_context(PageProcess(access))
+        stack.enter_context(_few_collections())
+        return await _replayed(
+            gateway,
+            tenant,
+            log_id,
+            proposal,
+            lend=lend,
+            first=first,
+            end=end,
+            since=since,
+            workers=workers,
+            progress=progress,
+            page_entries=PAGE_ENTRIES,
+            beside=beside,
+        )
 
 
 async def replay_slowly(
@@ -116,6 +127,7 @@ async def replay_slowly(
         async with gateway.database.as_role(role, statement_timeout_s=STATEMENT_S) as connection:
             yield connection
 
+    first, end = await _range(lend, log_id, since=since)
     programs = [(POLICY, policy.expression) for policy in proposal]
     async with CaseWorkers(
         programs, timeout_s=gateway.judge.timeout_s, workers=1, covers=covers, spawn=spawn
@@ -126,12 +138,21 @@ async def replay_slowly(
             log_id,
             proposal,
             lend=lend,
+            first=first,
+            end=end,
             since=since,
-            until_index=None,
             workers=workers,
             progress=progress,
             page_entries=SMALL_PAGE_ENTRIES,
         )
+
+
+async def _range(lend: Lend, log_id: int, *, since: datetime, until_index: int | None = None) -> tuple[int, int]:
+    """Return the first entry of a replay, and the one behind the last."""
+    async with lend() as connection:
+        size = (await read_head(connection, log_id)).size
+        end = size if until_index is None else min(until_index, size)
+        return await first_index_since(connection, log_id, since, size=end), end
 
 
 async def _replayed(
@@ -141,16 +162,14 @@ async def _replayed(
     proposal: Sequence[Proposed],
     *,
     lend: Lend,
+    first: int,
+    end: int,
     since: datetime,
-    until_index: int | None,
     workers: CaseWorkers,
     progress: ProgressCallback,
     page_entries: int,
+    beside: PageProcess | None = None,
 ) -> Replayed:
-    async with lend() as connection:
-        size = (await read_head(connection, log_id)).size
-        end = size if until_index is None else min(until_index, size)
-        first = await first_index_since(connection, log_id, since, size=end)
     found = await replay(
         lend,
         log_id,
@@ -162,6 +181,7 @@ async def _replayed(
         workers=workers,
         progress=progress,
         page_entries=page_entries,
+        beside=beside,
     )
     if found.decisions == 0:
         moment = since.isoformat(timespec="seconds")

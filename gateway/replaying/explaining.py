@@ -36,12 +36,12 @@ from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import reads
 from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.past_metadata import past_metadata_in
+from gateway.replaying.reading import DecisionReader
 from gateway.replaying.recorded import (
     INPUTS,
     PRINCIPAL,
     VERDICTS,
     Decision,
-    DecisionReader,
     index_of_group,
 )
 from gateway.replaying.recorded import QUERIES as RECORDED

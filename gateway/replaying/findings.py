@@ -17,7 +17,8 @@ from typing import Final
 
 from gateway.commit.look_ups import findings_view
 from gateway.policy.variables import NO_FINDINGS, FindingsView
-from gateway.replaying.recorded import QUERIES, SEARCH_ENTRIES, Lend, parse_stored
+from gateway.replaying.reading import SEARCH_ENTRIES
+from gateway.replaying.recorded import QUERIES, Lend, parse_stored
 from ledger.format import canonical
 from projections.entries import read_log_entry
 from projections.errors import NotKnownNowError

@@ -35,8 +35,11 @@ from gateway.replaying.comparing import Change, Compared, Evaluated, compare, ne
 from gateway.replaying.coverage import BranchCounts, Coverage, Taken
 from gateway.replaying.evaluating import Case, CaseWorkers
 from gateway.replaying.findings import RecordedFindings
+from gateway.replaying.page_process import PageProcess
+from gateway.replaying.pages import PAGE_ENTRIES
 from gateway.replaying.past_metadata import PastMetadata
-from gateway.replaying.recorded import PAGE_ENTRIES, VERDICTS, Decision, DecisionReader, File, Lend
+from gateway.replaying.reading import DecisionReader
+from gateway.replaying.recorded import VERDICTS, Decision, File, Lend
 from gateway.replaying.variables import Known, Needs, Rebuilder, Unknown, merged, parts_of, view_of
 from ledger.format import canonical
 from ledger.format.canonical import Json
@@ -164,12 +167,13 @@ async def replay(
     workers: CaseWorkers,
     progress: ProgressCallback = lambda _done, _of: None,
     page_entries: int = PAGE_ENTRIES,
+    beside: PageProcess | None = None,
 ) -> Replayed:
     """
     Return what `proposal`, whose programs `workers` know in the same order, changes in entries `first` … `end` - 1.
 
-    `page_entries` are read at a time: fewer keep the event loop for a shorter time. Branches are counted if `workers`
-    tell which were taken.
+    `page_entries` are read at a time: fewer keep the event loop for a shorter time. Pages are read by the process
+    `beside` this one, too, if there is one. Branches are counted if `workers` tell which were taken.
 
     Raises:
         BrokenError: if an entry or a payload part is corrupt.
@@ -179,7 +183,14 @@ async def replay(
     parts = parts_of(replaying.rebuilder.needs)
     with_files = replaying.rebuilder.reads_files
     reader = DecisionReader(
-        lend, log_id, opener=opener, parts=parts, with_files=with_files, first=first, page_entries=page_entries
+        lend,
+        log_id,
+        opener=opener,
+        parts=parts,
+        with_files=with_files,
+        first=first,
+        page_entries=page_entries,
+        beside=beside,
     )
     found = Replayed(first=first, end=end, proposal=hashlib.sha256(proposal_bytes(proposal)).hexdigest())
     counts = None

@@ -28,7 +28,8 @@ from gateway.replaying.comparing import PROPOSED, Compared, Evaluated, compare
 from gateway.replaying.explaining import activation_of
 from gateway.replaying.findings import RecordedFindings
 from gateway.replaying.past_metadata import past_metadata
-from gateway.replaying.recorded import PRINCIPAL, VERDICTS, Decision, DecisionReader, Lend
+from gateway.replaying.reading import DecisionReader
+from gateway.replaying.recorded import PRINCIPAL, VERDICTS, Decision, Lend
 from gateway.replaying.replay import SCOPE_UNKNOWN, Proposed, covers_table, known_outcome, needs_of, verdicts_in
 from gateway.replaying.variables import Known, Needs, Rebuilder, Unknown, merged, parts_of, view_of
 from ledger.format.entry import parse_entry

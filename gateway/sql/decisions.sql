@@ -5,6 +5,10 @@ SELECT index, entry, leaf FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s AND type = ANY(%(types)s)
 ORDER BY index
 
+-- name: entries_at
+-- Some entries of a log, of whatever type, with the leaf hash that was stored for each.
+SELECT index, entry, leaf FROM ledger.entries WHERE log_id = %(log_id)s AND index = ANY(%(indices)s)
+
 -- name: wide_row
 -- Nothing, but so wide that a client gets memory to read much of the next answer at once.
 SELECT repeat(' ', %(wide_bytes)s)

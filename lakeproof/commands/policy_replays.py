@@ -30,6 +30,8 @@ from lakeproof import console
 from lakeproof.commands.exits import failing_with, progress
 from lakeproof.commands.opening import OpenServices, run_with_services
 from lakeproof.commands.options import AsJson, OneTenant
+from lakeproof.page_access import page_access
+from lakeproof.serving.processes import cores
 from lakeproof.tenants import find_tenant
 from ledger.errors import LedgerError
 from ledger.format.canonical import format_time
@@ -115,7 +117,16 @@ async def _replay(
         await check_compiles(services.engine, file, log_id=log_id, timeout_s=gateway.judge.timeout_s)
     proposal = [Proposed(id=file.id, expression=file.expression, scope=file.scope) for file in files]
     since = gateway.clock() - back
-    found = await replay_since(gateway, tenant_id, log_id, proposal, since=since, covers=covers, progress=show)
+    found = await replay_since(
+        gateway,
+        tenant_id,
+        log_id,
+        proposal,
+        since=since,
+        covers=covers,
+        progress=show,
+        access=page_access(services, tenant_id) if cores() > 1 else None,
+    )
     names = await names_of(gateway, tenant_id, log_id, {group.actor: group.first for group in found.groups})
     attested = await attest(gateway, log_id, proposal, found, actor=OPERATOR.actor) if attests else None
     return ReplayReport(found=found, names=names, files=files, since=since, attested=attested)

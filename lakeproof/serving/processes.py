@@ -42,7 +42,7 @@ BEHIND: Final = 5
 
 def gateway_names(settings: Settings) -> list[str]:
     """Return the names of the gateway processes: as many as the settings say, else one per core but one."""
-    count = settings.gateway_processes or min(max(_cores() - 1, 1), GATEWAYS_MAX)
+    count = settings.gateway_processes or min(max(cores() - 1, 1), GATEWAYS_MAX)
     return [f"gateway-{number}" for number in range(1, count + 1)]
 
 
@@ -52,7 +52,8 @@ def process_names(settings: Settings) -> list[str]:
     return ["signer", *gateway_names(settings), "projections", *streams, "reconciler"]
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -15,8 +15,10 @@ from gateway.policy.engine import POLICY, PolicyEngine, Program, Verdict
 from gateway.policy.vocabulary import variables_of
 from gateway.replaying.application import replay_since
 from gateway.replaying.findings import RecordedFindings
+from gateway.replaying.page_process import Access
 from gateway.replaying.past_metadata import past_metadata
-from gateway.replaying.recorded import Decision, DecisionReader
+from gateway.replaying.reading import DecisionReader
+from gateway.replaying.recorded import Decision
 from gateway.replaying.replay import Proposed, Replayed
 from gateway.replaying.variables import Known, Rebuilder, Unknown
 from lakeproof.erasing import open_eraser
@@ -42,6 +44,7 @@ async def replay(
     until: int | None = None,
     limit_s: float | None = None,
     covers: bool = False,
+    access: Access | None = None,
 ) -> Replayed:
     """Replay a proposal over the tenant's log; one policy may take `limit_s` for one decision."""
     parts = gateway.services.gateway
@@ -56,6 +59,7 @@ async def replay(
         until_index=until,
         covers=covers,
         spawn=fork_worker,
+        access=access,
     )
 
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
-from gateway.replaying import findings, recorded
+from gateway.replaying import findings, reading
 from gateway.replaying.explaining import Explanation, explain
 from lakeproof.signing import open_signer
 from ledger.errors import BrokenError, Fault
@@ -110,7 +110,7 @@ async def test_what_is_not_signed_yet_is_said_not_to_be_proven(busy: Gateway, mo
 async def project_to_the_end(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Project the log; a search of the log would go entry by entry from here on."""
     await project(gateway)
-    monkeypatch.setattr(recorded, "SEARCH_ENTRIES", 1)
+    monkeypatch.setattr(reading, "SEARCH_ENTRIES", 1)
     monkeypatch.setattr(findings, "SEARCH_ENTRIES", 1)
 
 

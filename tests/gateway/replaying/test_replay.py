@@ -15,7 +15,7 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
 from gateway.policy.scopes import Scope
-from gateway.replaying import application, evaluating, recorded, variables
+from gateway.replaying import application, evaluating, pages, reading, variables
 from gateway.replaying import coverage as coverages
 from gateway.replaying import replay as replaying
 from gateway.replaying.application import NothingToReplayError, attest
@@ -219,8 +219,8 @@ async def test_pages_of_any_size_give_the_same_digests(
     proposal = (Proposed(id="owner", expression="true"), Proposed(id="tenant", expression=TENANT))
     whole = await replay(busy, *proposal)
     monkeypatch.setattr(application, "PAGE_ENTRIES", entries)
-    monkeypatch.setattr(recorded, "FEW_ENTRIES", 2)
-    monkeypatch.setattr(recorded, "SEARCH_ENTRIES", entries)
+    monkeypatch.setattr(pages, "FEW_ENTRIES", 2)
+    monkeypatch.setattr(reading, "SEARCH_ENTRIES", entries)
     again = await replay(busy, *proposal)
     assert (again.proposal, again.inputs, again.verdicts) == (whole.proposal, whole.inputs, whole.verdicts)
     assert again.counts == whole.counts

@@ -17,7 +17,11 @@ from typer.testing import CliRunner, Result
 
 from gateway.admin.application import OPERATOR
 from gateway.admin.policy_edits import PolicyText
+from gateway.replaying import application
+from gateway.replaying.page_process import PageProcess
+from gateway.replaying.pages import Wanted
 from gateway.replaying.variables import ERASED
+from lakeproof.commands import policy_replays
 from lakeproof.commands.policy_replays import parse_since
 from lakeproof.commands.rules import policies_app
 from lakeproof.tenants import found_tenant
@@ -74,6 +78,29 @@ async def test_a_proposal_that_lets_more_pass_ends_with_1(command: Command, tmp_
     assert (change["change"], change["policy"], change["target"]) == ("widened", "owned", "lake.sales.orders")
     assert change["principal"] == "ada@acme.example"
     assert shown["attested"] is None
+
+
+async def test_a_long_log_is_read_by_two_processes_and_what_is_found_is_the_same(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = proposal(tmp_path, "true")
+    alone = await called(command, "replay", path, "--tenant", "acme", "--json")
+    wanted = []
+
+    class Seen(PageProcess):
+        def want(self, one: Wanted) -> None:
+            wanted.append(one)
+            super().want(one)
+
+    monkeypatch.setattr(application, "PageProcess", Seen)
+    monkeypatch.setattr(application, "BESIDE_ENTRIES_MIN", 1)
+    monkeypatch.setattr(policy_replays, "cores", lambda: 2)
+    result = await called(command, "replay", path, "--tenant", "acme", "--json")
+    assert len(wanted) == 1
+    assert result.exit_code == 1, result.output
+    members = {"digests", "counts", "changes", "end"}
+    assert json.loads(result.stdout).keys() >= members
+    assert all(json.loads(result.stdout)[name] == json.loads(alone.stdout)[name] for name in members)
 
 
 async def test_a_proposal_that_refuses_more_ends_with_2(command: Command, tmp_path: Path) -> None:
