@@ -85,7 +85,10 @@ def has_own_origin(request: Request) -> bool | None:
     origin = request.headers.get("origin")
     if origin is None:
         return None
-    found = urlsplit(origin)
+    try:
+        found = urlsplit(origin)
+    except ValueError:
+        return False  # what is no origin is not ours
     is_plain = found.scheme != "https" and request.url.scheme == "https"
     return found.netloc == request.headers.get("host", "") and not is_plain
 

@@ -190,6 +190,7 @@ async def test_who_logs_out_is_out_and_so_is_a_copy_of_the_cookie(visitor: httpx
         {"Sec-Fetch-Site": "none"},
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
     ],
 )
