@@ -20,8 +20,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from gateway.agents.messages import BODY_SIZE_BYTES_MAX
 from gateway.agents.tools import LIMIT_MAX, TOOLS, Arguments, Asking
 from gateway.errors import ForbiddenError, GatewayError
 from gateway.http.admin_routes import list_policies, show_policy
@@ -33,7 +34,6 @@ from gateway.log_errors import unmapped_errors
 
 VERSION: Final = "1"
 """Of the tools, for clients that keep what they were told of them."""
-BODY_SIZE_BYTES_MAX: Final = 256 * 1024
 RESULT_SIZE_BYTES_MAX: Final = 256 * 1024
 """Of one tool: an agent reads all of it."""
 INSTRUCTIONS: Final = (
@@ -61,15 +61,26 @@ _Context = Any
 
 
 class AgentAnswer(Response):
-    """What the protocol answers to one request."""
+    """What the protocol answers to one request, whose `message` was read."""
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__()
+        self._message: bytes | None = message
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the protocol for this request alone."""
         manager = StreamableHTTPSessionManager(
             app=_SERVER, json_response=True, stateless=True, max_request_body_size=BODY_SIZE_BYTES_MAX
         )
+
+        async def receive_again() -> Message:
+            message, self._message = self._message, None
+            if message is None:
+                return await receive()
+            return {"type": "http.request", "body": message, "more_body": False}
+
         async with manager.run():
-            await manager.handle_request(scope, receive, send)
+            await manager.handle_request(scope, receive_again, send)
 
 
 async def _list_tools(context: _Context, params: object) -> types.ListToolsResult:  # noqa: ARG001 - as the SDK has it
