@@ -9,6 +9,7 @@ have at most: those within a list count as often as the list may have items.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 from graphql import (
     DocumentNode,
     FieldNode,
+    FloatValueNode,
     FragmentDefinitionNode,
     FragmentSpreadNode,
     GraphQLError,
@@ -33,9 +35,11 @@ from graphql import (
     SelectionSetNode,
     Source,
     VariableNode,
+    Visitor,
     get_named_type,
     is_composite_type,
     parse,
+    visit,
 )
 
 from gateway.http.looking.query import LIMIT, LIMIT_MAX
@@ -51,6 +55,9 @@ ALIASES_MAX: Final = 20
 FIELDS_MAX: Final = 250
 COST_MAX: Final = 5_000
 VARIABLES_MAX: Final = 30
+NUMBER_LENGTH_MAX: Final = 20
+"""Characters; no argument takes longer ones, and Python reads a number of any length slowly, or not at all."""
+LONG_NUMBER: Final = re.compile(rf"[0-9.eE+-]{{{NUMBER_LENGTH_MAX + 1}}}")
 ITEMS: Final = "items"
 """What a page holds: the page's own limit says how many."""
 ITEMS_ASSUMED: Final = 10
@@ -73,6 +80,8 @@ def parse_query(text: str) -> DocumentNode:
         max_comments=COMMENTS_MAX,
         max_source_length=TEXT_LENGTH_MAX,
     )
+    if LONG_NUMBER.search(text):  # seldom: all of the document is looked through
+        visit(document, _Numbers())
     operation = operation_of(document)
     if (count := len(operation.variable_definitions or ())) > VARIABLES_MAX:
         raise GraphQLError(f"expected at most {VARIABLES_MAX} variables, found {count}", operation)
@@ -140,6 +149,22 @@ def check_cost(document: DocumentNode, schema: GraphQLSchema, variables: Mapping
             "ask for fewer fields, or with smaller limits",
             operation,
         )
+
+
+class _Numbers(Visitor):
+    """Refuses numbers that are too long to be read."""
+
+    def enter_int_value(self, node: IntValueNode, *_: object) -> None:
+        """Check a whole number."""
+        self._check(node)
+
+    def enter_float_value(self, node: FloatValueNode, *_: object) -> None:
+        """Check another number."""
+        self._check(node)
+
+    def _check(self, node: IntValueNode | FloatValueNode) -> None:
+        if (length := len(node.value)) > NUMBER_LENGTH_MAX:
+            raise GraphQLError(f"expected a number of at most {NUMBER_LENGTH_MAX} digits, found {length}", node)
 
 
 @dataclass(slots=True)

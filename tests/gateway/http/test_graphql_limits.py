@@ -65,6 +65,16 @@ AT_BOUNDS: dict[str, tuple[str, str, str]] = {
         "query (" + " ".join(f"$v{n}: Int" for n in range(limits.VARIABLES_MAX + 1)) + ") { a }",
         "at most 30 variables",
     ),
+    "numbers": (
+        "{ a(limit: " + "9" * limits.NUMBER_LENGTH_MAX + ") }",
+        "{ a(in: [{b: " + "9" * (limits.NUMBER_LENGTH_MAX + 1) + "}]) }",
+        "expected a number of at most 20 digits, found 21",
+    ),
+    "numbers with a fraction": (
+        'query ($a: Float = 1.5) { a(text: "' + "9" * 5_000 + '") }',
+        "query ($a: Float = 1." + "5" * limits.NUMBER_LENGTH_MAX + ") { a }",
+        "expected a number of at most 20 digits, found 22",
+    ),
     "operations": ("query A { a }", "query A { a } query B { b }", "expected one operation, found 2"),
     "no operation": ("{ a }", "fragment F on Q { a }", "expected one operation, found 0"),
     "kind of operation": ("query { a }", "mutation { a }", "expected a query, found a mutation"),
