@@ -25,6 +25,7 @@ from gateway.http.looking.reading import Looking, look
 from gateway.http.looking.shown import Shown, commit_shown, row_shown
 from gateway.replaying.recorded import VERDICTS
 from gateway.replaying.replay import verdicts_in
+from ledger.format.events import DetectionKind
 from ledger.store.read import read_head, read_parts
 from ledger.store.session import Connection
 from projections.errors import ProjectionError
@@ -112,7 +113,7 @@ async def list_findings(request: Request) -> Response:
         raise BadRequestError(str(error), field="table") from error
     before = INDEX_END if query.cursor is None else parse_index_cursor(key, query.cursor, context=query.context)
     confidence = query.number("confidence", least=0, most=100) or 0
-    kind, state, as_of = query.text("kind"), query.one_of("state", FindingState), as_of_asked(query)
+    kind, state, as_of = query.one_of("kind", DetectionKind), query.one_of("state", FindingState), as_of_asked(query)
     async with looking.reading() as connection:
         if as_of is not None:
             await check_as_of(connection, looking.caller.log_id, as_of, FINDINGS)

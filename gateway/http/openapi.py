@@ -125,10 +125,12 @@ from gateway.http.restriction_routes import (
 from gateway.http.table_routes import TABLE
 from gateway.http.tenant_routes import FILTER_LENGTH_MAX
 from gateway.http.timeline_routes import COMMITS_MAX
+from ledger.format.events import DetectionKind
 from ledger.proving.search import Order
 from projections.graph.labels import EdgeLabel
 from projections.lineage.read import HOPS_MAX
 from projections.relational.finding_reviews import FindingState
+from projections.relational.table_names import TAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,7 @@ _INDEX: Final = {"type": "integer", "minimum": 0, "maximum": INDEX_MAX}
 _PERCENT: Final = Parameter(
     "With so many percent of confidence, or more.", {"type": "integer", "minimum": 0, "maximum": 100}
 )
+_KIND: Final = {"enum": [each.value for each in DetectionKind]}
 _STATE: Final = Parameter(
     "What somebody has said of them, if anybody has.", {"enum": [each.value for each in FindingState]}
 )
@@ -349,7 +352,7 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
     ("GET", "/v1/log/follow"): _ENTRIES,
     ("GET", "/v1/findings"): {
         "table": "Of this table: `catalog.namespace.table`, or its key.",
-        "kind": "Of this kind of personal data.",
+        "kind": Parameter("Of this kind of personal data.", _KIND),
         "confidence": _PERCENT,
         "state": _STATE,
         AS_OF: _AS_OF,
@@ -361,8 +364,11 @@ QUERIES: Final[Mapping[tuple[str, str], Mapping[str, str | Parameter]]] = {
     ("GET", "/v1/tables"): {
         "catalog": "Of this catalog.",
         "name": "With this text in their name, levels joined by dots, in whatever case.",
-        "finding": "In which this kind of personal data was found.",
-        "tag": "With this tag: a kind that was found for certain and that nobody has dismissed, or `pii` for any.",
+        "finding": Parameter("In which this kind of personal data was found.", _KIND),
+        "tag": Parameter(
+            "With this tag: a kind that was found for certain and that nobody has dismissed, or `pii` for any.",
+            {"enum": [str(each) for each in TAGS]},
+        ),
         "owner": "That this actor has made or registered; or this principal, to whoever may read inputs.",
         AS_OF: _AS_OF,
         **_PAGES,

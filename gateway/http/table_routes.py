@@ -35,6 +35,7 @@ from gateway.http.looking.shown import Shown, commit_shown, row_shown
 from gateway.http.looking.sight import Sight, target_of
 from gateway.identifiers import Target, parse_alias, parse_target
 from gateway.policy.variables import CommitView
+from ledger.format.events import DetectionKind
 from ledger.store.session import Connection
 from projections.lineage.projection import LINEAGE
 from projections.lineage.read import HOPS, HOPS_MAX, read_lineage
@@ -49,7 +50,7 @@ from projections.relational.findings import (
     read_last_findings_of_table,
     read_scans_of_table,
 )
-from projections.relational.table_names import ListedTable, Owner, read_live_names, read_owners, read_tables
+from projections.relational.table_names import TAGS, ListedTable, Owner, read_live_names, read_owners, read_tables
 
 router = APIRouter(prefix="/v1")
 
@@ -77,7 +78,7 @@ async def list_tables(request: Request) -> Response:
     owner, knows_people = query.text("owner", length_max=NAME_LENGTH_MAX), await looking.sight.reads_inputs()
     alias, limit, key = query.text("catalog"), query.limit(), await looking.key()
     after = "" if query.cursor is None else parse_key_cursor(key, query.cursor, context=query.context)
-    as_of = as_of_asked(query)
+    finding, tagged_with, as_of = query.one_of("finding", DetectionKind), query.known("tag", TAGS), as_of_asked(query)
     async with looking.reading() as connection:
         if as_of is not None:
             await check_as_of(connection, looking.caller.log_id, as_of, FINDINGS, COMMITS)
@@ -90,8 +91,8 @@ async def list_tables(request: Request) -> Response:
             after=after,
             alias=None if alias is None else parse_alias(alias, field="catalog"),
             text=query.text("name", length_max=NAME_LENGTH_MAX),
-            kind=query.text("finding"),
-            tag=query.text("tag"),
+            kind=finding,
+            tag=tagged_with,
             owner=None if owner is None else Owner(name=owner, may_be_principal=knows_people),
             limit=limit,
             as_of=as_of,

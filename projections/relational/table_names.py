@@ -28,6 +28,7 @@ from ledger.format.events import (
     CommitOutcome,
     CommitSettled,
     DetectionFound,
+    DetectionKind,
     Identifier,
     ScanCompleted,
     ScanCompletedV1,
@@ -54,6 +55,8 @@ TAGGED_PERCENT: Final = 92
 """Name and values together: a finding of less tags nothing (`graph/scans.py`)."""
 PII: Final = "pii"
 """The tag of all personal data, of whatever kind."""
+TAGS: Final = (PII, *DetectionKind)
+"""All tags that a table may have."""
 LEVELS_MIN: Final = 3
 """Alias, namespace and name."""
 EXAMINED_MAX: Final = 20_000

@@ -22,6 +22,7 @@ from gateway.http.looking.query import (
     LIMIT_MAX,
     OF_NOW_ALONE,
     TEXT_LENGTH_MAX,
+    check_known,
 )
 from projections.errors import ProjectionError
 from projections.graph.display_names import key_of_table
@@ -137,8 +138,4 @@ def one_of(kind: type[E], text: str, *, field: str) -> E:
     Raises:
         BadRequestError: if it is none of them.
     """
-    try:
-        return kind(text)
-    except ValueError as error:
-        known = ", ".join(each.value for each in kind)
-        raise BadRequestError(f"expected one of {known}, found {text!r:.80}", field=field) from error
+    return kind(check_known(text, kind, field=field))

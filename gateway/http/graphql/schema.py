@@ -51,13 +51,14 @@ from gateway.http.graphql.objects import (
 from gateway.http.graphql.records import Long, Policies, Policy, Run, Runs, made_of, parse_long, policy_of
 from gateway.http.looking.cursors import format_cursor
 from gateway.http.looking.lineage import runs_shown
-from gateway.http.looking.query import TEXT_LENGTH_MAX, context_of
+from gateway.http.looking.query import TEXT_LENGTH_MAX, check_known, context_of
 from gateway.http.table_routes import NAME_LENGTH_MAX, page_of_tables
 from gateway.identifiers import parse_alias
+from ledger.format.events import DetectionKind
 from projections.graph.labels import VertexLabel
 from projections.lineage.read import read_runs
 from projections.relational.finding_reviews import FindingState
-from projections.relational.table_names import Owner
+from projections.relational.table_names import TAGS, Owner
 
 
 @strawberry.type(description="What may be asked for.")
@@ -92,6 +93,9 @@ class Query:
             if text is not None:
                 check_text(text, field=argument, length_max=NAME_LENGTH_MAX)
         given = checked_texts(catalog=catalog, name=name, finding=finding, tag=tag, owner=owner)
+        for argument, known in (("finding", DetectionKind), ("tag", TAGS)):
+            if argument in given:
+                check_known(given[argument], known, field=argument)
         context = context_of("/v1/tables", given | as_of_given(then))
         after = key_behind(asking, cursor, context=context)
         alias = None if catalog is None else parse_alias(catalog, field="catalog")
@@ -143,6 +147,8 @@ class Query:
         given = checked_texts(table=table, kind=kind, state=state)
         if confidence is not None:
             given["confidence"] = str(checked_percent(confidence))
+        if kind is not None:
+            check_known(kind, DetectionKind, field="kind")
         context = context_of("/v1/findings", given | as_of_given(then))
         before = index_below(asking, cursor, context=context)
         key = None if table is None else table_key_of(table, field="table")

@@ -8,7 +8,7 @@ A parameter that is not known is refused: a filter that is not applied would sho
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -52,8 +52,8 @@ class Query:
             if name == AS_OF and name not in names:
                 raise BadRequestError(OF_NOW_ALONE, field=AS_OF)
             if name not in names:
-                known = ", ".join(names) or "none"
-                raise BadRequestError(f"expected parameters of {known}, found another", field=_short(name))
+                known = f"parameters of {', '.join(names)}, found another" if names else "no parameters, found one"
+                raise BadRequestError(f"expected {known}", field=_short(name))
             if name in self._given:
                 raise BadRequestError("expected it once, found it repeated", field=name)
             self._given[name] = value
@@ -105,13 +105,17 @@ class Query:
             BadRequestError: if it is none of them.
         """
         value = self._given.get(name)
-        if value is None:
-            return None
-        try:
-            return kind(value)
-        except ValueError as error:
-            known = ", ".join(each.value for each in kind)
-            raise BadRequestError(f"expected one of {known}, found {value!r:.80}", field=name) from error
+        return None if value is None else kind(check_known(value, kind, field=name))
+
+    def known(self, name: str, known: Iterable[str]) -> str | None:
+        """
+        Return one of some texts, None if there is none.
+
+        Raises:
+            BadRequestError: if it is none of them.
+        """
+        value = self._given.get(name)
+        return None if value is None else check_known(value, known, field=name)
 
     @property
     def cursor(self) -> str | None:
@@ -129,6 +133,19 @@ def context_of(path: str, given: Mapping[str, str]) -> str:
     Return what a cursor is good for: a request for `path` with these parameters, but for those that may differ.
     """
     return "\n".join([path, *(f"{name}={value}" for name, value in sorted(given.items()) if name not in _FREE)])
+
+
+def check_known(text: str, known: Iterable[str], *, field: str) -> str:
+    """
+    Return a text that is one of those that are known: of another one nothing could be found, whatever there is.
+
+    Raises:
+        BadRequestError: if it is none of them.
+    """
+    texts = [*known]
+    if text not in texts:
+        raise BadRequestError(f"expected one of {', '.join(texts)}, found {text!r:.80}", field=field)
+    return text
 
 
 def parse_index(text: str, *, field: str) -> int:

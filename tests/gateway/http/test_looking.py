@@ -22,6 +22,7 @@ from gateway.http.looking import answers, reading
 from gateway.http.openapi import ANSWERS
 from gateway.http.walk_routes import Preset
 from lakeproof.services import Services
+from ledger.format.events import DetectionKind
 from ledger.signing.key_directory import create_key_directory
 from projections.relational import findings
 from testkit.gateway.log_contents import read_stored
@@ -170,6 +171,28 @@ async def test_tables_are_found_by_tag_and_by_owner_and_who_owns_one_is_a_right_
     )
     for query in ("tag=", "owner=", f"owner={'x' * 501}", "tag=a&tag=b"):
         assert (await views.whole.get(f"/v1/tables?{query}")).status_code == 400
+
+
+KNOWN_KINDS = ", ".join(DetectionKind)
+
+
+@pytest.mark.parametrize(
+    ("path", "question", "known"),
+    [
+        ("/v1/findings?kind=e-mail", '{ findings(kind: "e-mail") { cursor } }', KNOWN_KINDS),
+        ("/v1/tables?finding=e-mail", '{ tables(finding: "e-mail") { cursor } }', KNOWN_KINDS),
+        ("/v1/tables?tag=e-mail", '{ tables(tag: "e-mail") { cursor } }', f"pii, {KNOWN_KINDS}"),
+    ],
+)
+async def test_a_kind_that_is_none_is_refused_so_that_nobody_takes_it_for_one_that_was_not_found(
+    views: TwoViews, path: str, question: str, known: str
+) -> None:
+    name = path.partition("?")[2].partition("=")[0]
+    answer = await views.whole.get(path)
+    words = f"{name}: expected one of {known}, found 'e-mail'"
+    assert (answer.status_code, error_of(answer)["message"]) == (400, words)
+    told = (await views.whole.post("/v1/graphql", json={"query": question})).json()
+    assert [each["message"] for each in told["errors"]] == [words]
 
 
 async def test_a_table_is_shown_as_the_graph_has_it(views: TwoViews) -> None:
