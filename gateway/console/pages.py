@@ -43,10 +43,11 @@ from gateway.console.renewals import NotRenewedError
 from gateway.console.terms import TERMS
 from gateway.errors import ForbiddenError, GatewayError, NotFoundError, UnauthorizedError
 from gateway.http import decision_routes, log_entry_routes, policy_routes, restriction_routes, tenant_routes
+from gateway.http.error_answers import asks_for_page, gateway_error
 from gateway.http.inner import Headers, ask, inner_request
 from gateway.http.lineage_reading_routes import show_status
 from gateway.http.log_routes import VIEW, receipt_answer
-from gateway.http.looking.query import CURSOR, parse_index
+from gateway.http.looking.query import CURSOR, Query, parse_index
 from gateway.http.looking.reading import Looking, reading_as, sight_of
 from gateway.http.looking.shown import commit_shown
 from gateway.http.request import check_access
@@ -113,6 +114,17 @@ class Visit:
         """Return parameters of the page's own query; those that were not given are empty."""
         return {name: self.request.query_params.get(name, "").strip() for name in names}
 
+    def asked_alone(self, *names: str) -> dict[str, str]:
+        """
+        Return what `asked` does, where the query must have nothing else: a filter that is not applied would show what
+        was not asked for.
+
+        Raises:
+            BadRequestError: if it has another parameter, or one twice.
+        """
+        Query(self.request, *names)
+        return self.asked(*names)
+
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page with what every page shows."""
         made_at = format_time(self.gateway.clock())
@@ -140,10 +152,19 @@ def visited(show: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awa
         except UnauthorizedError as error:
             return to_login(request, why=RENEWAL if isinstance(error, NotRenewedError) else TIME)
         except GatewayError as error:
+            if _is_for_programs(request):
+                answered = await gateway_error(request, error)
+                answered.headers.update(HEADERS)
+                return answered
             return refused(request, error, who)
 
     answer.__name__, answer.__doc__ = show.__name__, show.__doc__
     return answer
+
+
+def _is_for_programs(request: Request) -> bool:
+    """Return whether a program asks for the twin of a list, and no browser that shows it."""
+    return request.scope["route"].path.endswith(".{form}") and not asks_for_page(request)
 
 
 async def error_page(request: Request, status: int, message: str) -> Response:
@@ -201,10 +222,10 @@ async def overview(visit: Visit) -> Response:
 @visited
 async def log(visit: Visit) -> Response:
     """Show the newest entries of the log, or those that are asked for: of a table also by its name."""
-    asked = visit.asked("key")["key"]
-    if asked and ":" not in asked:
+    asked, _ = _asked_of(visit, LISTS["log"])
+    if asked["key"] and ":" not in asked["key"]:
         with suppress(ProjectionError):  # no name of a table: the route says what it expects
-            given = {**visit.request.query_params, "key": key_of_table(asked)}
+            given = {**visit.request.query_params, "key": key_of_table(asked["key"])}
             return redirect(f"{visit.request.scope['path']}?{urlencode(given)}")
     found = await _found(visit, LISTS["log"], limit=ENTRIES_A_PAGE)
     return visit.page("log.html", **found, says=SAYS, names=await names_in(visit, found["entries"]))
@@ -366,7 +387,7 @@ async def _list(visit: Visit, template: str, listed: Listed, *, limit: int) -> R
 
 async def _found(visit: Visit, listed: Listed, *, limit: int) -> dict[str, Any]:
     """Return what the page of a list shows, as its own query asks for it."""
-    asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
+    asked, cursor = _asked_of(visit, listed)
     found = await visit.read(listed.answer, limit=limit, cursor=cursor, **asked)
     more, twins = more_of(visit, found[CURSOR], asked), twins_of(visit.request.scope["path"], asked)
     return {**found, "asked": asked, "is_first": not cursor, "more": more, "twins": twins}
@@ -379,7 +400,7 @@ async def answer_list(visit: Visit, listed: Listed, name: str, form: str, *names
     Raises:
         NotFoundError: if there is no such form.
     """
-    asked, cursor = visit.asked(*listed.filters), visit.asked(CURSOR)[CURSOR]
+    asked, cursor = _asked_of(visit, listed)
     in_pages = {"limit": PAGE, **asked} if listed.in_pages else asked
     if form == "json":
         found = await visit.read(listed.answer, *names, **in_pages, **({CURSOR: cursor} if cursor else {}))
@@ -401,6 +422,13 @@ async def answer_list(visit: Visit, listed: Listed, name: str, form: str, *names
     if more is not None:
         headers["Link"] = f'<{more}>; rel="next"'
     return Response(format_csv(listed.columns, rows), media_type=CSV, headers=headers)
+
+
+def _asked_of(visit: Visit, listed: Listed) -> tuple[dict[str, str], str]:
+    """Return the filters that a list is asked for with, and its cursor. Raises as `Visit.asked_alone`."""
+    asked = visit.asked_alone(*listed.filters, *((CURSOR,) if listed.in_pages else ()))
+    cursor = asked.pop(CURSOR, "")
+    return asked, cursor
 
 
 def more_of(visit: Visit, cursor: str | None, asked: dict[str, str]) -> str | None:

@@ -21,6 +21,7 @@ from gateway.console.actor_names import names_by_entry
 from gateway.console.lineage_picture import lineage_picture
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import TABLE, Visit, more_of, twins_of, visited
+from gateway.console.policy_form import version_of
 from gateway.console.schema_steps import Step, schema_steps
 from gateway.errors import BadRequestError, ConflictError, ForbiddenError, GatewayError
 from gateway.http import access_routes, finding_routes, table_routes, timeline_routes
@@ -56,10 +57,9 @@ async def review(visit: Visit, alias: str, namespace: str, table: str, finding: 
     form = await form_of(visit.request)
     named = (alias, namespace, table)
     body: dict[str, Any] = {"verdict": form.get("verdict", ""), "reason": form.get("reason", "").strip()}
-    version = form.get("version", "")
-    if version.isascii() and version.isdigit():
-        body["version"] = int(version)
     try:
+        if "version" in form:
+            body["version"] = version_of(form, "version")
         await visit.send(finding_routes.review_finding, finding, body=body)
     except (BadRequestError, ConflictError) as error:
         written = {"finding": finding, "reason": body["reason"]}
@@ -80,7 +80,7 @@ async def _page(
     problem: str = "",
     written: Mapping[str, str] | None = None,
 ) -> Response:
-    asked = visit.asked(CURSOR, "columns", "access", "reviewed")
+    asked = visit.asked_alone(CURSOR, "columns", "access", "reviewed")
     cursor, with_columns = asked[CURSOR], asked["columns"] == YES
     timeline = await visit.read(timeline_routes.show_timeline, *named, limit=HISTORY_A_PAGE, cursor=cursor)
     findings = await visit.read(table_routes.list_table_findings, *named)

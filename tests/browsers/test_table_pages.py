@@ -211,6 +211,12 @@ async def test_what_was_refused_is_said_on_the_page_and_what_was_written_stays(
     assert (nothing.status_code, "verdict: expected one of" in said(nothing)) == (400, True)
     assert 'value="my reason"' in nothing.text
     assert forms(nothing) == forms(await visitor.get(PAGE))
+    for version in ("x", "-1", "²", "9" * 16, "9" * 5_000):
+        wrong = await visitor.post(
+            path, data={"verdict": "confirmed", "reason": "it is", "version": version}, headers=OWN
+        )
+        assert (wrong.status_code, "version: expected the number of a version" in said(wrong)) == (400, True)
+        assert 'value="it is"' in wrong.text
     assert await reviewed(table, "email") == []
     sent = {"verdict": "confirmed", "reason": "it is", "version": "0"}
     assert (await visitor.post(path, data=sent, headers=OWN)).status_code == 303

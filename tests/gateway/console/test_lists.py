@@ -154,6 +154,35 @@ async def test_a_twin_is_filtered_as_its_page_is(visitor: httpx.AsyncClient) -> 
         assert (await visitor.get(f"/console/findings.{form}?confidence=many")).status_code == 400
 
 
+@pytest.mark.parametrize("path", [*(f"/console/{name}" for name in LISTS), "/console/operate/keys", COMMITS])
+async def test_a_parameter_that_a_list_does_not_have_is_refused_in_every_form(
+    visitor: httpx.AsyncClient, path: str
+) -> None:
+    listed = path.rpartition("/")[2]
+    forms = [f"{path}.json", f"{path}.csv", *([path] if listed in {"log", "tables", "findings"} else [])]
+    for form in forms:
+        for query, words in (("colour=red", "colour: expected "), ("colour=red&colour=blue", "colour: expected ")):
+            answer = await visitor.get(f"{form}?{query}")
+            assert (answer.status_code, words in answer.text) == (400, True), form
+    if listed in LISTS and LISTS[listed].filters:
+        twice = await visitor.get(f"{path}.csv?as_of=1&as_of=2")
+        assert (twice.status_code, "as_of: expected it once, found it repeated" in twice.text) == (400, True)
+
+
+async def test_what_a_twin_cannot_answer_is_said_in_json_to_programs_and_on_a_page_to_browsers(
+    visitor: httpx.AsyncClient,
+) -> None:
+    for path, status in (("log.json?cursor=x", 400), ("findings.csv?state=none", 400), ("keys.json", 404)):
+        program = await visitor.get(f"/console/{path}")
+        error = program.json()["error"]
+        assert (program.status_code, error["code"]) == (status, status)
+        assert program.headers["cache-control"] == "private, no-store"
+        browser = await visitor.get(f"/console/{path}", headers={"Accept": "text/html,*/*;q=0.8"})
+        assert browser.status_code == status
+        assert browser.headers["content-type"].startswith("text/html")
+        assert error["message"] in unescape(browser.text)
+
+
 async def test_a_csv_is_bounded_and_says_where_it_goes_on(
     visitor: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
