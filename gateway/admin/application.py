@@ -480,7 +480,7 @@ class Admin:
         """
         limits.check_id(rule_id)
         if effect not in set(Effect):
-            raise BadRequestError(f"expected one of {sorted(Effect)}, found {effect!r:.80}", field="effect")
+            raise BadRequestError(f"expected one of {', '.join(Effect)}, found {effect!r:.80}", field="effect")
         if vocabulary not in VOCABULARIES:
             raise BadRequestError(f"expected one of {sorted(VOCABULARIES)}, found {vocabulary}", field="vocabulary")
         limits.check_room((await self._control.current(log_id)).access_rules, "access rules")

@@ -21,7 +21,7 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.admin.limits import KNOWN_SETTINGS
+from gateway.admin.limits import KNOWN_SETTINGS, OVERLAP_MAX
 from gateway.console.lists import OPERATED
 from gateway.console.logins import form_of, redirect
 from gateway.console.pages import Visit, answer_list, twins_of, visited
@@ -31,6 +31,7 @@ from gateway.errors import BadRequestError, ForbiddenError, GatewayError, NotFou
 from gateway.http import admin_routes, evidence_routes, log_entry_routes, operating_routes, tenant_routes
 from gateway.http.inner import inner_request
 from gateway.http.lineage_reading_routes import show_status
+from gateway.http.looking.query import NUMBER
 from gateway.version import installed_version
 
 router = APIRouter(prefix="/console/operate", include_in_schema=False)
@@ -179,8 +180,11 @@ async def key(visit: Visit, key_id: str) -> Response:
 async def rotate_key(visit: Visit, form: Form, key_id: str) -> Response:
     """Issue another key in place of one, and show its secret this once."""
     hours = form.get("overlap_hours", "")
-    if not (hours.isascii() and hours.isdigit() and len(hours) <= 4):
-        raise BadRequestError(f"expected a whole number of hours, found {hours!r:.40}", field="overlap_hours")
+    if not NUMBER.fullmatch(hours) or int(hours) > OVERLAP_MAX // HOUR:
+        raise BadRequestError(
+            f"expected a whole number of hours from 0 to {OVERLAP_MAX // HOUR}, found {hours!r:.40}",
+            field="overlap_hours",
+        )
     body = {"overlap_s": int(hours) * (HOUR // timedelta(seconds=1))}
     made = await visit.send(admin_routes.rotate_key, key_id, body=body)
     return visit.page("operate_secret.html", made=made, replaces=key_id)

@@ -522,7 +522,7 @@ def verdict_of(text: str) -> ReviewVerdict:
         BadRequestError: if it is none.
     """
     if text not in set(ReviewVerdict):
-        raise BadRequestError(f"expected one of {sorted(ReviewVerdict)}, found {text!r:.80}", field="verdict")
+        raise BadRequestError(f"expected one of {', '.join(ReviewVerdict)}, found {text!r:.80}", field="verdict")
     return ReviewVerdict(text)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from gateway.admin.limits import check_text
 from gateway.errors import BadRequestError, NotFoundError, UnavailableError
 from gateway.http.log_routes import VIEW
 from gateway.http.looking.cursors import format_cursor, parse_key_cursor
@@ -56,8 +57,9 @@ async def show_lineage(request: Request, dataset: str) -> Response:
     hops, limit = query.number("hops", least=1, most=HOPS_MAX) or HOPS, query.limit()
     # A key has its own percent-encoding, and stands in the path as it is in the log.
     named = dataset if ":" in dataset else decode_segment(dataset, field="dataset")
+    check_text(named, field="dataset", length_max=DATASET_LENGTH_MAX)
     try:
-        key = key_of_data(named if len(named) <= DATASET_LENGTH_MAX else "")
+        key = key_of_data(named)
     except ProjectionError as error:
         raise BadRequestError(str(error), field="dataset") from error
     target = target_of(key)

@@ -93,7 +93,10 @@ def resumed_at(last_event_id: str | None) -> int | None:
     if not last_event_id:
         return None
     if not (last_event_id.isascii() and last_event_id.isdigit()) or len(last_event_id) > 16:
-        raise BadRequestError("expected the index of an entry", field="Last-Event-ID")
+        raise BadRequestError(
+            f"expected the index of an entry, found {last_event_id!r:.40}: leave it out to begin at the end of the log",
+            field="Last-Event-ID",
+        )
     return min(int(last_event_id), INDEX_MAX) + 1
 
 

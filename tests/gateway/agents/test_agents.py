@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from gateway.agents import server
-from gateway.agents.server import BODY_SIZE_BYTES_MAX
+from gateway.agents.messages import BODY_SIZE_BYTES_MAX
 from gateway.agents.tools import TOOLS
 from gateway.http.looking.query import OF_NOW_ALONE
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, ORDERS_KEY, SCHEMA, TABLES, another_key, properties
@@ -254,14 +254,31 @@ async def test_without_credentials_the_protocol_is_not_spoken(sales: Gateway) ->
 
 async def test_a_page_of_another_site_is_refused(sales: Gateway) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-    answer = await sales.http.post("/mcp", json=message, headers={"Origin": "https://evil.example"})
-    assert answer.status_code == 403
+    for origin in ("https://evil.example", "null", "http://["):
+        answer = await sales.http.post("/mcp", json=message, headers={"Origin": origin})
+        assert answer.status_code == 403, origin
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b"x" * (BODY_SIZE_BYTES_MAX + 1)])
-async def test_what_is_no_message_is_refused_and_breaks_nothing(sales: Gateway, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b"", 400, "expected a message in JSON, found text that is none"),
+        (b"{", 400, "expected a message in JSON, found text that is none"),
+        (b"[]", 400, "expected one message, found a list: send one at a time"),
+        (b"null", 400, "expected a message, which is an object"),
+        (b"{}", 400, 'jsonrpc: expected "2.0"'),
+        (b'{"jsonrpc": "2.0", "id": 1}', 400, "method: expected the name of one, such as tools/list"),
+        (b'{"jsonrpc": "2.0", "id": [], "method": "tools/list"}', 400, "id: expected a text or a whole number"),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": 3}', 400, "params: expected an object"),
+        (b"x" * (BODY_SIZE_BYTES_MAX + 1), 413, f"expected a body of at most {BODY_SIZE_BYTES_MAX} bytes"),
+    ],
+)
+async def test_what_is_no_message_is_refused_in_a_sentence_and_breaks_nothing(
+    sales: Gateway, content: bytes, status: int, words: str
+) -> None:
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     answer: httpx.Response = await sales.http.post("/mcp", content=content, headers=headers)
-    assert 400 <= answer.status_code < 500
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"].startswith(words)
     for method in ("GET", "DELETE"):
         assert (await sales.http.request(method, "/mcp")).status_code == 405

@@ -207,8 +207,10 @@ async def test_a_key_is_rotated_and_each_secret_is_shown_once(views: TwoViews, v
     assert newer not in listed
     assert '<td data-label="whose">ada@acme.example <code>' in listed
     assert "<dt>Whose</dt><dd>ada@acme.example</dd>" in (await visitor.get(f"{OPERATE}/keys/{rotated_name}")).text
-    for hours in ("", "-1", "soon", "99999", "1.5"):
-        assert (await sent(visitor, f"/keys/{name}/rotate", overlap_hours=hours)).status_code == 400
+    for hours in ("", "-1", "soon", "721", "99999", "1.5", "²"):
+        refused = await sent(visitor, f"/keys/{name}/rotate", overlap_hours=hours)
+        assert refused.status_code == 400
+        assert "overlap_hours: expected a whole number of hours from 0 to 720, found" in refused.text
 
 
 async def test_whose_a_key_is_is_in_every_form_of_the_list_for_whom_it_is_on_the_page(
