@@ -25,6 +25,8 @@ from gateway.http.looking.sight import target_of
 from gateway.policy.policy_files import format_members
 from ledger.format.canonical import format_time
 from ledger.format.entry import Entry
+from ledger.format.events import DetectionKind
+from projections.relational.table_names import TAGS
 
 TEMPLATES: Final = files("gateway.console") / "templates"
 STATIC: Final = files("gateway.console") / "static"
@@ -73,6 +75,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals |= {"data_kinds": tuple(DetectionKind), "data_tags": TAGS}
     environment.filters["moment"] = _moment
     environment.filters["count"] = _count
     environment.filters["actions"] = actions_said

@@ -46,6 +46,14 @@ CLICKED = "all => all.filter(each => each.checkVisibility()).map(each => each.ou
 OUTSIDE = """width => [...document.querySelectorAll("main *, header *")]
   .filter(each => !each.closest(".wide > *, svg") && each.getBoundingClientRect().right > width + 0.5)
   .map(each => each.outerHTML.slice(0, 80))"""
+TIMES = "all => all.map(each => [each.textContent, each.title])"
+BARE_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+WITHOUT_TIMES = """main => {
+  const copy = main.cloneNode(true);
+  copy.querySelectorAll("time, pre, code, textarea").forEach(each => each.remove());
+  return copy.textContent;
+}"""
+"""What a page says outside its times, and what is shown as it is stored."""
 CONTROLS = """() => {
   const found = [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
     .filter(each => each.type !== "hidden" && each.checkVisibility() && !each.disabled);
@@ -262,8 +270,11 @@ async def test_times_are_in_the_zone_of_the_reader_and_in_utc_where_the_pointer_
     await page.context.close()
 
 
-async def test_every_page_is_whole_without_script_and_has_its_times_in_utc(console: Console) -> None:
-    with_script, without = await console.page(), await console.page(java_script_enabled=False)
+async def test_every_page_is_whole_without_script_and_has_its_times_in_utc_and_else_in_the_zone_of_the_reader(
+    console: Console,
+) -> None:
+    with_script = await console.page(timezone_id="Asia/Kolkata")
+    without, times = await console.page(java_script_enabled=False), 0
     for path in console.paths.values():
         await without.goto(console.url(path))
         await with_script.goto(console.url(path))
@@ -271,8 +282,15 @@ async def test_every_page_is_whole_without_script_and_has_its_times_in_utc(conso
         assert [len(text) > 20 for text in texts] == [True, True]
         for time in await without.locator("time").all_text_contents():
             assert time.endswith(" UTC")
+        for shown, title in await with_script.locator("time").evaluate_all(TIMES):
+            assert shown.endswith(" GMT+5:30"), path
+            assert title.endswith(" UTC"), path
+            times += 1
+        bare = await with_script.locator("main").evaluate(WITHOUT_TIMES)
+        assert BARE_TIME.findall(bare) == [], f"{path}: a time that is no <time> stays in UTC for every reader"
         for page in (with_script, without):  # a button that needs script, or something to forget, is not shown before
             assert await page.locator("[hidden]").evaluate_all(CLICKED) == []
         assert "UTC UTC" not in texts[0], path
+    assert times > len(console.paths), "each page says when it was made"
     for page in (with_script, without):
         await page.context.close()
