@@ -154,7 +154,7 @@ def _lists(place: Place, answer: Answer) -> Iterator[Look]:
         "name, often": {"name": "t1"},
         "name, never": {"name": "nobody"},
         "finding, often": {"finding": "email"},
-        "finding, never": {"finding": "passport"},
+        "finding, never": {"finding": "phone"},
         "catalog": {"catalog": ALIAS},
         "500 a page": {"limit": 500},
     }
@@ -175,7 +175,7 @@ def _lists(place: Place, answer: Answer) -> Iterator[Look]:
         "newest": {},
         "middle": {"cursor": middle_of(answer, "/v1/findings")},
         "kind, often": {"kind": "email"},
-        "kind, never": {"kind": "passport"},
+        "kind, never": {"kind": "phone"},
         "confidence, never": {"confidence": 93},
         "table, hot": {"table": f"{ALIAS}.{NAMESPACE}.{HOT}"},
         "table": {"table": f"{ALIAS}.{NAMESPACE}.{USUAL}"},

@@ -50,10 +50,10 @@ TIMES = "all => all.map(each => [each.textContent, each.title])"
 BARE_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 WITHOUT_TIMES = """main => {
   const copy = main.cloneNode(true);
-  copy.querySelectorAll("time, pre, code, textarea").forEach(each => each.remove());
+  copy.querySelectorAll("time, pre, code, textarea, [id$=-hint]").forEach(each => each.remove());
   return copy.textContent;
 }"""
-"""What a page says outside its times, and what is shown as it is stored."""
+"""What a page says outside its times, what is shown as it is stored, and hints at fields that are in UTC."""
 CONTROLS = """() => {
   const found = [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
     .filter(each => each.type !== "hidden" && each.checkVisibility() && !each.disabled);
