@@ -31,7 +31,7 @@ from gateway.admin.restriction_edits import RestrictionEdits
 from gateway.admin.rule_import import ImportedRules, check_rules, created_event
 from gateway.admin.shown import draft_shown, policy_step_shown, restriction_draft_shown, restriction_step_shown
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
-from gateway.admin.versions import Step
+from gateway.admin.versions import Step, steps_of
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.catalogs.registry import BUILTIN
 from gateway.catalogs.upstream_files import LOCAL_FILES
@@ -58,6 +58,7 @@ from gateway.policy.rule_files import RuleFile
 from gateway.policy.variables import PrincipalView
 from ledger.format import canonical
 from ledger.format.canonical import Json
+from ledger.format.entry import Entry
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
 from ledger.format.events import (
     AccessRuleCreated,
@@ -531,6 +532,45 @@ class Admin:
             NotFoundError: if there is none of that id.
         """
         return _one((await self._control.current(log_id)).access_rules, rule_id, what="access rule")
+
+    async def access_rule_versions(self, log_id: int, *, rule_id: str) -> tuple[Step[AccessRule], ...]:
+        """
+        Return what the log has of an access rule, oldest first: that it was put in force, and that it was retired.
+
+        Raises:
+            NotFoundError: if the log has none of that id.
+            UnavailableError: if the log cannot be read.
+        """
+        limits.check_id(rule_id)
+        entries = await self._edits.entries(AccessRule, log_id, rule_id)
+        if not entries:
+            raise NotFoundError(f"access rule {rule_id!r:.80}: expected one in the log, found none", kind=NOT_FOUND)
+        return steps_of(AccessRule, entries)
+
+    async def access_rule_step(self, log_id: int, *, rule_id: str) -> Step[AccessRule]:
+        """
+        Return an access rule in force, with who put it in force, and when.
+
+        Raises:
+            NotFoundError: if there is none of that id.
+            UnavailableError: if the log cannot be read.
+        """
+        rule = await self.get_access_rule(log_id, rule_id=rule_id)
+        return (await self.access_rule_versions(log_id, rule_id=rule.id))[0]
+
+    async def access_rule_steps(self, log_id: int) -> tuple[Step[AccessRule], ...]:
+        """
+        Return the access rules in force, oldest first, each with who put it in force, and when.
+
+        Raises:
+            UnavailableError: if the log cannot be read.
+        """
+        rules = await self.list_access_rules(log_id)
+        by_key: dict[str, list[Entry]] = {}
+        for entry in await self._edits.entries_of(AccessRule, log_id, [rule.id for rule in rules]):
+            by_key.setdefault(entry.key, []).append(entry)
+        newest = [steps_of(AccessRule, entries)[-1] for entries in by_key.values()]
+        return tuple(step for step in newest if not step.thing.retired)  # one may have been retired meanwhile
 
     async def warnings(self, log_id: int, program: Program, *, effect: Effect | None = None) -> tuple[str, ...]:
         """

@@ -9,7 +9,7 @@ errors here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -185,6 +185,18 @@ class Edits:
         def read() -> tuple[Entry, ...]:
             with append_errors(not_appended="the log cannot be read: try again"):
                 return tuple(parse_entry(entry) for _, entry in self._store.aggregate_entries(log_id, key))
+
+        return await self._in_thread(read)
+
+    async def entries_of(self, cls: type[A], log_id: int, aggregate_ids: Iterable[str]) -> tuple[Entry, ...]:
+        """
+        Return the entries of aggregates of class `cls`, all of them in one read, oldest first. Raises as `entries`.
+        """
+        keys = [aggregate_key(cls, each) for each in aggregate_ids]
+
+        def read() -> tuple[Entry, ...]:
+            with append_errors(not_appended="the log cannot be read: try again"):
+                return tuple(parse_entry(entry) for _, entry in self._store.entries_of_aggregates(log_id, keys))
 
         return await self._in_thread(read)
 

@@ -145,6 +145,24 @@ def access_rule_shown(rule: AccessRule) -> dict[str, Any]:
     }
 
 
+def access_rule_step_shown(step: Step[AccessRule]) -> dict[str, Any]:
+    """Return an access rule with the entry that put it in force: who wrote that, and when."""
+    return {**access_rule_shown(step.thing), **_written(step)}
+
+
+def access_rule_version_shown(step: Step[AccessRule]) -> dict[str, Any]:
+    """Return what the log has of an access rule: that it was put in force, or retired. It has no reason."""
+    return {**access_rule_shown(step.thing), "retired": step.thing.retired, **_written(step)}
+
+
+def _written(step: Step[Any]) -> dict[str, Any]:
+    return {
+        "author": step.author,
+        "recorded_at": canonical.format_time(step.entry.recorded_at),
+        "index": step.entry.index,
+    }
+
+
 def catalog_shown(catalog: Catalog) -> dict[str, Any]:
     """Return a catalog; a secret in its options is the name of one."""
     return {

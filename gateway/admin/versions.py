@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The versions of a policy or a restriction as the log has them, each with who wrote it, and who approved it.
+The versions of a policy, a restriction or an access rule as the log has them, each with who wrote it, and who approved
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from gateway.admin.edits import NOT_FOUND
-from gateway.control.aggregates import Policy, Restriction, evolve, expect
+from gateway.control.aggregates import AccessRule, Policy, Restriction, evolve, expect
 from gateway.control.plane import parse_control_event
 from gateway.errors import NotFoundError
 from ledger.format.entry import Entry
@@ -24,7 +25,7 @@ from ledger.format.events import (
     RestrictionDraftWritten,
 )
 
-T = TypeVar("T", bound=Policy | Restriction)
+T = TypeVar("T", bound=Policy | Restriction | AccessRule)
 
 _WRITTEN: Final = (PolicyDraftWrittenV1, PolicyDraftWrittenV2, PolicyDraftWritten, RestrictionDraftWritten)
 
@@ -55,7 +56,7 @@ class _Review:
     review_reason: str
 
 
-def steps_of(cls: type[T], entries: Sequence[Entry], of_drafts: Sequence[Entry]) -> tuple[Step[T], ...]:
+def steps_of(cls: type[T], entries: Sequence[Entry], of_drafts: Sequence[Entry] = ()) -> tuple[Step[T], ...]:
     """
     Return the versions that the entries of a thing have written, oldest first, given those of its drafts, too.
     """
@@ -80,7 +81,7 @@ def _steps(cls: type[T], entries: Sequence[Entry], reviews: Mapping[UUID, _Revie
     for entry in entries:
         event = parse_control_event(entry)
         thing = expect(cls, evolve(thing, event))
-        # The oldest events, and the end of a restriction, have no reason.
+        # The oldest events, the end of a restriction, and those of access rules have no reason.
         step = Step(thing=thing, entry=entry, author=entry.actor, reason=getattr(event, "reason", ""))
         if (review := reviews.get(entry.group_id)) is not None:
             step = replace(

@@ -17,6 +17,7 @@ from gateway.errors import BadRequestError
 from gateway.identifiers import Target, parse_alias, parse_name, parse_namespace
 from gateway.mutations import Operation
 from gateway.policy.access import CONTENT_TYPES, MAIN, AccessRequest, path_of
+from gateway.policy.nearest import nearest
 from gateway.policy.variables import CommitView
 from ledger.errors import FormatError
 from ledger.format.event import parse_key
@@ -41,6 +42,8 @@ OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **OWN_OPERATIONS,
 }
 """Every operation that access rules judge: by the kind of what it is about, its verbs."""
+EVERY: Final = tuple(f"{kind}.{verb}" for kind, verbs in OPERATIONS.items() for verb in verbs)
+"""The same, as questions name them."""
 
 WITHOUT_ID: Final = frozenset({"tenant", "log", "inputs", "lineage"})
 """Kinds of which there is one alone."""
@@ -55,12 +58,15 @@ def parse_asked(operation: str, target: str | None) -> CommitView:
     Return the request that is asked about, as access rules see it.
 
     Raises:
-        BadRequestError: if there is no such operation, or the target is nothing that it can be about.
+        BadRequestError: if there is no such operation (it names the nearest), or the target is nothing that it can be
+            about.
     """
     kind, dot, verb = operation.partition(".")
     if not dot or verb not in OPERATIONS.get(kind, ()):
-        known = ", ".join(f"{each}.{verb}" for each, verbs in OPERATIONS.items() for verb in verbs)
-        raise BadRequestError(f"expected one of {known}, found {operation!r:.80}", field="operation")
+        near = nearest(operation[:80], EVERY)
+        raise BadRequestError(
+            f"expected one of {', '.join(EVERY)}, found {operation!r:.80}; the nearest is {near}", field="operation"
+        )
     if kind in CONTENT_TYPES:
         if target is None:
             raise BadRequestError(f"expected a target, as in lake.sales.orders, for {operation}", field="target")

@@ -20,13 +20,16 @@ from typing import Any, Final
 import orjson
 from fastapi.responses import Response
 
+from gateway.console.access_rule_rows import FINDINGS, ask_what, list_rules
 from gateway.http import (
+    access_routes,
     admin_routes,
     decision_routes,
     evidence_routes,
     lineage_reading_routes,
     log_entry_routes,
     operating_routes,
+    policy_routes,
     restriction_routes,
     table_routes,
     tenant_routes,
@@ -135,6 +138,26 @@ LISTS: Final[Mapping[str, Listed]] = {
         columns=("id", "version", "scope", "filter", "masks", "reason", "enforced"),
         in_pages=False,
     ),
+    "access-rules": Listed(
+        answer=list_rules,
+        member="access-rules",
+        filters=(FINDINGS,),
+        columns=(
+            "id",
+            "version",
+            "effect",
+            "language",
+            "vocabulary",
+            "operations",
+            "expression",
+            "author",
+            "recorded_at",
+            "index",
+            "findings",
+            "undecided",
+        ),
+        in_pages=False,
+    ),
 }
 """Every list that has a page at `/console/<name>`."""
 HISTORY: Final = Listed(
@@ -143,6 +166,39 @@ HISTORY: Final = Listed(
     columns=("index", "recorded_at", "operation", "decision", "reason", "outcome", "principal", "actor"),
 )
 """The commits of one table, at `/console/tables/{alias}/{namespace}/{table}/commits`."""
+
+POLICY_DRAFTS: Final = Listed(
+    answer=policy_routes.list_policy_drafts,
+    member="policy-drafts",
+    columns=("id", "version", "retires", "message", "expression", "scope", "examples", "reason"),
+    in_pages=False,
+)
+"""The drafts of policies that wait for a review, at `/console/policies/_drafts`."""
+RESTRICTION_DRAFTS: Final = Listed(
+    answer=restriction_routes.list_restriction_drafts,
+    member="restriction-drafts",
+    columns=("id", "version", "retires", "scope", "filter", "masks", "reason"),
+    in_pages=False,
+)
+"""The drafts of restrictions that wait for a review, at `/console/restrictions/_drafts`."""
+
+_DECIDED: Final = ("decision", "rule", "message")
+WHO: Final = Listed(
+    answer=access_routes.ask_who_may,
+    member="callers",
+    filters=("operation", "target"),
+    columns=("identity", "actor", "roles", "keys", *_DECIDED),
+    in_pages=False,
+)
+"""Who may do an operation on a target, at `/console/access-rules/_who`."""
+WHAT: Final = Listed(
+    answer=ask_what,
+    member="operations",
+    filters=("target", "key", "roles"),
+    columns=("operation", "catalog", "path", *_DECIDED),
+    in_pages=False,
+)
+"""What somebody may do on a target, at `/console/access-rules/_what`."""
 
 OPERATED: Final[Mapping[str, Listed]] = {
     "runners": Listed(

@@ -16,8 +16,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from gateway.console import policy_editor, policy_replays
+from gateway.console.lists import POLICY_DRAFTS
 from gateway.console.logins import form_of, redirect
-from gateway.console.pages import Visit, twins_of, visited, waiting_drafts
+from gateway.console.pages import Visit, answer_list, twins_of, visited, waiting_drafts
 from gateway.console.policy_form import diff_lines, version_of, written
 from gateway.console.policy_seen import in_force_of, names_of_authors, requires_review, seen_of, time_in
 from gateway.http import admin_routes, policy_routes
@@ -37,6 +38,13 @@ async def policies(visit: Visit) -> Response:
     drafts = await waiting_drafts(visit, policy_routes.list_policy_drafts, "policy-drafts")
     twins = twins_of(visit.request.scope["path"], {})
     return visit.page("policies.html", policies=found["policies"], drafts=drafts, twins=twins)
+
+
+@router.get(f"{PATH}/_drafts.{{form}}")
+@visited
+async def drafts(visit: Visit, form: str) -> Response:
+    """Answer with the drafts that wait for a review, for programs and spreadsheets."""
+    return await answer_list(visit, POLICY_DRAFTS, "policy-drafts", form)
 
 
 @router.get(f"{PATH}/{{policy_id}}")

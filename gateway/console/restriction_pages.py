@@ -17,8 +17,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from gateway.admin.restriction_edits import NOT_ENFORCED
+from gateway.console.lists import RESTRICTION_DRAFTS
 from gateway.console.logins import form_of, redirect
-from gateway.console.pages import Visit, twins_of, visited, waiting_drafts
+from gateway.console.pages import Visit, answer_list, twins_of, visited, waiting_drafts
 from gateway.console.policy_form import Problem, diff_lines, problem_at, version_of
 from gateway.console.policy_seen import Seen, names_of_authors, requires_review, seen_of
 from gateway.control.drafts import RestrictionDraft
@@ -59,6 +60,13 @@ async def restrictions(visit: Visit) -> Response:
     return visit.page(
         "restrictions.html", restrictions=found["restrictions"], drafts=drafts, twins=twins, note=NOT_ENFORCED
     )
+
+
+@router.get(f"{PATH}/_drafts.{{form}}")
+@visited
+async def drafts(visit: Visit, form: str) -> Response:
+    """Answer with the drafts that wait for a review, for programs and spreadsheets."""
+    return await answer_list(visit, RESTRICTION_DRAFTS, "restriction-drafts", form)
 
 
 @router.get(f"{PATH}/_new")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.console import logins, operate, pages, policy_pages, restriction_pages, table_pages
+from gateway.console import access_rule_pages, logins, operate, pages, policy_pages, restriction_pages, table_pages
 
 ROUTERS: Final = (
     pages.router,
@@ -15,5 +15,6 @@ ROUTERS: Final = (
     table_pages.router,
     policy_pages.router,
     restriction_pages.router,
+    access_rule_pages.router,
     operate.router,
 )

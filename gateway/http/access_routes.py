@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/access")
 @router.get("/who")
 async def ask_who_may(request: Request) -> Response:
     """Say who may do an operation on a target, and by which rule: holders of keys, and whom others vouch for."""
-    gateway, caller = await _may_ask(request)
+    gateway, caller = await may_ask(request)
     query = request.query_params
     operation = query.get("operation")
     if operation is None:
@@ -38,7 +38,7 @@ async def ask_who_may(request: Request) -> Response:
 @router.get("/what")
 async def ask_what_may_be_done(request: Request) -> Response:
     """Say what the holder of a key, or a caller with exactly some roles, may do on a target, operation by operation."""
-    gateway, caller = await _may_ask(request)
+    gateway, caller = await may_ask(request)
     query = request.query_params
     roles = query.getlist("role")
     if len(roles) > ROLES_MAX:
@@ -52,7 +52,7 @@ async def ask_what_may_be_done(request: Request) -> Response:
 @router.get("/lint")
 async def lint_access_rules(request: Request) -> Response:
     """Say which access rules in force do nothing: they hold for no request, or others decide wherever they hold."""
-    gateway, caller = await _may_ask(request)
+    gateway, caller = await may_ask(request)
     linting: asyncio.Lock = request.app.state.linting_rules
     if linting.locked():
         # It takes a processor for seconds: one at a time in a process.
@@ -62,6 +62,7 @@ async def lint_access_rules(request: Request) -> Response:
     return JSONResponse(linted_shown(linted))
 
 
-async def _may_ask(request: Request) -> tuple[Gateway, Principal]:
+async def may_ask(request: Request) -> tuple[Gateway, Principal]:
+    """Authenticate the caller, and check that they may ask: that they may read the access rules, and the keys."""
     await may_read(request, "key")
     return await may_read(request, "access_rule")

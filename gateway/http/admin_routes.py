@@ -27,6 +27,8 @@ from gateway.admin.policy_edits import PolicyText, lasting
 from gateway.admin.rule_import import ImportedRules
 from gateway.admin.shown import (
     access_rule_shown,
+    access_rule_step_shown,
+    access_rule_version_shown,
     catalog_shown,
     issued_key_shown,
     keys_shown,
@@ -291,17 +293,25 @@ async def import_access_rules(request: Request) -> Response:
 
 @router.get("/access-rules")
 async def list_access_rules(request: Request) -> Response:
-    """List the access rules in force."""
+    """List the access rules in force, each with who put it in force, and when."""
     gateway, caller = await may_read(request, "access_rule")
-    rules = await gateway.admin.list_access_rules(caller.log_id)
-    return JSONResponse({"access-rules": [access_rule_shown(rule) for rule in rules]})
+    steps = await gateway.admin.access_rule_steps(caller.log_id)
+    return JSONResponse({"access-rules": [access_rule_step_shown(step) for step in steps]})
 
 
 @router.get("/access-rules/{rule_id}")
 async def show_access_rule(request: Request, rule_id: str) -> Response:
-    """Show an access rule in force."""
+    """Show an access rule in force, with who put it in force, and when."""
     gateway, caller = await may_read(request, "access_rule", rule_id)
-    return JSONResponse(access_rule_shown(await gateway.admin.get_access_rule(caller.log_id, rule_id=rule_id)))
+    return JSONResponse(access_rule_step_shown(await gateway.admin.access_rule_step(caller.log_id, rule_id=rule_id)))
+
+
+@router.get("/access-rules/{rule_id}/versions")
+async def list_access_rule_versions(request: Request, rule_id: str) -> Response:
+    """List what the log has of an access rule, oldest first: who put it in force, and who retired it."""
+    gateway, caller = await may_read(request, "access_rule", rule_id)
+    steps = await gateway.admin.access_rule_versions(caller.log_id, rule_id=rule_id)
+    return JSONResponse({"versions": [access_rule_version_shown(step) for step in steps]})
 
 
 @router.delete("/access-rules/{rule_id}")

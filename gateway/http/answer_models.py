@@ -253,10 +253,30 @@ class AccessRuleSaved(AccessRuleShown):
     warnings: list[str]
 
 
+class AccessRuleListed(AccessRuleShown):
+    """An access rule in force: `author` put it in force, by the entry at `index`."""
+
+    author: str
+    recorded_at: str
+    index: int
+
+
 class AccessRulesShown(Answered):
     """The access rules in force, oldest first."""
 
-    access_rules: list[AccessRuleShown] = Field(alias="access-rules")
+    access_rules: list[AccessRuleListed] = Field(alias="access-rules")
+
+
+class AccessRuleVersionShown(AccessRuleListed):
+    """What the log has of an access rule: with the entry at `index`, `author` put it in force, or retired it."""
+
+    retired: bool
+
+
+class AccessRuleVersionsShown(Answered):
+    """What the log has of an access rule, oldest first."""
+
+    versions: list[AccessRuleVersionShown]
 
 
 class AccessRulesImported(Answered):

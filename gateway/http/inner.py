@@ -26,10 +26,10 @@ def inner_request(
 ) -> Request:
     """
     Return a request for a route, which came as `request` did, with these headers; parameters that are empty are left
-    out. `body` is sent in place of that of `request`, which may have been read.
+    out, a list is one parameter for each item. `body` is sent in place of that of `request`, which may have been read.
     """
     sent = {name: value for name, value in query.items() if value not in (None, "")}
-    scope = {**request.scope, "headers": list(headers), "query_string": urlencode(sent).encode("ascii")}
+    scope = {**request.scope, "headers": list(headers), "query_string": urlencode(sent, doseq=True).encode("ascii")}
     if body is None:
         return Request(scope, request.receive)
 

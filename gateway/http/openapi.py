@@ -28,10 +28,11 @@ from gateway.http.admin_routes import (
     SettingBody,
 )
 from gateway.http.answer_models import (
+    AccessRuleListed,
     AccessRuleSaved,
-    AccessRuleShown,
     AccessRulesImported,
     AccessRulesShown,
+    AccessRuleVersionsShown,
     CatalogChecked,
     CatalogShown,
     CatalogsShown,
@@ -198,7 +199,8 @@ ANSWERS: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/restrictions"): RestrictionShown,
     ("PUT", "/v1/restrictions/{restriction_id}"): RestrictionShown,
     ("GET", "/v1/access-rules"): AccessRulesShown,
-    ("GET", "/v1/access-rules/{rule_id}"): AccessRuleShown,
+    ("GET", "/v1/access-rules/{rule_id}"): AccessRuleListed,
+    ("GET", "/v1/access-rules/{rule_id}/versions"): AccessRuleVersionsShown,
     ("POST", "/v1/access-rules"): AccessRuleSaved,
     ("POST", "/v1/access-rules/import"): AccessRulesImported,
     ("GET", "/v1/access/who"): WhoMay,

@@ -202,6 +202,17 @@ def roles_in_cedar(expression: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_ESCAPED.sub(r"\1", tokens[place]["text"]) for place in found))
 
 
+@lru_cache(maxsize=REMEMBERED_MAX)
+def actions_in_cedar(expression: str) -> tuple[str, ...]:
+    """
+    Return the actions and groups of them that a policy in Cedar names, as in `Action::"read"`.
+    """
+    tokens = [token for token in _TOKEN.finditer(expression) if not token[0].startswith("//") and token[0].strip()]
+    fours = zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
+    named = [four[3]["text"] for four in fours if [one[0] for one in four[:3]] == ["Action", ":", ":"]]
+    return tuple(dict.fromkeys(_ESCAPED.sub(r"\1", text) for text in named if text is not None))
+
+
 def texts_near(expression: str, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
     """
     Return for each of `names` the strings that it seems to be compared with: those after it, up to the next name.

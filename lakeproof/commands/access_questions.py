@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gateway.asking.questions import ask_what, ask_who, what_shown, who_shown
-from gateway.asking.requests import OPERATIONS
+from gateway.asking.requests import EVERY
 from gateway.asking.rule_lint import lint_rules, linted_shown
 from lakeproof import console
 from lakeproof.commands.exits import REFUSED
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lakeproof.services import Services
 
 ON_WHAT: Final = "On what: as in lake.sales.orders, or a key as in table:lake/sales/orders"
-_EVERY: Final = [f"{kind}.{verb}" for kind, verbs in OPERATIONS.items() for verb in verbs]
 _CALLERS: Final = ("decision", "caller", "roles", "keys", "rule", "message")
 _FINDINGS: Final = ("rule", "finding", "certain", "by", "tried", "held", "message")
 _OPERATIONS: Final = ("decision", "operation", "path", "rule", "message")
@@ -38,7 +37,7 @@ def add_questions(app: typer.Typer, open_services: OpenServices) -> None:
     @app.command()
     def who(
         operation: Annotated[
-            str, typer.Argument(help="As in table.load.", autocompletion=one_of(_EVERY), show_default=False)
+            str, typer.Argument(help="As in table.load.", autocompletion=one_of(EVERY), show_default=False)
         ],
         target: Annotated[
             str | None, typer.Argument(help=f"{ON_WHAT}; of configuration, its id.", show_default=False)

@@ -16,8 +16,15 @@ import typer
 from gateway.admin.application import OPERATOR, Admin
 from gateway.admin.drafted_edits import RETIRE_AT
 from gateway.admin.policy_diff import DRAFT
-from gateway.admin.shown import access_rule_shown, draft_shown, policy_shown, policy_step_shown
-from gateway.admin.versions import one_step
+from gateway.admin.shown import (
+    access_rule_shown,
+    access_rule_step_shown,
+    access_rule_version_shown,
+    draft_shown,
+    policy_shown,
+    policy_step_shown,
+)
+from gateway.admin.versions import Step, one_step
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
@@ -67,6 +74,7 @@ _POLICY: Final = ("id", "version", "in_force", "message", "expression")
 _VERSION: Final = ("version", "retired", "author", "reviewer", "recorded_at", "active_from", "reason", "expression")
 _DRAFT: Final = ("id", "version", "retires", "reason", "message", "expression")
 _RULE: Final = ("id", "version", "effect", "vocabulary", "expression")
+_RULE_VERSION: Final = ("version", "retired", "author", "recorded_at", "effect", "vocabulary", "expression")
 
 
 def policies_app(open_services: OpenServices = open_home_services) -> typer.Typer:
@@ -264,28 +272,41 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
     app.command("import")(import_command(open_services))
 
     @app.command("list")
-    def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
-        """Show the access rules in force, oldest first."""
+    def list_(
+        *,
+        tenant: OneTenant,
+        versions_of: Annotated[
+            str | None,
+            typer.Option(
+                "--versions-of", metavar="ID", help="What the log has of this rule, retired or not.", show_default=False
+            ),
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show the access rules in force, oldest first; or who put one in force, and who retired it."""
 
-        async def work(services: Services) -> Sequence[AccessRule]:
-            return await services.gateway.admin.list_access_rules(await find_tenant_log(services, tenant))
+        async def work(services: Services) -> Sequence[Step[AccessRule]]:
+            admin, log_id = services.gateway.admin, await find_tenant_log(services, tenant)
+            if versions_of is not None:
+                return await admin.access_rule_versions(log_id, rule_id=versions_of)
+            return await admin.access_rule_steps(log_id)
 
-        rules = run_with_services(open_services, work)
-        console.show_rows(_RULE, [access_rule_shown(rule) for rule in rules], as_json=as_json)
-        for rule in rules:
-            if is_in_doubt(rule.judged()):
-                console.explain(f"access rule {rule.id} may be in doubt: {how_to_mend(rule.id)}")
+        steps = run_with_services(open_services, work)
+        if versions_of is not None:
+            console.show_rows(_RULE_VERSION, [access_rule_version_shown(step) for step in steps], as_json=as_json)
+        else:
+            _show_rules(steps, as_json=as_json)
 
     @app.command()
     def show(rule_id: RuleId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Show one access rule in force."""
 
-        async def work(services: Services) -> AccessRule:
-            return await services.gateway.admin.get_access_rule(
+        async def work(services: Services) -> Step[AccessRule]:
+            return await services.gateway.admin.access_rule_step(
                 await find_tenant_log(services, tenant), rule_id=rule_id
             )
 
-        console.show_object(access_rule_shown(run_with_services(open_services, work)), as_json=as_json)
+        console.show_object(access_rule_step_shown(run_with_services(open_services, work)), as_json=as_json)
 
     @app.command()
     def delete(rule_id: RuleId, *, tenant: OneTenant, as_json: AsJson = False) -> None:
@@ -302,6 +323,14 @@ def access_rules_app(open_services: OpenServices = open_home_services) -> typer.
 
     add_questions(app, open_services)
     return app
+
+
+def _show_rules(steps: Sequence[Step[AccessRule]], *, as_json: bool) -> None:
+    """Show the access rules in force, and which of them may be in doubt."""
+    console.show_rows(_RULE, [access_rule_step_shown(step) for step in steps], as_json=as_json)
+    for rule in (step.thing for step in steps):
+        if is_in_doubt(rule.judged()):
+            console.explain(f"access rule {rule.id} may be in doubt: {how_to_mend(rule.id)}")
 
 
 def _new_id(named: str | None, written: Written) -> str:

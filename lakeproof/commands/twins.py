@@ -153,7 +153,10 @@ TWINS: Final[Mapping[str, Why | tuple[Route, ...]]] = {
     "restrictions test": Why.OFFLINE,
     "access-rules create": (("POST", "/v1/access-rules"),),
     "access-rules import": (("POST", "/v1/access-rules/import"),),
-    "access-rules list": (("GET", "/v1/access-rules"),),
+    "access-rules list": (
+        ("GET", "/v1/access-rules"),
+        ("GET", "/v1/access-rules/{rule_id}/versions"),
+    ),
     "access-rules show": (("GET", "/v1/access-rules/{rule_id}"),),
     "access-rules delete": (("DELETE", "/v1/access-rules/{rule_id}"),),
     "access-rules who": (("GET", "/v1/access/who"),),

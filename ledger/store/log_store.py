@@ -9,7 +9,7 @@ loop's own thread is refused, because it would wait for itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -76,6 +76,10 @@ class LogStore:
     def aggregate_entries(self, log_id: int, key: str) -> list[tuple[int, bytes]]:
         """Return index and entry of every event of one aggregate, in order."""
         return self._read(lambda connection: _rows(connection, "aggregate_entries", log_id=log_id, key=key))
+
+    def entries_of_aggregates(self, log_id: int, keys: Sequence[str]) -> list[tuple[int, bytes]]:
+        """Return index and entry of every event of some aggregates, in order."""
+        return self._read(lambda connection: _rows(connection, "entries_of_aggregates", log_id=log_id, keys=[*keys]))
 
     def control_entries(self, log_id: int, *, after: int, limit: int) -> list[tuple[int, bytes]]:
         """Return index and entry of the first `limit` control entries behind index `after`, in order."""

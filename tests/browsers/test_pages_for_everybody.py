@@ -130,7 +130,15 @@ async def console(module_services: Services, module_app: FastAPI) -> AsyncIterat
         paths = await walk(page, module_app, furnished.url)
         await page.context.close()
         long = f"/console/tables/lake/sales/{quote(NAME)}?access=yes"
-        yield Console(furnished=furnished, browser=browser, paths={**paths, "of long names": long})
+        rules = "/console/access-rules"
+        more = {
+            "of long names": long,
+            "rules that do nothing": f"{rules}?findings=yes",
+            "who may": f"{rules}/_who?operation=table.load&target=lake.sales.{quote(NAME)}",
+            "what may": f"{rules}/_what?key=&roles=reader&target=lake.sales.orders",
+            "a question about nothing": f"{rules}/_who?operation=&target=",
+        }
+        yield Console(furnished=furnished, browser=browser, paths={**paths, **more})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

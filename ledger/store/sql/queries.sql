@@ -226,6 +226,12 @@ SELECT index, entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND is_control AND key = %(key)s
 ORDER BY index
 
+-- name: entries_of_aggregates
+-- The events of some aggregates, in order, from the partial index.
+SELECT index, entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND is_control AND key = ANY(%(keys)s::text[])
+ORDER BY index
+
 -- name: recorded_events
 -- Events or snapshots of one aggregate by version, each with its entry (NULL: there is none). Each entry is looked up
 -- separately, for the reason given at `entries_of_groups`.

@@ -6,6 +6,7 @@ force and a draft, an erased part. Names, messages and values are `words`, so th
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -71,6 +72,23 @@ async def write_policies(gateway: Gateway, words: str) -> None:
     drafted = await gateway.http.put("/v1/policy-drafts/owned", json={**policy, "scope": {"names": ["sales.**"]}})
     assert drafted.status_code in {200, 201}, drafted.text
     await write_restrictions(gateway.http, words)
+    await write_access_rules(gateway.http, words)
+
+
+async def write_access_rules(http: httpx.AsyncClient, words: str) -> None:
+    """Write a rule, one that it covers, one that holds for no request, and one in Cedar with the words in its text."""
+    reads = "op == 'READ_ENTITY_VALUE' && 'reader' in roles"
+    text = json.dumps(words)
+    cedar = f'forbid(principal in Role::"nobody", action, resource) when {{ resource.path == {text} }};'
+    for rule_id, effect, expression, vocabulary in (
+        ("readers", "permit", reads, 2),
+        ("readers-of-orders", "permit", f"{reads} && path == 'sales.orders'", 2),
+        ("never", "permit", f"op == 'READ_IT' && path == {text}", 2),
+        ("nobody", "forbid", cedar, 4),
+    ):
+        rule = {"id": rule_id, "effect": effect, "expression": expression, "vocabulary": vocabulary}
+        made = await http.post("/v1/access-rules", json=rule)
+        assert made.status_code == 201, made.text
 
 
 async def write_restrictions(http: httpx.AsyncClient, words: str) -> None:

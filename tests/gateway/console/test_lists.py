@@ -17,7 +17,7 @@ import pytest_asyncio
 from fastapi.routing import APIRoute
 
 from gateway.console import pages
-from gateway.console.lists import FORMULA, LISTS, OPERATED, format_csv
+from gateway.console.lists import FORMULA, LISTS, OPERATED, POLICY_DRAFTS, RESTRICTION_DRAFTS, format_csv
 from gateway.console.routers import ROUTERS
 from testkit.gateway.console.furnished import write_restrictions
 from testkit.gateway.sales import CREATE, NAMESPACES, another_key
@@ -28,6 +28,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 COMMITS = "/console/tables/lake/sales/orders/commits"
+DRAFTS = {"policies/_drafts": POLICY_DRAFTS, "restrictions/_drafts": RESTRICTION_DRAFTS}
+HAS_ITS_FIRST = {"log", "access-rules"}
+"""Lists that have something as soon as the tenant is founded."""
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -36,6 +39,8 @@ async def visitor(shared_gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
     await found_in(shared_gateway, "sales", "orders", await make_table(shared_gateway, "sales", "orders"))
     policy = {"id": "owned", "expression": "true", "message": "=1+1", "reason": "@SUM(A1)"}
     assert (await shared_gateway.http.post("/v1/policies", json=policy)).status_code == 201
+    drafted = {"expression": "true", "message": "=1+1", "reason": "-2"}
+    assert (await shared_gateway.http.put("/v1/policy-drafts/proposed", json=drafted)).status_code == 200
     await write_restrictions(shared_gateway.http, "=1+1")
     await project(shared_gateway)
     async with browser_of(shared_gateway, shared_gateway.acme.key.secret) as browser:
@@ -59,8 +64,9 @@ async def test_every_list_links_to_itself_as_json_and_csv_with_the_same_rows(
     visitor: httpx.AsyncClient, name: str
 ) -> None:
     page = await visitor.get(f"/console/{name}")
+    # That of the drafts that wait, if there are any, comes before it.
     as_json, as_csv = (
-        unescape(link) for link in findall(r'<p class="twins">.*href="([^"]*)".*href="([^"]*)"', page.text)[0]
+        unescape(link) for link in findall(r'<p class="twins">.*href="([^"]*)".*href="([^"]*)"', page.text)[-1]
     )
     assert (as_json, as_csv) == (f"/console/{name}.json", f"/console/{name}.csv")
     listed = (await visitor.get(as_json)).json()[LISTS[name].member]
@@ -68,6 +74,31 @@ async def test_every_list_links_to_itself_as_json_and_csv_with_the_same_rows(
     assert len(listed) == len(rows) > 0
     assert list(rows[0]) == list(LISTS[name].columns)
     assert set(LISTS[name].columns) <= set(listed[0])
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+async def test_the_drafts_that_wait_are_a_list_with_twins(
+    visitor: httpx.AsyncClient, shared_gateway: Gateway, name: str
+) -> None:
+    of, listed = name.partition("/")[0], DRAFTS[name]
+    page = (await visitor.get(f"/console/{of}")).text
+    assert f'href="/console/{name}.json"' in page
+    assert f'href="/console/{name}.csv"' in page
+    found = (await visitor.get(f"/console/{name}.json")).json()[listed.member]
+    answer = await visitor.get(f"/console/{name}.csv")
+    assert f'filename="{listed.member}.csv"' in answer.headers["content-disposition"]
+    rows = rows_of(answer)
+    assert [row["id"] for row in rows] == [each["id"] for each in found]
+    assert list(rows[0]) == list(listed.columns)
+    assert set(listed.columns) <= set(found[0])
+    assert rows[0]["reason"] in {"'-2", "'=1+1"}, "whoever opens it calculates nothing"
+    assert (await visitor.get(f"/console/{name}.xml")).status_code == 404
+    for draft in found:
+        verdict = {"version": draft["version"], "verdict": "refuse", "reason": "no"}
+        reviewed = await shared_gateway.http.post(f"/v1/{listed.member}/{draft['id']}/review", json=verdict)
+        assert reviewed.status_code == 200, reviewed.text
+    assert rows_of(await visitor.get(f"/console/{name}.csv")) == []
+    assert f"/console/{name}" not in (await visitor.get(f"/console/{of}")).text
 
 
 async def test_every_list_of_an_empty_tenant_is_there_as_json_and_csv_and_its_page_says_what_to_do(
@@ -90,9 +121,10 @@ async def test_every_list_of_an_empty_tenant_is_there_as_json_and_csv_and_its_pa
         for as_json, as_csv in twins:
             assert (await browser.get(as_json)).status_code == 200
             rows = rows_of(await browser.get(as_csv))
-            if as_csv.removesuffix(".csv") not in {"/console/log", *of_operators}:  # a new tenant has something there
+            has_some = {*of_operators, *(f"/console/{name}" for name in HAS_ITS_FIRST)}
+            if as_csv.removesuffix(".csv") not in has_some:
                 assert rows == [], as_csv
-    for name in {*LISTS} - {"log"}:
+    for name in {*LISTS} - HAS_ITS_FIRST:
         assert pages_seen[f"/console/{name}"].status_code == 200, name
         assert "data-label=" not in pages_seen[f"/console/{name}"].text, name
 
@@ -215,8 +247,10 @@ async def test_nobody_reads_in_a_twin_what_is_not_on_their_page(
         for name in ("log", "tables", "findings"):
             assert rows_of(await other.get(f"/console/{name}.csv")) == []
             assert (await other.get(f"/console/{name}.json")).json()[LISTS[name].member] == []
-        for path in ("/console/policies.csv", "/console/policies.json", f"{COMMITS}.csv", f"{COMMITS}.json"):
-            assert (await other.get(path)).status_code == 403
+        of_configuration = ("policies", "restrictions", "access-rules", *DRAFTS)
+        for path in (COMMITS, *(f"/console/{name}" for name in of_configuration)):
+            for form in ("csv", "json"):
+                assert (await other.get(f"{path}.{form}")).status_code == 403, path
 
 
 @pytest.mark.parametrize("path", ["/console/log.xml", "/console/keys.csv", "/console/.csv", f"{COMMITS}.xlsx"])

@@ -76,10 +76,30 @@ async def test_an_access_rule_is_created_and_retired(shared_gateway: Gateway) ->
     assert (created.status_code, created.json()) == (201, {**saved, "warnings": []})
     rules = (await http.get("/v1/access-rules")).json()["access-rules"]
     assert [rule["id"] for rule in rules] == ["first-key", "r"]
-    assert rules[1] == saved
+    assert {name: rules[1][name] for name in saved} == saved
     assert (await http.delete("/v1/access-rules/r")).status_code == 204
     assert (await http.delete("/v1/access-rules/r")).status_code == 409
     assert (await http.delete("/v1/access-rules/never")).status_code == 404
+
+
+async def test_who_put_an_access_rule_in_force_and_who_retired_it_is_told(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    await http.post("/v1/access-rules", json=RULE)
+    first, rule = (await http.get("/v1/access-rules")).json()["access-rules"]
+    assert (first["author"], rule["author"]) == ("system", shared_gateway.acme.key.actor)
+    await http.delete("/v1/access-rules/r")
+    assert [each["id"] for each in (await http.get("/v1/access-rules")).json()["access-rules"]] == ["first-key"]
+    versions = (await http.get("/v1/access-rules/r/versions")).json()["versions"]
+    assert versions[0] == {**rule, "retired": False}
+    assert [(each["version"], each["retired"], each["expression"]) for each in versions] == [
+        (1, False, RULE["expression"]),
+        (2, True, RULE["expression"]),
+    ]
+    for each in versions:
+        entry = (await http.get(f"/v1/log/entries/{each['index']}")).json()
+        assert (entry["key"], entry["actor"]) == ("access_rule:r", each["author"])
+    assert (await http.get("/v1/access-rules/never/versions")).status_code == 404
+    assert (await http.get("/v1/access-rules/N%20one/versions")).status_code == 400
 
 
 async def test_a_catalog_is_there_as_soon_as_it_is_created(shared_gateway: Gateway) -> None:

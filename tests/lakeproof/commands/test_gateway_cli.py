@@ -401,6 +401,13 @@ def test_an_access_rule_is_added_listed_and_retired(command: Command) -> None:
     assert retired.stdout == "access rule r of tenant acme is out of force\n"
     again = command("access-rules", "delete", "r", "--tenant", "acme")
     assert isinstance(again.exception, ConflictError)
+    versions = listed(command("access-rules", "list", "--versions-of", "r", "--tenant", "acme", "--json"))
+    assert [(one["version"], one["retired"], one["author"]) for one in versions] == [
+        (1, False, "system"),
+        (2, True, "system"),
+    ]
+    never = command("access-rules", "list", "--versions-of", "never", "--tenant", "acme")
+    assert isinstance(never.exception, NotFoundError)
 
 
 @pytest.mark.usefixtures("acme")
@@ -412,12 +419,14 @@ def test_a_rule_file_of_nessies_is_imported(command: Command, tmp_path: Path) ->
     assert tried.stdout == f"tenant acme: 2 access rules of {file} would be in force, 0 were before\n"
     assert of_id("nobody", listed(command("access-rules", "list", "--tenant", "acme", "--json"))) == []
     imported = shown(command("access-rules", "import", *of, "--json"))
-    assert shown(command("access-rules", "show", "viewers", "--tenant", "acme", "--json")) == {
-        "id": "viewers",
+    rule = shown(command("access-rules", "show", "viewers", "--tenant", "acme", "--json"))
+    expression = "op == 'VIEW_REFERENCE' && ref == 'main'"
+    assert {name: rule[name] for name in ("version", "effect", "expression", "vocabulary", "author")} == {
         "version": 1,
         "effect": "permit",
-        "expression": "op == 'VIEW_REFERENCE' && ref == 'main'",
+        "expression": expression,
         "vocabulary": 3,
+        "author": "system",
     }
     assert (imported["dry_run"], imported["unchanged"]) == (False, [])
     again = command("access-rules", "import", *of)
