@@ -114,8 +114,15 @@ TERMS: Final[Mapping[str, Sequence[Term]]] = {
             id="policy",
             word="Policy, access rule",
             meaning="An access rule says who may do what. A policy says what a commit may contain. Both are "
-            "expressions in CEL, the Common Expression Language.",
+            "expressions in CEL, the Common Expression Language; an access rule can be a policy in Cedar instead.",
             document="policies.md",
+        ),
+        Term(
+            id="shadowed",
+            word="Dead, shadowed",
+            meaning="An access rule is dead if it holds for no request, and shadowed if other rules decide wherever it "
+            "holds. What is proven holds for every request that there can be; the rest was tried on many.",
+            document="access-rules.md",
         ),
         Term(
             id="draft",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 A policy in a real browser: an author mends an error, tries the text and drafts it, another person approves it, and a
-replay is watched, with script and without.
+replay is watched, with script and without. And who may do what is asked of the access rules.
 """
 
 from __future__ import annotations
@@ -86,6 +86,38 @@ async def site(sales: Gateway, browser: Browser) -> AsyncIterator[Site]:
 
     async with serve_gateway(sales.app) as url, replaying(sales.services, spawn=spawn):
         yield Site(sales, url, browser, [], may_replay)
+
+
+async def test_who_may_do_something_is_asked_without_script_and_leads_to_the_rules_that_decide(site: Site) -> None:
+    await another_key(site.gateway, "rita@acme.example", "reader")
+    reads = "op == 'READ_ENTITY_VALUE' && 'reader' in roles"
+    for rule_id, expression in (("readers", reads), ("narrow", f"{reads} && path == 'sales.orders'")):
+        rule = {"id": rule_id, "effect": "permit", "expression": expression}
+        assert (await site.gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
+    async with site.visitor(site.gateway.acme.key.secret, script=False) as page:
+        await page.click("nav >> text=Access rules")
+        await page.click("text=Look for rules that do nothing")
+        await expect(page.locator("tr", has=page.locator("text=shadowed"))).to_contain_text("narrow")
+        await page.click("text=Who may do something")
+        await page.click("main button")
+        await expect(page.locator("[role=alert]")).to_have_text("Choose an operation, such as table.load.")
+        await page.select_option("[name=operation]", "table.load")
+        await page.fill("[name=target]", "lake.sales.orders")
+        await page.click("main button")
+        rita = page.locator("tbody tr", has_text="rita@acme.example")
+        await expect(rita).to_contain_text("yes")
+        await rita.locator("a").click()
+        await page.wait_for_url("**/console/access-rules/readers")
+        await expect(page.locator("pre")).to_have_text(reads)
+        await page.click("text=What somebody may do")
+        key = page.locator("option", has_text="rita@acme.example")
+        await page.select_option("[name=key]", await key.get_attribute("value"))
+        await page.fill("[name=target]", "lake.sales.orders")
+        await page.click("main button")
+        await expect(page.locator("h2")).to_contain_text("What rita@acme.example, with the roles reader,")
+        await expect(page.locator("tbody tr").first).to_contain_text("table.load")
+        await expect(page.locator("tbody tr", has_text="table.drop")).to_contain_text("no rule permits it")
+    assert site.troubles == []
 
 
 async def test_a_policy_is_mended_tried_drafted_and_approved_by_another_person(site: Site) -> None:
