@@ -14,11 +14,10 @@ from uuid import UUID
 from gateway.catalogs.catalog import History, Loaded, LoggedCommit
 from gateway.metadata.paths import metadata_folder
 from gateway.metadata.versions import version_of
+from projections.lake.metadata_names import METADATA_ENDING, decision_of_file
 
 NO_HISTORY: Final = History(commits=(), is_whole=False, compares=True)
 """Of a table that is not there, or cannot be read: what else is known of it proves no commit."""
-_ENDING: Final = ".metadata.json"
-_UUID_LENGTH: Final = 36
 
 
 def new_location(judged: Loaded, metadata: Mapping[str, Any], decision: UUID) -> str:
@@ -27,7 +26,7 @@ def new_location(judged: Loaded, metadata: Mapping[str, Any], decision: UUID) ->
     """
     before = version_of(judged.metadata_location or "")
     version = 0 if before is None else before + 1
-    return f"{metadata_folder(metadata)}/{version:05d}-{decision}{_ENDING}"
+    return f"{metadata_folder(metadata)}/{version:05d}-{decision}{METADATA_ENDING}"
 
 
 def history_of(found: Loaded) -> History:
@@ -42,7 +41,7 @@ def history_of(found: Loaded) -> History:
     try:
         former = [(str(each["metadata-file"]), each["timestamp-ms"]) for each in metadata.get("metadata-log") or []]
         commits = [
-            LoggedCommit(decision=decision_of(file), at=datetime.fromtimestamp(ms / 1000, UTC), metadata_location=file)
+            LoggedCommit(decision=decision_of_file(file), at=_time(ms), metadata_location=file)
             for file, ms in ((location, metadata.get("last-updated-ms") or 0), *reversed(former))
         ]
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
@@ -50,13 +49,5 @@ def history_of(found: Loaded) -> History:
     return History(commits=commits, is_whole=False, compares=True)
 
 
-def decision_of(location: str) -> str | None:
-    """
-    Return the decision that a metadata file is named after (`00003-<decision>.metadata.json`), if it is one of a
-    decision; None if it cannot be.
-    """
-    text = location.rpartition("/")[2].removesuffix(_ENDING)[-_UUID_LENGTH:]
-    try:
-        return text if str(UUID(text)) == text else None
-    except ValueError:
-        return None
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

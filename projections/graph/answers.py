@@ -50,7 +50,7 @@ class TableWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
-    """A snapshot; `governed` is False for one that no approved decision names, `operation` is known of those alone."""
+    """A snapshot; `governed` is False for one that no decision approves, `operation` is known of those alone."""
 
     index: int
     snapshot_id: str

@@ -99,7 +99,7 @@ def settled(changes: GraphChanges, entry: Entry, event: CommitSettled) -> None:
 
 def observed(changes: GraphChanges, entry: Entry, event: CommitObserved) -> None:
     """
-    Add a snapshot that no decision names. Where the table has gone since is not known from it.
+    Add a snapshot that no decision approves. Where the table has gone since is not known from it.
     """
     snapshot = vertices.snapshot(
         changes,

@@ -158,7 +158,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ungoverned:
-    """A snapshot that no approved decision names: it was committed without the gateway."""
+    """A snapshot that no decision approves: it was committed without the gateway."""
 
     index: int
     recorded_at: datetime

@@ -59,7 +59,9 @@ EVENTS: Final[Mapping[str, EventMetric]] = {
         "lakeproof_triggers_total", ("source",), "What came from outside and says that a table may have changed."
     ),
     CommitObserved.TYPE: EventMetric(
-        "lakeproof_ungoverned_commits_total", (), "Snapshots that no approved decision names."
+        "lakeproof_ungoverned_commits_total",
+        (),
+        "Snapshots that no approved decision names, or only decisions that were not made.",
     ),
     ScanCompleted.TYPE: EventMetric("lakeproof_scans_completed_total", (), "Snapshots that were scanned."),
     ScanFailed.TYPE: EventMetric("lakeproof_scans_failed_total", ("fault",), "Snapshots that could not be scanned."),

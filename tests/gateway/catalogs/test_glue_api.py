@@ -27,7 +27,7 @@ from gateway.catalogs.glue_api import (
     properties_of,
     table_input,
 )
-from gateway.catalogs.glue_files import decision_of, history_of
+from gateway.catalogs.glue_files import history_of
 from gateway.catalogs.glue_options import login_options
 from gateway.catalogs.replies import Answered, NeverSent, Unanswered, outcome_of
 from gateway.catalogs.s3_objects import object_url
@@ -36,6 +36,7 @@ from gateway.identifiers import Target
 from gateway.mutations import Operation
 from ledger.errors import FormatError
 from ledger.format.events import CommitOutcome
+from projections.lake.metadata_names import decision_of_file
 
 ORDERS = Target(alias="far", namespace=("sales",), name="orders")
 TABLE: dict[str, Any] = {
@@ -340,7 +341,7 @@ DECISION = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
     ],
 )
 def test_the_name_of_a_file_tells_its_decision(location: str, expected: str | None) -> None:
-    assert decision_of(location) == expected
+    assert decision_of_file(location) == expected
 
 
 def test_the_files_that_a_table_names_are_its_history_newest_first() -> None:

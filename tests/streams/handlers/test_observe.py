@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
@@ -18,16 +19,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeproof.demo.cloud import Cloud
+from ledger.format.event import PreparedEvent, format_key
 from ledger.format.events import (
     CatalogCreated,
     CommitDecided,
     CommitDecision,
+    CommitOutcome,
+    CommitSettled,
     Identifier,
     IdentitySource,
+    OutcomeEvidence,
     TableIdentified,
     TriggerReceived,
     TriggerSource,
 )
+from ledger.format.sequence import Group
 from ledger.store.read import Log
 from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory
@@ -60,6 +66,7 @@ OBSERVED = "commit.observed"
 OTHER_UUID = "00000000-0000-4000-8000-000000000000"
 ORDERS = Identifier(alias=ALIAS, namespace=("sales",), name="orders")
 ORDERS_KEY = f"table:{ALIAS}/sales/orders"
+MADE_KEY = f"table:{ALIAS}/sales/made"
 SNAPSHOT, EARLIER = 3051729675574597004, 3055729675574597004
 
 
@@ -81,11 +88,12 @@ def decision(
     decided: CommitDecision = CommitDecision.APPROVED,
     uuid: str | None = TABLE_UUID,
     name: str = "orders",
+    base: str | None = "s3://bucket/wh/sales/orders/metadata/00000.metadata.json",
 ) -> CommitDecided:
     return CommitDecided(
         actions=("add-snapshot",),
         as_of=-1,
-        base=None,
+        base=base,
         decision=decided,
         identifier=Identifier(alias=ALIAS, namespace=("sales",), name=name),
         operation="table.commit",
@@ -95,6 +103,18 @@ def decision(
         request="0" * 64,
         snapshots=tuple(map(str, snapshots)),
         table_uuid=uuid,
+    )
+
+
+def outcome(of: UUID, outcome: CommitOutcome, *snapshots: int) -> CommitSettled:
+    return CommitSettled(
+        decision=str(of),
+        evidence=OutcomeEvidence.ANSWER,
+        metadata_location="s3://bucket/wh/1.metadata.json" if outcome is CommitOutcome.ACCEPTED else None,
+        metadata_sha256=None,
+        outcome=outcome,
+        snapshots=tuple(map(str, snapshots)),
+        table_uuid=TABLE_UUID,
     )
 
 
@@ -142,6 +162,20 @@ class Lake:
 
     async def tell(self, *events: Any, key: str = ORDERS_KEY) -> None:
         await self.world.tell(self.log, *(happened(event, key=key) for event in events))
+
+    async def decide(self, *snapshots: int, key: str = ORDERS_KEY, **more: Any) -> UUID:
+        """Append an approved decision; return its group."""
+        return await self.decide_as_one(happened(decision(*snapshots, **more), key=key))
+
+    async def decide_as_one(self, *events: PreparedEvent) -> UUID:
+        """Append the decisions of a transaction."""
+        group = uuid4()
+        await self.world.append(self.log.log_id, Group(id=group, then=events))
+        return group
+
+    async def settle(self, of: UUID, settled: CommitOutcome, *snapshots: int, key: str = ORDERS_KEY) -> None:
+        """Append the outcome of a decision."""
+        await self.tell(outcome(of, settled, *snapshots), key=key)
 
     async def pull(self, location: str | None, **more: Any) -> Message:
         """Append a trigger, bring the projections behind it, and return it as the runner would hand it out."""
@@ -253,6 +287,169 @@ async def test_a_commit_in_flight_is_not_ungoverned(lake: Lake) -> None:
 
     lake.handler = lake.observe(Deciding)
     assert await lake.handle(message) == Effects()
+
+
+# What became of the decisions
+
+NOT_MADE = [CommitOutcome.FAILED, CommitOutcome.CONFLICTED, CommitOutcome.REFUSED]
+PERHAPS_MADE = [CommitOutcome.ACCEPTED, CommitOutcome.UNKNOWN]
+
+
+@pytest.mark.parametrize("projected", ["nothing", "the decisions", "both"])
+async def test_a_decision_that_was_not_made_approves_nothing(lake: Lake, projected: str) -> None:
+    settled = dict(enumerate([*NOT_MADE, *PERHAPS_MADE], start=1))
+    await lake.tell(trigger(lake.put(metadata(*settled))))
+    message = await lake.last()
+    await project(lake.world, lake.log)
+    groups = {snapshot: await lake.decide(snapshot) for snapshot in settled}
+    if projected == "the decisions":
+        await project(lake.world, lake.log)
+    for snapshot, became in settled.items():
+        await lake.settle(groups[snapshot], became, snapshot)
+    if projected == "both":
+        await project(lake.world, lake.log)
+    assert observed_in(await lake.handle(message)) == [
+        str(one) for one, became in settled.items() if became in NOT_MADE
+    ]
+
+
+def observed_in(effects: Effects) -> list[str]:
+    """The snapshots that effects call ungoverned."""
+    return [json.loads(group.then[0].event)["data"]["snapshot"] for group in effects.groups]
+
+
+@pytest.mark.parametrize("is_projected", [True, False])
+async def test_a_commit_that_was_decided_again_is_not_ungoverned(lake: Lake, *, is_projected: bool) -> None:
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)))
+    await lake.settle(await lake.decide(SNAPSHOT), CommitOutcome.FAILED, SNAPSHOT)
+    again = await lake.decide(SNAPSHOT)
+    for settled in (None, CommitOutcome.UNKNOWN, CommitOutcome.ACCEPTED):
+        if settled is not None:
+            await lake.settle(again, settled, SNAPSHOT)
+        if is_projected:
+            await project(lake.world, lake.log)
+        assert await lake.handle(message) == Effects()
+
+
+@pytest.mark.parametrize("is_projected", [True, False])
+async def test_what_became_of_another_table_of_a_transaction_says_nothing_of_this_one(
+    lake: Lake, *, is_projected: bool
+) -> None:
+    message = await lake.pull(lake.put(metadata(EARLIER, SNAPSHOT)))
+    other = format_key("table", (ALIAS, "sales", "other"))
+    group = await lake.decide_as_one(
+        happened(decision(EARLIER), key=ORDERS_KEY), happened(decision(SNAPSHOT, uuid=None, name="other"), key=other)
+    )
+    await lake.settle(group, CommitOutcome.FAILED, SNAPSHOT, key=other)
+    if is_projected:
+        await project(lake.world, lake.log)
+    assert observed_in(await lake.handle(message)) == [str(SNAPSHOT)]
+
+
+async def test_what_was_seen_before_its_decision_turned_out_not_to_be_made_is_looked_at_again(lake: Lake) -> None:
+    ends = [(first, last) for first in (None, CommitOutcome.UNKNOWN) for last in (*NOT_MADE, CommitOutcome.ACCEPTED)]
+    settled = dict(enumerate(ends, start=1))
+    base = lake.put(metadata(), "00000.metadata.json")
+    groups = {snapshot: await lake.decide(snapshot, base=base) for snapshot in settled}
+    message = await lake.pull(lake.put(metadata(*settled)))
+    for snapshot, (first, _) in settled.items():
+        if first is not None:
+            await lake.settle(groups[snapshot], first, snapshot)
+    assert await lake.observe_all() == []
+    for snapshot, (_, last) in settled.items():
+        await lake.settle(groups[snapshot], last, snapshot)
+    for _ in range(2):
+        observed = await lake.observe_all()
+        assert [one["snapshot"] for one in observed] == [str(one) for one in settled if settled[one][1] in NOT_MADE]
+        assert {one["trigger"] for one in observed} == {str(message.value.entry.group_id)}  # type: ignore[union-attr]
+        await lake.world.rows("UPDATE streams.cursors SET next_index = 0")
+    assert await lake.dead() == []
+
+
+async def test_only_files_of_the_table_that_was_decided_on_are_looked_at_again(lake: Lake) -> None:
+    asked: list[str] = []
+
+    class Listening:
+        async def read(self, storage: Storage, location: str) -> TableSnapshots:
+            asked.append(location)
+            return await lake.reads.read(storage, location)
+
+    lake.handler = lake.observe(reads=Listening())
+    far = put(lake.cloud, "wh/sales/other/metadata/1.metadata.json", metadata(SNAPSHOT))
+    named = put(lake.cloud, "wh/sales/moved/metadata/1.metadata.json", metadata(SNAPSHOT))
+    group = await lake.decide(SNAPSHOT, base=lake.put(metadata(), "00000.metadata.json"))
+    files = [lake.put(metadata(number), f"{number}.metadata.json") for number in range(1, 6)]
+    for location in (files[0], far, *files[1:]):
+        await lake.pull(location)
+    await lake.pull(named, identifier=ORDERS)
+    await lake.pull(None)
+    gone = f"s3://{lake.cloud.bucket}/{TABLE}/metadata/gone.metadata.json"
+    await lake.pull(gone)
+    await lake.settle(group, CommitOutcome.CONFLICTED, SNAPSHOT)
+    message = await lake.last()
+    await project(lake.world, lake.log)
+    assert set(observed_in(await lake.handle(message))) == {str(SNAPSHOT), "5"}
+    assert asked == [gone, named, files[-1]], "the last ones, of which one is gone"
+
+
+async def test_outcomes_that_say_nothing_of_snapshots_elsewhere_are_passed_over(lake: Lake) -> None:
+    builtin = happened(CatalogCreated(id="lake", version=1, kind="builtin", options={}), key="catalog:lake")
+    await lake.world.tell(lake.log, builtin)
+    messages: list[Message] = []
+    for alias, settled, snapshots in (
+        ("lake", CommitOutcome.CONFLICTED, (SNAPSHOT,)),
+        ("gone", CommitOutcome.CONFLICTED, (SNAPSHOT,)),
+        (ALIAS, CommitOutcome.CONFLICTED, ()),
+        (ALIAS, CommitOutcome.ACCEPTED, (SNAPSHOT,)),
+    ):
+        key = f"table:{alias}/sales/orders"
+        await lake.settle(await lake.decide(*snapshots, key=key), settled, *snapshots, key=key)
+        messages.append(await lake.last())
+    await lake.settle(UUID(int=1), CommitOutcome.FAILED, SNAPSHOT)
+    messages.append(await lake.last())
+    await lake.pull(lake.put(metadata(SNAPSHOT)))
+    assert await lake.handle(*messages) == Effects()
+    async with connect_reading(lake.world.dsn) as reading:
+        hosts = await lake.handler.hosts(messages, reading)
+    assert [host is not None for host in hosts] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["glue", "rest"])
+@pytest.mark.parametrize("is_projected", [True, False])
+async def test_a_file_that_the_gateway_wrote_for_a_decision_has_what_that_one_named(
+    lake: Lake, kind: str, *, is_projected: bool
+) -> None:
+    """It stays in the store where another commit was first; a catalog of its own names files as it likes."""
+    (created,) = await data_of_type(lake.world, lake.log, CatalogCreated.TYPE)
+    await lake.tell(CatalogCreated(id="aws", version=1, kind=kind, options=created["options"]), key="catalog:aws")
+    group = await lake.decide(SNAPSHOT)
+    await lake.settle(group, CommitOutcome.CONFLICTED, SNAPSHOT)
+    own, other = (lake.put(metadata(SNAPSHOT), f"00001-{one}.metadata.json") for one in (group, uuid4()))
+    for location, is_observed in ((own, kind != "glue"), (other, True)):
+        await lake.tell(trigger(location, alias="aws"))
+        message = await lake.last()
+        await project(lake.world, lake.log, *([] if is_projected else [CatalogsProjection()]))
+        assert bool((await lake.handle(message)).groups) == is_observed
+
+
+@pytest.mark.parametrize("is_projected", [True, False])
+async def test_a_name_that_a_table_never_came_to_have_is_not_told(lake: Lake, *, is_projected: bool) -> None:
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)))
+    await lake.decide(1)
+    key = f"table:{ALIAS}/sales/taken"
+    await lake.settle(await lake.decide(2, name="taken", base=None, key=key), CommitOutcome.CONFLICTED, 2, key=key)
+    await lake.settle(await lake.decide(3, name="made", base=None, key=MADE_KEY), CommitOutcome.UNKNOWN, key=MADE_KEY)
+    for expected in (ORDERS_KEY, MADE_KEY):
+        if is_projected:
+            await project(lake.world, lake.log)
+        (group,) = (await lake.handle(message)).groups
+        assert group.then[0].key == expected
+        await lake.settle(
+            await lake.decide(4, name="made", base=None, key=MADE_KEY), CommitOutcome.ACCEPTED, key=MADE_KEY
+        )
+
+
+# Whose, and which
 
 
 async def test_another_tenants_decision_governs_nothing(lake: Lake, world: World, tmp_path: Path) -> None:
