@@ -135,30 +135,7 @@ class ForeignTenant:
 
     async def next_append(self, *, properties: dict[str, str] | None = None) -> dict[str, Any]:
         """Return the body of a commit that appends a new snapshot to the table as it is now."""
-        metadata = (await self.table())["metadata"]
-        parent = (metadata.get("refs") or {}).get("main", {}).get("snapshot-id")
-        snapshot = {
-            "snapshot-id": next(_snapshot_ids),
-            "sequence-number": metadata["last-sequence-number"] + 1,
-            "timestamp-ms": metadata["last-updated-ms"] + 1,
-            "manifest-list": f"{metadata['location']}/metadata/snap.avro",
-            "summary": {"operation": "append"},
-            "schema-id": 0,
-            **({} if parent is None else {"parent-snapshot-id": parent}),
-        }
-        updates = [
-            {"action": "add-snapshot", "snapshot": snapshot},
-            {
-                "action": "set-snapshot-ref",
-                "ref-name": "main",
-                "type": "branch",
-                "snapshot-id": snapshot["snapshot-id"],
-            },
-        ]
-        if properties:
-            updates.append({"action": "set-properties", "updates": properties})
-        required = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": parent}
-        return {"requirements": [required], "updates": updates}
+        return append_to((await self.table())["metadata"], properties=properties)
 
     async def commit_behind(self, body: dict[str, Any]) -> None:
         """Commit at the upstream itself."""
@@ -233,6 +210,33 @@ class ForeignTenant:
                 (self.log_id, self.key),
             )
             return {decision for (decision,) in await found.fetchall()}
+
+
+def append_to(metadata: Mapping[str, Any], *, properties: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the body of a commit that appends a new snapshot to a table that has `metadata`."""
+    parent = (metadata.get("refs") or {}).get("main", {}).get("snapshot-id")
+    snapshot = {
+        "snapshot-id": next(_snapshot_ids),
+        "sequence-number": metadata["last-sequence-number"] + 1,
+        "timestamp-ms": metadata["last-updated-ms"] + 1,
+        "manifest-list": f"{metadata['location']}/metadata/snap.avro",
+        "summary": {"operation": "append"},
+        "schema-id": 0,
+        **({} if parent is None else {"parent-snapshot-id": parent}),
+    }
+    updates: list[dict[str, Any]] = [
+        {"action": "add-snapshot", "snapshot": snapshot},
+        {
+            "action": "set-snapshot-ref",
+            "ref-name": "main",
+            "type": "branch",
+            "snapshot-id": snapshot["snapshot-id"],
+        },
+    ]
+    if properties:
+        updates.append({"action": "set-properties", "updates": dict(properties)})
+    required = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": parent}
+    return {"requirements": [required], "updates": updates}
 
 
 @asynccontextmanager

@@ -31,6 +31,7 @@ from cryptography import x509
 
 from lakeproof.postgres.process import stop_process
 from lakeproof.postgres.server import EmbeddedServer
+from testkit.lakeproof.killed_commits import Moment, open_elsewhere
 from testkit.lakeproof.running_up import (
     TIMEOUT_S,
     Up,
@@ -46,6 +47,8 @@ TABLES: Final = f"{NAMESPACES}/sales/tables"
 DUTIES: Final = ("signer", "gateway-1", "gateway-2", "projections", "streams", "reconciler")
 UNKNOWN: Final = frozenset({0, 500, 503, 504})
 """What a commit may be answered while something is killed: 0 is none. None of these says that it has landed, or not."""
+FOREIGN: Final = {"upstreams_allowed": "127.0.0.0/8", "upstream_timeout_s": "2", "reconcile_after_s": "2.5"}
+"""Settings with which a foreign catalog may be in the test's own process, and what is open is settled soon."""
 COMMITS: Final = 3
 """Commits after a kill that must be acknowledged."""
 
@@ -149,7 +152,7 @@ def home(server: EmbeddedServer) -> Path:
 @pytest.fixture(scope="module")
 def installed(server: EmbeddedServer, home: Path) -> Iterator[Installed]:
     """`lakeproof up` with two gateway processes, and a tenant with a catalog and a namespace."""
-    with running_up(home, gateway_processes="2") as up:
+    with running_up(home, gateway_processes="2", **FOREIGN) as up:
         assert up.url
         added = up.command("tenants", "create", "acme", "--identity", "ada", "--catalog", "lake", "--json")
         assert added.returncode == 0, added.stderr
@@ -339,6 +342,24 @@ def test_a_gateway_that_is_killed_while_both_change_one_table_is_back_and_no_ans
     check_race(racing, f"shared-{duty}")
 
 
+async def test_a_gateway_that_is_killed_during_a_commit_to_a_foreign_catalog_leaves_what_can_be_found_out(
+    installed: Installed,
+) -> None:
+    async with open_elsewhere(installed.up, dsn=installed.server.admin_dsn, key=installed.key) as elsewhere:
+        killed = {moment: await elsewhere.kill_at(moment) for moment in Moment}
+        for moment, one in killed.items():
+            is_made = moment is Moment.MADE
+            outcomes = await elsewhere.settled(one.table)
+            assert outcomes.pop(one.snapshot) == ("accepted" if is_made else "failed"), moment
+            assert outcomes.keys() >= {one.next_snapshot}
+            assert set(outcomes.values()) == {"accepted"}
+            there = elsewhere.snapshots(one.table)
+            assert there == {*outcomes, *([one.snapshot] if is_made else [])}
+            assert await elsewhere.approved(one.table) == there
+            sent = [method for method, table in elsewhere.asked if table == one.table]
+            assert sent.count("POST") == (2 if moment is Moment.ASKED else 3), "what was not shown was not sent"
+
+
 def test_a_key_that_one_gateway_revokes_is_refused_by_the_other_at_once(installed: Installed) -> None:
     clients = connected_to_both(installed)
     for revoking, other in (clients, clients[::-1]):
@@ -409,7 +430,7 @@ def test_metrics_are_those_of_all_gateway_processes_and_outlive_one(installed: I
 
 
 def test_the_log_verifies_after_all_of_that(installed: Installed) -> None:
-    verified = installed.up.command("ledger", "verify")
+    verified = installed.up.command("ledger", "verify", "--deep")
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
