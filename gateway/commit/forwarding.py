@@ -163,7 +163,8 @@ def _kept_meanwhile(catalog: Forwards, approved: Approved, outcome: ForwardOutco
     kept, mutation, answered = approved.gateway.kept_tables, approved.mutation, outcome.reply
     is_known = outcome.settled is CommitOutcome.ACCEPTED and mutation.operation is Operation.TABLE_COMMIT
     if not is_known or not isinstance(answered, Answered):
-        kept.forget(approved.log_id, mutation.target)
+        for end in approved.ends:
+            kept.forget(approved.log_id, end.requested.mutation.target)
         return None
     return Meanwhile(partial(kept.answered, approved.log_id, mutation.target, catalog, answered), behind=SENT)
 

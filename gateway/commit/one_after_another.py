@@ -52,6 +52,7 @@ async def forward_in_turn(catalog: Forwards, approved: Sequence[Approved]) -> St
     first.done(MutationStage.DECIDE)
     for position, (each, outgoing) in enumerate(prepared):
         outcome = outcome_of(each.mutation.operation, await catalog.forward(outgoing, decision=decision))
+        first.gateway.kept_tables.forget(first.log_id, each.mutation.target)
         first.done(MutationStage.CHANGE)
         behind = approved[position + 1 :]
         may_send_next = await _settle(decision, each, outcome, behind)

@@ -7,10 +7,11 @@ asked for the table. Nothing is sent unless that shows what was judged, and what
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -55,11 +56,14 @@ from testkit.gateway.foreign_faults import (
     check_loss,
     check_mixture,
     check_saying,
+    renamed,
 )
-from testkit.gateway.foreign_tenant import ALIAS, ForeignTenant, open_far
-from testkit.gateway.log_contents import read_stored
+from testkit.gateway.foreign_tenant import ALIAS, RENAME, ForeignTenant, open_far
+from testkit.gateway.log_contents import read_stored, words
 from testkit.gateway.sales import another_key, properties
-from testkit.servers.faulty_wire import Fault, Replaced, Request, answer
+from testkit.gateway.table_requests import commit_to, transaction
+from testkit.servers.chained import register
+from testkit.servers.faulty_wire import Fault, FaultyWire, Replaced, Request, answer
 from testkit.servers.upstream import Upstream, serve_upstream
 
 on_module_loop = pytest.mark.asyncio(loop_scope="module")
@@ -673,6 +677,176 @@ async def test_a_catalog_that_another_process_has_retired_takes_nothing(
         assert (await commit(far, late="yes")).status_code == 404
         assert "POST" not in sent(far)
         assert await far.table() == before
+
+
+@on_module_loop
+@pytest.mark.usefixtures("_writers")
+@pytest.mark.parametrize(("changed", "status"), [("the key", 401), ("a policy", 403)])
+async def test_what_another_process_changes_behind_a_recorded_decision_counts_from_the_next_commit_on(
+    far: ForeignTenant, others: Services, changed: str, status: int
+) -> None:
+    admin, (key_id, secret) = others.gateway.admin, await guest_of(far, others, "eve")
+    async with far.gateway.client(secret) as client:
+        assert (await commit(far, client, eve="yes")).status_code == 200
+        far = await as_new(far)
+        async with load_held(far, client=client, soon="yes") as committing:
+            await until(far, "approved")
+            if changed == "the key":
+                await admin.revoke_key(far.log_id, OPERATOR, key_id=key_id)
+            else:
+                closed = PolicyText(expression=f"commit.name != '{far.name}'", message="closed")
+                await admin.create_policy(far.log_id, OPERATOR, policy_id=f"closed-{far.name}", text=closed)
+        assert (await committing).status_code == 200
+        assert await far.words() == ["approved", "accepted"]
+        assert (await commit(far, client, late="yes")).status_code == status
+    assert "late" not in await properties_of(far)
+
+
+@on_module_loop
+@pytest.mark.usefixtures("_writers")
+async def test_a_key_that_has_expired_since_it_was_verified_commits_nothing(far: ForeignTenant) -> None:
+    gateway, ends = far.services.gateway, far.services.gateway.clock() + timedelta(hours=1)
+    issued = await gateway.admin.create_key(
+        far.log_id, OPERATOR, identity="may@acme.example", roles=["writer"], expires_at=ends
+    )
+    async with far.gateway.client(issued.secret) as client:
+        assert (await commit(far, client, may="yes")).status_code == 200
+    far = await as_new(far)
+    later = far.gateway.through(clock=lambda: ends, kept_tables=gateway.kept_tables, key=issued.secret)
+    assert (await commit(far, later, late="yes")).status_code == 401
+    assert await far.words() == []
+    assert "POST" not in sent(far)
+
+
+@on_module_loop
+@pytest.mark.usefixtures("_writers")
+async def test_while_the_log_cannot_be_written_a_revoked_key_is_told_that_and_nothing_else(
+    far: ForeignTenant, others: Services
+) -> None:
+    key_id, secret = await guest_of(far, others, "lee")
+    async with far.gateway.client(secret) as client:
+        assert (await commit(far, client, lee="yes")).status_code == 200
+    far = await as_new(far)
+
+    async def away(*_: object, **__: object) -> Appended | Stale:
+        raise LogUnavailableError("the log is away")
+
+    await others.gateway.admin.revoke_key(far.log_id, OPERATOR, key_id=key_id)
+    gateway = far.services.gateway
+    async with far.gateway.through(key=secret, append=away, kept_tables=gateway.kept_tables) as client:
+        unavailable = await commit(far, client, late="yes")
+        assert (unavailable.status_code, "retry-after" in unavailable.headers) == (503, True)
+        assert "could not be recorded" in unavailable.json()["error"]["message"]
+    async with far.gateway.through(key=secret, kept_tables=gateway.kept_tables) as client:
+        assert (await commit(far, client, late="yes")).status_code == 401
+    assert await far.words() == []
+    assert "POST" not in sent(far)
+
+
+@on_module_loop
+async def test_two_processes_that_change_one_table_at_once_lose_nothing(far: ForeignTenant) -> None:
+    async with far.gateway.through() as other:
+        for number in range(3):
+            answers = await asyncio.gather(
+                *(
+                    commit(far, client, **{f"{place}{number}": "yes"})
+                    for place, client in (("here", None), ("there", other))
+                )
+            )
+            assert {answer.status_code for answer in answers} == {200}
+    assert set(await properties_of(far)) >= {f"{place}{number}" for place in ("here", "there") for number in range(3)}
+    assert not await far.open_decisions()
+    assert not far.unrecorded
+
+
+# Whose table it is, and who asks for it
+
+
+@on_module_loop
+async def test_a_table_of_another_tenant_with_the_same_name_is_another(
+    far: ForeignTenant, module_services: Services
+) -> None:
+    async with serve_upstream(Upstream()) as url, open_far(module_services, url) as theirs:
+        theirs = replace(theirs, name=far.name)
+        await theirs.make_table()
+        for number in range(2):
+            for each, place in ((far, "ours"), (theirs, "theirs")):
+                assert (await commit(each, **{f"{place}{number}": "yes"})).status_code == 200
+        assert {name for name in await properties_of(theirs) if name[:-1] in {"ours", "theirs"}} == {
+            "theirs0",
+            "theirs1",
+        }
+        assert await theirs.words() == await far.words() == ["approved", "accepted"] * 2
+    assert {name for name in await properties_of(far) if name[:-1] in {"ours", "theirs"}} == {"ours0", "ours1"}
+
+
+@on_module_loop
+async def test_a_table_behind_two_aliases_is_changed_through_both(far: ForeignTenant) -> None:
+    twin = f"twin-{far.name}"
+    await register(far.gateway, twin, far.wire.url)
+    path = far.orders.replace(f"/{ALIAS}/", f"/{twin}/")
+    for number in range(3):
+        for orders, place in ((far.orders, "far"), (path, "twin")):
+            body = properties(**{f"{place}{number}": "yes"})
+            assert (await far.gateway.http.post(orders, json=body)).status_code == 200
+    assert set(await properties_of(far)) >= {f"{place}{number}" for place in ("far", "twin") for number in range(3)}
+    assert (await far.words()).count("failed") <= 1
+    assert not await far.open_decisions()
+
+
+@on_module_loop
+async def test_a_table_that_took_the_name_of_another_is_judged_as_what_it_is(far: ForeignTenant) -> None:
+    other = await far.with_new_table()
+    await other.commit_behind(properties(frozen="yes"))
+    far = await as_new(far)
+    async with load_held(far, late="yes") as committing:
+        await until(far, "approved")
+        for source, destination in ((far.name, f"{far.name}-before"), (other.name, far.name)):
+            ends = {"source": source, "destination": destination}
+            body = {end: {"namespace": ["sales"], "name": name} for end, name in ends.items()}
+            (await far.direct.post(f"{far.prefix}/tables/rename", json=body)).raise_for_status()
+    assert (await committing).status_code == 403
+    assert await far.words() == ["approved", "failed", "rejected"]
+    assert "POST" not in sent(far)
+
+
+@on_module_loop
+async def test_each_commit_asks_the_catalog_as_its_own_request_does(far: ForeignTenant) -> None:
+    delegated = {"X-Iceberg-Access-Delegation": "vended-credentials"}
+    async with nothing_read(far):
+        for number, headers in enumerate((delegated, {}, delegated)):
+            body = properties(**{f"n{number}": "yes"})
+            assert (await far.gateway.http.post(far.orders, json=body, headers=headers)).status_code == 200
+    asked = [(seen.method, b"vended-credentials" in seen.data) for seen in far.wire.seen]
+    assert asked == [(method, is_so) for is_so in (True, False, True) for method in ("GET", "POST")]
+
+
+@on_module_loop
+async def test_what_a_transaction_changes_one_after_another_is_kept_no_longer(far: ForeignTenant) -> None:
+    turns, other = f"turns-{far.name}", await far.with_new_table()
+    config = {"defaults": {}, "overrides": {"prefix": "main"}, "endpoints": ["GET /v1/{prefix}/namespaces"]}
+    async with FaultyWire(str(far.direct.base_url)) as wire:
+        wire.always["/v1/config"] = answer(200, json.dumps(config).encode())
+        await register(far.gateway, turns, wire.url, transactions="sequential")
+        http, path = far.gateway.http, far.orders.replace(f"/{ALIAS}/", f"/{turns}/")
+        assert (await http.post(path, json=properties(one="yes"))).status_code == 200
+        both = transaction(*(commit_to(each.name, properties(both="yes")) for each in (far, other)))
+        made = await http.post(f"/v1/iceberg/{turns}/transactions/commit", json=both)
+        assert made.status_code == 204, made.text
+        assert (await http.post(path, json=properties(two="yes"))).status_code == 200
+    key = f"table:{turns}/sales/{far.name}"
+    assert await words(far.services, far.log_id, after=far.first, key=key) == ["approved", "accepted"] * 3
+
+
+@on_module_loop
+async def test_what_had_the_name_that_a_table_is_given_is_kept_no_longer(far: ForeignTenant) -> None:
+    other = await far.with_new_table()
+    far = await as_new(far)
+    (await far.direct.delete(far.upstream_path)).raise_for_status()
+    assert (await far.gateway.http.post(RENAME, json=renamed(other.name, far.name))).status_code == 204
+    assert (await commit(far, late="yes")).status_code == 200
+    assert await far.words() == ["approved", "accepted"] * 2
+    assert "first" not in await properties_of(far)
 
 
 # What is kept
