@@ -54,6 +54,9 @@ def file_judged(location: str, stored: bytes) -> JudgedMetadata:
 def answer_judged(location: str, metadata: Mapping[str, Any]) -> JudgedMetadata:
     """
     Return what is recorded of metadata that a catalog has answered with the location of its file.
+
+    Raises:
+        TypeError: if JSON cannot hold it: it is read from 1,024 levels, and written to 254.
     """
     sha256 = hashlib.sha256(answer_bytes(metadata)).hexdigest()
     return JudgedMetadata(location=location, of=DigestOf.ANSWER, sha256=sha256)

@@ -131,7 +131,10 @@ class RestCatalog:
         if table is None:
             raise self.upstream.unavailable(answered)
         location, metadata = table[0], TableMetadata(table[1])
-        judged = await off_loop(answer_judged, len(answered.body), location, metadata)
+        try:
+            judged = await off_loop(answer_judged, len(answered.body), location, metadata)
+        except TypeError as error:  # nested deeper than JSON is written: nothing could be made of it
+            raise self.upstream.unavailable(answered) from error
         return replace(_loaded(location, metadata), judged=judged)
 
     async def _load_namespace(self, target: Target) -> Loaded:

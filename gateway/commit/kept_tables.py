@@ -24,7 +24,6 @@ from typing import Final, Self, TypeAlias
 from gateway.catalogs.catalog import Forwards, Loaded
 from gateway.catalogs.judged_metadata import answer_judged
 from gateway.catalogs.replies import Answered
-from gateway.errors import GatewayError
 from gateway.identifiers import Target
 from gateway.metadata import CorruptMetadataError
 from gateway.metadata.stored import view_draft
@@ -91,10 +90,11 @@ class KeptTables:
         """Keep a table as its catalog has answered that a commit left it, ready for the next one."""
         size_bytes = len(answered.body)
         left = catalog.left(answered) if size_bytes <= ANSWER_BYTES_MAX else None
-        if left is None:
+        ready = None if left is None else made_ready(left)
+        if ready is None:
             self.forget(log_id, target)
         else:
-            self.left(log_id, target, made_ready(left), answer_bytes=size_bytes)
+            self.left(log_id, target, ready, answer_bytes=size_bytes)
 
     def forget(self, log_id: int, target: Target, *, pause_s: float = 0.0) -> None:
         """Keep a table no longer, nor, for so long, as commits leave it then."""
@@ -114,17 +114,20 @@ class KeptTables:
             self._answers_bytes -= kept.answer_bytes
 
 
-def made_ready(left: Loaded) -> Loaded:
+def made_ready(left: Loaded) -> Loaded | None:
     """
     Return a table as a commit left it, with what the next commit is judged with, as far as that follows from the table
-    alone: what is recorded of it, as of what a catalog has answered, and how it is opened.
+    alone: what is recorded of it, as of what a catalog has answered, and how it is opened. None if JSON cannot hold it.
     """
     metadata, location = left.metadata, left.metadata_location
     if metadata is None or location is None:
         raise AssertionError("a table that is kept has metadata")
     with suppress(CorruptMetadataError):  # whoever commits to it is told
         view_draft(metadata)
-    return replace(left, judged=answer_judged(location, metadata))
+    try:
+        return replace(left, judged=answer_judged(location, metadata))
+    except TypeError:
+        return None
 
 
 class Confirming:
@@ -166,5 +169,5 @@ class Confirming:
 def _is_shown(asking: asyncio.Task[bool]) -> bool:
     try:
         return asking.result()
-    except GatewayError:
-        return False  # why, the next load tells
+    except Exception:  # noqa: BLE001 - whatever it is, the next load tells; a decision may be open now
+        return False

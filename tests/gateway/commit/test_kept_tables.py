@@ -367,6 +367,33 @@ async def test_a_table_that_the_catalog_refuses_to_show_is_refused_in_its_words(
 
 
 @on_module_loop
+async def test_an_answer_that_no_table_can_be_made_of_leaves_no_decision_open(far: ForeignTenant) -> None:
+    far.wire.always[far.upstream_path] = answer(200, deep_table())
+    try:
+        refused = await commit(far, late="yes")
+    finally:
+        far.wire.always.clear()
+    assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+    assert "POST" not in sent(far)
+    assert not await far.open_decisions()
+
+
+def deep_table() -> bytes:
+    """JSON that can be read, and is nested deeper than it is written."""
+    metadata = b'{"table-uuid":"x","deep":%s}' % (b"[" * 600 + b"]" * 600)
+    return b'{"metadata-location":"s3://b/1.metadata.json","metadata":%s}' % metadata
+
+
+@on_module_loop
+async def test_a_table_that_a_commit_has_left_so_is_loaded_for_the_next_one(far: ForeignTenant) -> None:
+    far.wire.fault = Fault(happens=Replaced(answer=answer(200, deep_table()), carried_out=True), path=far.path)
+    await commit(far, one="yes")
+    assert (await commit(far, two="yes")).status_code == 200
+    assert await far.words() == ["approved", "accepted"] * 2
+    assert (await properties_of(far)).items() >= {"one": "yes", "two": "yes"}.items()
+
+
+@on_module_loop
 async def test_a_decision_does_not_wait_long_for_the_catalog(
     far: ForeignTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
