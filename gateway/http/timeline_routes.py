@@ -72,7 +72,7 @@ async def _steps(
 ) -> list[dict[str, Any]]:
     """Return decisions, each with what belongs to it: what is read is read for all of them at once."""
     log_id, with_inputs = looking.caller.log_id, await looking.sight.reads_inputs()
-    scanned = [("", ()) if each.table_uuid is None else (each.table_uuid, each.snapshots) for each in commits]
+    scanned = [("", ()) if each.table_uuid is None else (each.table_uuid, each.added) for each in commits]
     found = await read_findings_of_each(connection, log_id, scanned, limit=ROWS_MAX)
     parts: Mapping[int, Mapping[str, Part]] = {}
     if with_inputs:
@@ -92,7 +92,7 @@ async def _steps(
 
 def _changed(commit: Commit, summaries: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Return what the table's metadata says of the snapshots that a commit added."""
-    known = [(each, summaries[each]) for each in commit.snapshots if each in summaries]
+    known = [(each, summaries[each]) for each in commit.added if each in summaries]
     return {
         "engine": next((engine for _, summary in known if (engine := _engine(summary))), None),
         "changes": [

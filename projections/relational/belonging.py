@@ -2,8 +2,8 @@
 """
 What belongs together: a decision and its outcome, the scans of what it added, what they found, and the alerts about it.
 
-A decision names the snapshots that it adds; scans, findings and alerts name table and snapshot. Everything is read from
-the live generations of the read models, which may be some entries behind the log.
+A decision names the snapshots that it adds, unless it was not made; scans, findings and alerts name table and snapshot.
+Everything is read from the live generations of the read models, which may be some entries behind the log.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ NOTHING: Final = Belonging(commits=(), scans=(), findings=(), alerts=())
 
 async def read_belonging(connection: Connection, commits: Sequence[Commit]) -> Belonging:
     """
-    Return what belongs to `commits`, which are decisions on one thing; the first one with snapshots counts.
+    Return what belongs to `commits`, which are decisions on one thing; the first that may have added snapshots counts.
     """
-    with_snapshots = next((each for each in commits if each.snapshots and each.table_uuid is not None), None)
+    with_snapshots = next((each for each in commits if each.added and each.table_uuid is not None), None)
     if with_snapshots is None or with_snapshots.table_uuid is None:
         return Belonging(commits=commits, scans=(), findings=(), alerts=())
-    return await _of_snapshots(connection, commits, with_snapshots.table_uuid, with_snapshots.snapshots)
+    return await _of_snapshots(connection, commits, with_snapshots.table_uuid, with_snapshots.added)
 
 
 async def read_belonging_of_entry(connection: Connection, log_id: int, entry: Entry) -> Belonging:

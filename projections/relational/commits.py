@@ -17,7 +17,7 @@ from uuid import UUID
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
 from ledger.format.event import uuid_text
-from ledger.format.events import CommitDecided, CommitSettled, PayloadErased
+from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled, PayloadErased
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.entries import (
@@ -38,6 +38,8 @@ COMMITS_VERSION: Final = 1
 ROWS_MAX: Final = 1_000
 EXAMINED_MAX: Final = 1_000
 """Commits of a table among which those of a snapshot, or of some actions, are looked for."""
+NOT_MADE: Final = frozenset({CommitOutcome.FAILED, CommitOutcome.CONFLICTED, CommitOutcome.REFUSED})
+"""The outcomes of decisions that have changed nothing: whoever added their snapshots, it was not by them."""
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
 
@@ -76,6 +78,12 @@ class Commit:
     evidence: str | None
     metadata_location: str | None
     metadata_sha256: str | None
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The snapshots that it may have added: none if it was not approved, or not made, whoever has added them."""
+        is_made = self.decision == CommitDecision.APPROVED and self.outcome not in NOT_MADE
+        return self.snapshots if is_made else ()
 
 
 class CommitsProjection:

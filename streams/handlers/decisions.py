@@ -22,13 +22,12 @@ from ledger.store.queries import load_queries
 from ledger.store.read import read_head
 from ledger.store.session import Connection
 from projections.entries import LogEntry, decision_of, read_log_entry
+from projections.relational.commits import NOT_MADE
 from projections.relational.table_names import identifier_of
 from streams.errors import TransientError
 
 QUERIES: Final = load_queries("streams", "triggers.sql")
 
-NOT_MADE: Final = frozenset({CommitOutcome.FAILED, CommitOutcome.CONFLICTED, CommitOutcome.REFUSED})
-"""The outcomes of decisions that approve nothing: whoever added their snapshots, it was not by them."""
 SNAPSHOTS_ASKED: Final = 1_000
 """Snapshots looked up in one statement."""
 BEHIND_MAX: Final = 20_000

@@ -52,10 +52,11 @@ from projections.lake.metadata_names import decision_of_file
 from projections.lake.storage import SecretStore, Storage
 from projections.processing.cursors import read_live
 from projections.relational.catalogs import BUILTIN, CATALOGS, CatalogRow, read_catalogs, storage_of
+from projections.relational.commits import NOT_MADE
 from projections.relational.table_names import identifier_of, read_live_names, resolve_key
 from streams.errors import PoisonError, TransientError
 from streams.handler import DeadLetter, Effects, Message
-from streams.handlers.decisions import NOT_MADE, read_decided, read_groups, read_triggers_of
+from streams.handlers.decisions import read_decided, read_groups, read_triggers_of
 from streams.metadata.parse import Snapshot, TableSnapshots
 
 OBSERVE: Final = "observe"

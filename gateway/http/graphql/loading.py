@@ -230,8 +230,8 @@ class Asking:
         return await self._load(("findings", confidence, state, limit, as_of), load, table_uuid)
 
     async def findings_of(self, commit: Commit, *, limit: int, as_of: int | None) -> list[Finding]:
-        """Return what was found in the snapshots that a decision names."""
-        if commit.table_uuid is None or not commit.snapshots:
+        """Return what was found in the snapshots that a decision may have added."""
+        if commit.table_uuid is None or not commit.added:
             return []
 
         async def load(scanned: Sequence[tuple[str, Sequence[str]]]) -> list[list[Finding]]:
@@ -240,7 +240,7 @@ class Asking:
                 found = await read_findings_of_each(connection, log_id, scanned, limit=limit, as_of=as_of)
                 return await self._called(connection, found, as_of=as_of)
 
-        return await self._load(("found", limit, as_of), load, (commit.table_uuid, commit.snapshots))
+        return await self._load(("found", limit, as_of), load, (commit.table_uuid, commit.added))
 
     async def _called(
         self, connection: Connection, found: Sequence[list[Finding]], *, as_of: int | None

@@ -6,14 +6,16 @@ The table of commits on the real database.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.format.events import CommitDecision, CommitOutcome, Reason
+from ledger.format.events import CommitDecision, CommitOutcome, DetectionKind, Reason
 from projections.errors import DigestMismatchError
 from projections.processing.generations import rebuild
+from projections.relational.belonging import read_belonging
 from projections.relational.commits import read_commits, read_commits_of_group
+from testkit.projections.story import ORDERS_UUID
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World
@@ -36,6 +38,30 @@ async def test_a_commit_is_a_row_with_its_outcome(world: World, story: Story) ->
     assert (commit.reason_id, commit.reason_version, commit.snapshots) == ("p1", 3, ("1", "2"))
     assert commit.recorded_at.utcoffset() == timedelta(0)
     assert commit.metadata_location is not None
+
+
+async def test_what_a_decision_did_not_add_does_not_belong_to_it_whoever_has_added_it(
+    world: World, story: Story
+) -> None:
+    """All of them name one snapshot, which somebody has added: detection has found something in it."""
+    named: dict[str, Any] = {"snapshots": ["1"], "table_uuid": ORDERS_UUID}
+    story.decided(decision=CommitDecision.REJECTED, **named)
+    story.decided(**named)
+    for outcome in CommitOutcome:
+        story.settled(story.decided(**named), outcome=outcome, **named)
+    story.scanned("1", ("email", DetectionKind.EMAIL, 92))
+    log = await world.new_log()
+    await world.project(log, story)
+    belongs: dict[tuple[str, str | None], tuple[int, int]] = {}
+    async with world.as_reader(log) as connection:
+        for commit in await read_commits(connection):
+            belonging = await read_belonging(connection, [commit])
+            assert commit.snapshots == ("1",)
+            assert bool(belonging.findings) == bool(commit.added)
+            belongs[commit.decision, commit.outcome] = len(belonging.scans), len(belonging.findings)
+    made = {("approved", None), ("approved", "accepted"), ("approved", "unknown")}
+    assert len(belongs) == 2 + len(CommitOutcome)
+    assert belongs == {each: ((1, 1) if each in made else (0, 0)) for each in belongs}
 
 
 async def test_a_transaction_is_several_rows_settled_each_by_its_key(world: World, story: Story) -> None:
