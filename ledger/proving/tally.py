@@ -9,7 +9,7 @@ afterwards costs what has been appended since.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ledger.proving.search import QUERIES, TypeFigures
@@ -31,6 +31,10 @@ class Tally:
     def size_bytes(self) -> int:
         """Return how many bytes the counted entries have."""
         return sum(each.size_bytes for each in self.types.values())
+
+    def copy(self) -> Tally:
+        """Return what is counted now: the same however far this one goes on."""
+        return replace(self, types=dict(self.types))
 
     async def advance(self, connection: Connection, log_id: int, *, size: int, may_go_on: Callable[[], bool]) -> None:
         """

@@ -4,13 +4,14 @@ Figures of a tenant's log: its size and growth, and how many entries of each typ
 
 Counting reads every entry once, so a process keeps what it has counted (`ledger/proving/tally.py`), and counts for
 `COUNTING_S` at most in one request. It counts on when a long log was asked for, half of the time, so that others look
-meanwhile: the first answers say how far it has come.
+meanwhile. Until then answers say how far it has come; they neither count themselves nor wait for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, Final
 
@@ -45,7 +46,9 @@ class Figures:
         log_id, now = looking.caller.log_id, looking.gateway.clock()
         clock = asyncio.get_running_loop().time
         tally, lock = self._tally(log_id)
-        async with lock, looking.reading() as connection:
+        # What was counted before the head is read is not beyond it.
+        so_far = tally.copy() if log_id in self._counting else None
+        async with nullcontext() if so_far else lock, looking.reading() as connection:
             log, head = await own_log(connection, looking.caller), await read_head(connection, log_id)
             newest = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log_id})).fetchone()
             first = await read_entry(connection, log_id, 0) if head.size else None
@@ -53,11 +56,15 @@ class Figures:
                 head.size - await first_index_since(connection, log_id, now - age, size=head.size)
                 for age in (timedelta(hours=1), timedelta(days=1))
             ]
-            ends_s = clock() + COUNTING_S
-            await tally.advance(connection, log_id, size=head.size, may_go_on=lambda: clock() < ends_s)
-            if tally.counted < head.size and log_id not in self._counting:
-                task = asyncio.create_task(self._count_on(looking, tally, lock), name=f"count of log {log_id}")
-                self._counting[log_id] = task
+            if so_far is None and log_id not in self._counting:  # nor since this request waited for its turn
+                ends_s = clock() + COUNTING_S
+                await tally.advance(connection, log_id, size=head.size, may_go_on=lambda: clock() < ends_s)
+                if tally.counted < head.size:
+                    task = asyncio.create_task(self._count_on(looking, tally, lock), name=f"count of log {log_id}")
+                    self._counting[log_id] = task
+            tally = so_far or tally
+            if tally.counted > head.size:
+                tally = Tally()  # the log was restored
             return {
                 "log": log.origin,
                 "entries": head.size,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -262,6 +263,28 @@ async def test_an_index_that_is_none_is_refused(views: TwoViews, index: str) -> 
     answer = await views.whole.get(f"{ENTRIES}/{index}")
     assert answer.status_code == 400
     assert error_of(answer)["message"].startswith("index: ")
+
+
+async def test_figures_are_answered_while_a_long_log_is_counted_on(
+    views: TwoViews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, counts, goes_on = len(await stored(views)), tally.Tally.advance, asyncio.Event()
+
+    async def advance(counted: tally.Tally, *arguments: Any, **named: Any) -> None:
+        if counted.counted:
+            await goes_on.wait()
+        await counts(counted, *arguments, **named)
+
+    monkeypatch.setattr(tally, "STEP_MAX", 5)
+    monkeypatch.setattr(tally.Tally, "advance", advance)
+    monkeypatch.setattr("gateway.http.looking.figures.COUNTING_S", 0.0)
+    views.gateway.app.state.figures = type(views.gateway.app.state.figures)()
+    first, *others = [await shown(views.whole, "/v1/log/stats") for _ in range(3)]
+    assert (first["counted"], first["bytes"]) == (5, sum(each["bytes"] for each in first["types"]))
+    assert others == [first, first]
+    goes_on.set()
+    while (await shown(views.whole, "/v1/log/stats"))["counted"] < size:
+        pass
 
 
 async def test_figures_count_every_entry_and_take_the_right_to_read_the_log(
