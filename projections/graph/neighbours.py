@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Vertices of a tenant's graph and their edges, of many vertices in one statement; always as that tenant's reader role.
+
+Edges are in the order of their label, their direction, and the key at their other end, for which there is no index: of
+a table that has thousands of snapshots, all of these are read for one page. So edges are counted first, which an index
+does, and then those labels alone are read that make the page.
 """
 
 from __future__ import annotations
@@ -17,14 +21,12 @@ from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.graph.agtype import agtype
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
-from projections.graph.walking import Direction
-from projections.graph.write import ALL_VERTICES
+from projections.graph.walking import Direction, Step, far, near
 from projections.keys import bounded_key
 
 QUERIES: Final = load_queries("projections", "neighbours.sql")
 ROWS_MAX: Final = 1_000
 _LABEL_OF_KIND: Final = {kind.key: label for label, kind in VERTICES.items()}
-_PARTS: Final = {Direction.OUT: "edges_from", Direction.IN: "edges_to"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,39 +84,111 @@ async def read_vertices_of_label(
     return [_vertex(id_, properties) for id_, properties in await rows.fetchall()]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A vertex whose edges are asked for: those that stand behind the place `after`."""
+
+    id: str
+    label: VertexLabel
+    after: str
+
+
 async def read_edges(
     connection: Connection,
     graph: str,
-    starts: Sequence[tuple[str, str]],
+    starts: Sequence[Start],
     *,
     labels: Sequence[EdgeLabel],
     directions: Sequence[Direction],
     limit: int,
 ) -> list[list[FoundEdge]]:
     """
-    Return the edges of some vertices, each at most `limit`: `starts` are their ids, each with the place behind which
-    its edges begin.
+    Return the edges of some vertices, each at most `limit`, in the order of their places.
     """
-    parts = [
-        _compose(_PARTS[direction], label=sql.Identifier(graph, label.value), text=sql.Literal(label.value))
-        for label in labels
-        for direction in directions
-    ]
-    query = _compose(
-        "neighbours", edges=sql.SQL(" UNION ALL ").join(parts), vertices=sql.Identifier(graph, ALL_VERTICES)
-    )
-    where = {
-        "ids": [id_ for id_, _ in starts],
-        "afters": [after for _, after in starts],
-        "limit": min(limit, ROWS_MAX),
-    }
+    limit = min(limit, ROWS_MAX)
+    every = ((label, direction) for label in labels for direction in directions)
+    steps = sorted((step for step in every if any(each.label in near(*step) for each in starts)), key=_prefix)
     found: list[list[FoundEdge]] = [[] for _ in starts]
-    rows = await connection.execute(query, where)
-    for place, label, direction, id_, properties, at in await rows.fetchall():
-        edge = FoundEdge(
-            label=EdgeLabel(label), direction=Direction(direction), vertex=_vertex(id_, properties), place=at
+    counted = await _count(connection, graph, starts, steps, limit=limit)
+    steps = [step for step in steps if step in counted]
+    while steps and any(len(each) < limit for each in found):
+        enough = _enough(steps, counted, [limit - len(each) for each in found])
+        for number, edge in await _read(connection, graph, starts, steps[:enough], limit=limit):
+            if len(found[number]) < limit:
+                found[number].append(edge)
+        steps = steps[enough:]
+    return found
+
+
+def _prefix(step: Step) -> str:
+    """Return how the places of edges begin: no such text begins another one."""
+    label, direction = step
+    return f"{label.value} {direction.value} "
+
+
+async def _count(
+    connection: Connection, graph: str, starts: Sequence[Start], steps: Sequence[Step], *, limit: int
+) -> dict[Step, dict[int, int]]:
+    """
+    Return how many edges are certainly behind the places of the starts, by step and number of the start, each up to
+    `limit`; 0 where there may be some.
+    """
+    if not steps:
+        return {}
+    parts = [
+        _compose(f"counted_{direction.value}", label=sql.Identifier(graph, label.value), step=sql.Literal(number))
+        for number, (label, direction) in enumerate(steps)
+    ]
+    query = _compose("edges_counted", counts=sql.SQL(" UNION ALL ").join(parts))
+    rows = await connection.execute(query, {"ids": [each.id for each in starts], "limit": limit})
+    found: dict[Step, dict[int, int]] = {}
+    for place, number, count in await rows.fetchall():
+        prefix, after = _prefix(steps[number]), starts[place - 1].after
+        if after.startswith(prefix):
+            found.setdefault(steps[number], {})[place - 1] = 0
+        elif prefix > after:
+            found.setdefault(steps[number], {})[place - 1] = count
+    return found
+
+
+def _enough(steps: Sequence[Step], counted: Mapping[Step, Mapping[int, int]], rooms: Sequence[int]) -> int:
+    """Return how many of the first steps lead to as many edges of each start as there is room for; all, if not."""
+    left = list(rooms)
+    for place, step in enumerate(steps, start=1):
+        for number, count in counted[step].items():
+            left[number] -= count
+        if max(left) <= 0:
+            return place
+    return len(steps)
+
+
+async def _read(
+    connection: Connection, graph: str, starts: Sequence[Start], steps: Sequence[Step], *, limit: int
+) -> list[tuple[int, FoundEdge]]:
+    """Return edges along `steps`, each with the number of its start."""
+    parts: list[sql.Composed] = []
+    for number, (label, direction) in enumerate(steps):
+        ends = [
+            _compose("vertex_of_end", label=sql.Identifier(graph, end.value)) for end in sorted(far(label, direction))
+        ]
+        parts.append(
+            _compose(
+                f"edges_{direction.value}",
+                label=sql.Identifier(graph, label.value),
+                step=sql.Literal(number),
+                prefix=sql.Literal(_prefix((label, direction))),
+                vertices=sql.SQL(" UNION ALL ").join(ends),
+            )
         )
-        found[place - 1].append(edge)
+    query = _compose("neighbours", edges=sql.SQL(" UNION ALL ").join(parts))
+    where = {"ids": [each.id for each in starts], "afters": [each.after for each in starts], "limit": limit}
+    rows = await connection.execute(query, where)
+    found: list[tuple[int, FoundEdge]] = []
+    for place, number, id_, properties, at in await rows.fetchall():
+        label, direction = steps[number]
+        found.append(
+            (place - 1, FoundEdge(label=label, direction=direction, vertex=_vertex(id_, properties), place=at))
+        )
     return found
 
 

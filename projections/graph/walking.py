@@ -139,11 +139,11 @@ class Walk:
         parameters: dict[str, Any] = {"ids": _array(ids), "fan": self.fan}
         parts: list[sql.Composed] = []
         for step, (edge, direction) in enumerate(steps):
-            starts = [number for number in numbers if self._labels_of(number) & _near(edge, direction)]
+            starts = [number for number in numbers if self._labels_of(number) & near(edge, direction)]
             if starts:
                 parameters[f"near_{step}"], label = starts, sql.Identifier(self.graph, edge.value)
-                near = sql.Placeholder(f"near_{step}")
-                parts.append(compose(_PART[direction], label=label, step=sql.Literal(step), near=near))
+                of_starts = sql.Placeholder(f"near_{step}")
+                parts.append(compose(_PART[direction], label=label, step=sql.Literal(step), near=of_starts))
         if not parts:
             return [], []
         query = compose("step", edges=sql.SQL(" UNION ALL ").join(parts))
@@ -156,7 +156,7 @@ class Walk:
             for origin in origins[place - 1]:
                 into.append((there, origin))
         for number, step in {(int(there) >> LABEL_BITS, step) for _, there, step in rows}:
-            self._labels[number] = self._labels_of(number) & _far(*steps[step])
+            self._labels[number] = self._labels_of(number) & far(*steps[step])
         return by_names, ahead
 
     def _new(self, pairs: Iterable[tuple[str, str]]) -> Pairs:
@@ -222,12 +222,12 @@ def _by_number(ids: Iterable[str]) -> dict[int, list[str]]:
     return found
 
 
-def _near(edge: EdgeLabel, direction: Direction) -> frozenset[VertexLabel]:
+def near(edge: EdgeLabel, direction: Direction) -> frozenset[VertexLabel]:
     """Return the labels from which a step leads on."""
     return EDGES[edge].starts if direction is Direction.OUT else EDGES[edge].ends
 
 
-def _far(edge: EdgeLabel, direction: Direction) -> frozenset[VertexLabel]:
+def far(edge: EdgeLabel, direction: Direction) -> frozenset[VertexLabel]:
     """Return the labels to which a step leads."""
     return EDGES[edge].ends if direction is Direction.OUT else EDGES[edge].starts
 

@@ -28,6 +28,7 @@ from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.neighbours import (
     FoundEdge,
     FoundVertex,
+    Start,
     read_edges,
     read_vertices,
     read_vertices_of_label,
@@ -338,7 +339,7 @@ class Asking:
         """Return edges of a vertex whose other end the caller may see."""
         examined = _examined(limit)
 
-        async def load(starts: Sequence[tuple[str, str]]) -> list[Edges]:
+        async def load(starts: Sequence[Start]) -> list[Edges]:
             graph = await self._graph()
             if graph is None:
                 return [Edges((), None)] * len(starts)
@@ -350,7 +351,8 @@ class Asking:
                 seen = {each.id for each in await self._seen(connection, list(ends.values()))}
             return [_page(edges, seen, examined=examined, limit=limit) for edges in found]
 
-        return await self._load(("edges", labels, directions, limit), load, (vertex.id, after))
+        start = Start(id=vertex.id, label=vertex.label, after=after)
+        return await self._load(("edges", labels, directions, limit), load, start)
 
     async def _seen(self, connection: Connection, vertices: Sequence[FoundVertex]) -> list[FoundVertex]:
         looking = self.looking

@@ -20,7 +20,7 @@ from lakeproof.provision import provision
 from ledger.store.session import Connection
 from projections.graph.age_functions import PROJECTOR_FUNCTIONS, READER_FUNCTIONS
 from projections.graph.labels import EdgeLabel
-from projections.graph.neighbours import read_edges, read_vertices, read_vertices_of_label
+from projections.graph.neighbours import Start, read_edges, read_vertices, read_vertices_of_label
 from projections.graph.projection import GraphProjection
 from projections.graph.read import open_graph
 from projections.graph.traversals import impact_analysis, pii_propagation
@@ -172,7 +172,7 @@ async def read_everything(connection: Connection) -> None:
     (vertex,) = await read_vertices(connection, graph.name, [ORDERS])
     assert vertex is not None
     assert await read_vertices_of_label(connection, graph.name, vertex.label, after="", limit=1)
-    starts = [(vertex.id, "")]
+    starts = [Start(id=vertex.id, label=vertex.label, after="")]
     assert await read_edges(
         connection, graph.name, starts, labels=tuple(EdgeLabel), directions=tuple(Direction), limit=1
     )
