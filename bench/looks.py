@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from fastapi.routing import APIRoute
 
 from bench.busy_tenant import ALIAS, NAMESPACE
-from gateway.console.pages import router as console
+from gateway.console.routers import ROUTERS
 
 OPERATOR: Final = "operator"
 SOME: Final = "some"
@@ -30,8 +30,21 @@ PAGE: Final = 500
 READ_API: Final = re.compile(
     r"/v1/(log/|anchors|tables|decisions/|findings|lineage/|runs|impact/|traverse/|status|evidence|dead-letters|projections)"
 )
-WITHOUT: Final = {"/v1/log/follow", "/console/log/follow"}
-"""Answers without an end: measured to their first entry, by `bench/looking.py` itself."""
+WITHOUT: Final = {
+    *("/v1/log/follow", "/console/log/follow"),  # without an end: `bench/looking.py` measures them to the first entry
+    *("/v1/evidence/{job}", "/v1/evidence/{job}/file", "/v1/dead-letters/replay"),  # of jobs that were begun before
+    *("/console/operate/evidence/{job}/file", "/console/operate/replays"),
+    *("/console/login/at/{name}", "/console/login/at/{name}/answer", "/console/login/link"),  # on the way to a provider
+}
+"""What is not asked for here."""
+ALONE: Final = (
+    *("/v1/log/stats", "/v1/anchors", "/v1/status", "/v1/dead-letters", "/v1/evidence", "/v1/projections"),
+    *("/console", "/console/login", "/console/terms", "/console/policies", "/console/policies/_new"),
+    *("/console/policies/_replay", "/console/restrictions", "/console/restrictions/_new", "/console/operate"),
+    *("/console/operate/keys", "/console/operate/catalogs", "/console/operate/evidence", "/console/operate/verifier"),
+    "/console/operate/tenant",
+)
+"""Routes without anything to choose."""
 
 MOVING: Final = "0000"
 """Stands in a path for an index that moves."""
@@ -90,7 +103,8 @@ def not_asked(asked: Sequence[Look], openapi: Mapping[str, Any]) -> list[str]:
     """Return the routes of the read API, and pages of the console, that nothing is asked of."""
     paths = openapi["paths"]
     routes = {path for path, methods in paths.items() if "get" in methods and READ_API.match(path)}
-    pages = {route.path for route in console.routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())}
+    of_console = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    pages = {route.path for route in of_console if "GET" in (route.methods or ())}
     return sorted((routes | pages) - {look.route for look in asked} - WITHOUT)
 
 
@@ -108,6 +122,7 @@ def _entries(place: Place) -> Iterator[Look]:
         "family, rarely": {"type": "detection.*"},
         "key, hot": {"key": f"table:{ALIAS}/{NAMESPACE}/{HOT}"},
         "key, rarely": {"key": f"table:{ALIAS}/{NAMESPACE}/{USUAL}"},
+        "as of the middle": {"as_of": middle},
         "actor": {"actor": f"{3:032x}"},
     }
     for what, parameters in asked.items():
@@ -148,6 +163,7 @@ def _lists(place: Place, answer: Answer) -> Iterator[Look]:
         " WHERE n.log_id = %s AND n.projection = 'findings' AND n.is_current ORDER BY n.key COLLATE \"C\" LIMIT 100",
         parameters=(place.log_id,),
     )
+    middle, (first,) = place.size // 2, answer("/v1/tables?limit=1")["tables"]
     tables: Mapping[str, Mapping[str, object]] = {
         "start": {},
         "middle": {"cursor": middle_of(answer, "/v1/tables")},
@@ -155,7 +171,12 @@ def _lists(place: Place, answer: Answer) -> Iterator[Look]:
         "name, never": {"name": "nobody"},
         "finding, often": {"finding": "email"},
         "finding, never": {"finding": "phone"},
+        "tag, often": {"tag": "pii"},
+        "tag, never": {"tag": "phone"},
+        "owner of all": {"owner": first["owner"]["actor"]},
+        "owner of none": {"owner": "nobody@example.com"},
         "catalog": {"catalog": ALIAS},
+        "as of the middle": {"as_of": middle},
         "500 a page": {"limit": 500},
     }
     for what, parameters in tables.items():
@@ -177,6 +198,9 @@ def _lists(place: Place, answer: Answer) -> Iterator[Look]:
         "kind, often": {"kind": "email"},
         "kind, never": {"kind": "phone"},
         "confidence, never": {"confidence": 93},
+        "state, often": {"state": "open"},
+        "state, never": {"state": "confirmed"},
+        "as of the middle": {"as_of": middle},
         "table, hot": {"table": f"{ALIAS}.{NAMESPACE}.{HOT}"},
         "table": {"table": f"{ALIAS}.{NAMESPACE}.{USUAL}"},
     }
@@ -188,7 +212,11 @@ def _lists(place: Place, answer: Answer) -> Iterator[Look]:
             )
     yield Look(route="/v1/runs", what="start", path="/v1/runs")
     yield Look(route="/v1/runs", what="middle", path=_path("/v1/runs", {"cursor": middle_of(answer, "/v1/runs")}))
-    for route in ("/v1/log/stats", "/v1/anchors", "/v1/status", "/v1/dead-letters"):
+    yield Look(route="/v1/projections/{projection}", what="the graph", path="/v1/projections/graph")
+    of_usual = answer(_path("/v1/findings", findings["table"]))["findings"][0]["index"]
+    for caller in (OPERATOR, SOME):
+        yield Look(route="/v1/findings/{finding}", what="of a table", path=f"/v1/findings/{of_usual}", caller=caller)
+    for route in ALONE:
         yield Look(route=route, what="", path=route)
 
 
@@ -210,6 +238,9 @@ def _things(place: Place) -> Iterator[Look]:
             (f"/v1/tables/{of}/lineage", "", f"/v1/tables/{under}/lineage"),
             (f"/v1/tables/{of}/lineage", ", 5 hops", f"/v1/tables/{under}/lineage?hops=5"),
             (f"/v1/tables/{of}/policies", "", f"/v1/tables/{under}/policies"),
+            (f"/v1/tables/{of}/timeline", "", f"/v1/tables/{under}/timeline"),
+            (f"/v1/tables/{of}/graph", "", f"/v1/tables/{under}/graph"),
+            (f"/v1/tables/{of}/graph", ", runs that read it", f"/v1/tables/{under}/graph?label=READ_FROM&direction=in"),
             (f"/v1/tables/{of}/schema-history", "", f"/v1/tables/{under}/schema-history"),
             (f"/v1/impact/{of}", "", f"/v1/impact/{under}"),
             (f"/v1/impact/{of}", ", 5 hops", f"/v1/impact/{under}?hops=5"),
@@ -236,8 +267,9 @@ def _things(place: Place) -> Iterator[Look]:
 def _pages(place: Place) -> Iterator[Look]:
     end = place.decisions["end"]
     table = "/console/tables/{alias}/{namespace}/{table}"
+    operate = "/console/operate/{name}.{form}"
+    hot, usual = (f"/console/tables/{ALIAS}/{NAMESPACE}/{name}" for name in (HOT, USUAL))
     asked: Sequence[tuple[str, str, str]] = (
-        ("/console", "", "/console"),
         ("/console/log", "newest", "/console/log"),
         ("/console/log", "type, never", "/console/log?type=policy.retired"),
         ("/console/log", "before a time", _path("/console/log", {"before": place.middle_time})),
@@ -247,18 +279,26 @@ def _pages(place: Place) -> Iterator[Look]:
         ("/console/decisions/{decision}", "", f"/console/decisions/{end}"),
         ("/console/tables", "start", "/console/tables"),
         ("/console/tables", "name, never", "/console/tables?name=nobody"),
-        (table, "hot", f"/console/tables/{ALIAS}/{NAMESPACE}/{HOT}"),
-        (table, "usual", f"/console/tables/{ALIAS}/{NAMESPACE}/{USUAL}"),
+        (table, "hot", hot),
+        (table, "hot, who may do what", f"{hot}?access=yes"),
+        (table, "hot, columns of lineage", f"{hot}?columns=yes"),
+        (table, "usual", usual),
+        (f"{table}/commits.{{form}}", "JSON", f"{hot}/commits.json"),
         ("/console/findings", "newest", "/console/findings"),
-        ("/console/policies", "", "/console/policies"),
+        ("/console/findings", "open", "/console/findings?state=open"),
+        ("/console/{name}.{form}", "tables, JSON", "/console/tables.json"),
         ("/console/policies/{policy_id}", "", "/console/policies/p1"),
-        ("/console/login", "", "/console/login"),
+        ("/console/policies/{policy_id}/edit", "", "/console/policies/p1/edit"),
+        ("/console/operate/projections/{projection}", "", "/console/operate/projections/graph"),
+        ("/console/operate/projections/{projection}/replace", "", "/console/operate/projections/graph/replace"),
+        (operate, "keys, JSON", "/console/operate/keys.json"),
+        ("/console/operate/tenant.{form}", "JSON", "/console/operate/tenant.json"),
         ("/console/static/{name}", "a script", "/console/static/proof.mjs"),
     )
     for route, what, path in asked:
         yield Look(route=route, what=what, path=path)
     yield Look(route="/console/tables", what="start", path="/console/tables", caller=SOME)
-    yield Look(route=table, what="usual", path=f"/console/tables/{ALIAS}/{NAMESPACE}/{USUAL}", caller=SOME)
+    yield Look(route=table, what="usual", path=usual, caller=SOME)
 
 
 def middle_of(answer: Answer, path: str) -> str:
