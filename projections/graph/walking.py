@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from psycopg import sql
@@ -148,16 +149,19 @@ class Walk:
             return [], []
         query = compose("step", edges=sql.SQL(" UNION ALL ").join(parts))
         rows = await (await self.connection.execute(query, parameters)).fetchall()
-        self.is_cut |= any(count >= self.fan for count in Counter(place for place, *_ in rows).values())
-        by_names, ahead = list[tuple[str, str]](), list[tuple[str, str]]()
-        origins = [level[id_] for id_ in ids]
+        if len(rows) >= self.fan:
+            self.is_cut |= max(Counter(map(itemgetter(0), rows)).values()) >= self.fan
+        # Each pair once: thousands of runs of one table belong to few jobs, engines and people.
+        by_names, ahead = dict[tuple[str, str], int](), dict[tuple[str, str], int]()
+        origins, names_end = list(level.values()), len(names)
         for place, there, step in rows:
-            into = by_names if step < len(names) else ahead
+            into = by_names if step < names_end else ahead
             for origin in origins[place - 1]:
-                into.append((there, origin))
-        for number, step in {(int(there) >> LABEL_BITS, step) for _, there, step in rows}:
+                into[there, origin] = step
+        reached = {(int(there) >> LABEL_BITS, step) for (there, _), step in (*by_names.items(), *ahead.items())}
+        for number, step in reached:
             self._labels[number] = self._labels_of(number) & far(*steps[step])
-        return by_names, ahead
+        return list(by_names), list(ahead)
 
     def _new(self, pairs: Iterable[tuple[str, str]]) -> Pairs:
         """Return those pairs of vertex and origin that were not seen before, and see them."""
