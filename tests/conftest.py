@@ -56,6 +56,7 @@ from testkit.gateway.console.browser_report import (
     pytest_terminal_summary,
 )
 from testkit.gateway.fixtures import module_app, module_gateway, module_sales, module_url, sales, shared_gateway
+from testkit.prepared_once import prepare_once
 from testkit.servers.cloud import start_cloud
 from testkit.servers.gateways import Gateway, open_gateway, start_services
 from testkit.servers.policy_engine import close_shared_engine
@@ -63,6 +64,8 @@ from testkit.servers.policy_engine import close_shared_engine
 # No test goes by the clock: on a busy machine drawing examples takes as long as it takes.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+prepare_once()
 
 MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directories are made in them
 MEMORY_BYTES_MIN = 4 * 1024**3

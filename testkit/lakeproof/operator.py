@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import typer
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import ledger_app
@@ -18,7 +20,7 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.store.session import Connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Operator:
     """An installation of a test, and the commands on it."""
 
@@ -35,9 +37,14 @@ class Operator:
         async with self.installation.connect(self.installation.roles.auditor) as connection:
             yield connection
 
+    @cached_property
+    def app(self) -> typer.Typer:
+        """The commands `lakeproof ledger …`."""
+        return ledger_app(self.open)
+
     def run(self, *arguments: object) -> Result:
         """Run `lakeproof ledger` with these arguments."""
-        return CliRunner().invoke(ledger_app(self.open), [str(argument) for argument in arguments])
+        return CliRunner().invoke(self.app, [str(argument) for argument in arguments])
 
     @property
     def keys(self) -> KeyDirectory:

@@ -39,8 +39,11 @@ def not_opened() -> NoReturn:
     raise AssertionError("no installation is needed here")
 
 
+APP = ledger_app(not_opened)
+
+
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(ledger_app(not_opened), [str(argument) for argument in arguments])
+    return CliRunner().invoke(APP, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -932,8 +932,10 @@ def test_what_is_behind_an_alias_is_asked_whether_it_answers(module_database: st
     settings = load_settings(variables, directory=home.parent)
     installation = Installation.on(provisioned, settings=settings, admin_dsn=module_database)
 
+    app = apps(services_of(installation))
+
     def command(*arguments: str) -> Result:
-        return CliRunner().invoke(apps(services_of(installation)), arguments)
+        return CliRunner().invoke(app, arguments)
 
     add_tenant(command, "asks", "--catalog", "lake")
     of = ("--tenant", "asks")

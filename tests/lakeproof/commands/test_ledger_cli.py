@@ -42,8 +42,11 @@ def not_opened() -> NoReturn:
     raise Unopened("there is no database\n  here")
 
 
+APP = ledger_app(not_opened)
+
+
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(ledger_app(not_opened), [str(argument) for argument in arguments])
+    return CliRunner().invoke(APP, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

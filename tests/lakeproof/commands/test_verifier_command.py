@@ -25,8 +25,11 @@ def not_opened() -> NoReturn:
     raise AssertionError("no installation is needed here")
 
 
+APP = ledger_app(not_opened)
+
+
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(ledger_app(not_opened), ["verifier", *map(str, arguments)])
+    return CliRunner().invoke(APP, ["verifier", *map(str, arguments)])
 
 
 def test_it_writes_the_page_of_the_installed_version_and_says_its_hash(tmp_path: Path) -> None:

@@ -33,9 +33,12 @@ def not_opened() -> None:
     raise InstallationOpened
 
 
+APP = ledger_app(not_opened)  # type: ignore[arg-type]  # never called
+
+
 def run(*arguments: object) -> Result:
     words = ["witness", *(str(argument) for argument in arguments)]
-    return CliRunner().invoke(ledger_app(not_opened), words)  # type: ignore[arg-type]  # never called
+    return CliRunner().invoke(APP, words)
 
 
 @pytest.fixture

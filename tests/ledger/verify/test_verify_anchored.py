@@ -36,6 +36,8 @@ POLICY = WitnessPolicy(logs=(), witnesses=(PolicyWitness(name="w", key=WITNESS.v
 ROWS = rows_of(700)
 KEYS = [KEY, SYSTEM.verifier_key]
 
+APP = ledger_app(None)  # type: ignore[arg-type]
+
 
 def anchor(size: int, *, root: bytes | None = None, number: int = 1) -> Group:
     said = LogsAnchored(origin=ORIGIN, root=(root or root_of([row.leaf for row in ROWS[:size]])).hex(), size=size)
@@ -137,7 +139,7 @@ def test_the_command_says_how_far_a_log_is_anchored_and_how_far_witnessed(log: P
     for size in (700, 600):
         system = system_log(tmp_path / f"system{size}", [anchor(size)])
         more = ["--anchored-in", system, "--policy", tmp_path / "policy", "--second-opinion"]
-        done = CliRunner().invoke(ledger_app(None), [str(argument) for argument in [*arguments, *more]])  # type: ignore[arg-type]
+        done = CliRunner().invoke(APP, [str(argument) for argument in [*arguments, *more]])
         assert (done.exit_code, done.stderr) == (0, "")
         said = "WITNESSED: cosigned, 2026-03-01 12:00:00 UTC; w"
         if size == 600:
@@ -148,7 +150,7 @@ def test_the_command_says_how_far_a_log_is_anchored_and_how_far_witnessed(log: P
         assert done.stdout.splitlines()[-3:] == [recorded, said, "OK"]
         assert "checked    1 anchors in logs.example/system, a log of 305 entries" in done.stdout
         assert "inclusion proofs by pymerkle" in done.stdout
-        done = CliRunner().invoke(ledger_app(None), [str(a) for a in [*arguments, *more, "--json"]])  # type: ignore[arg-type]
+        done = CliRunner().invoke(APP, [str(a) for a in [*arguments, *more, "--json"]])
         told = json.loads(done.stdout)
         assert (told["anchored_size"], told["witnessed"], told["witnessed_size"]) == (size, size == 700, size)
 
@@ -156,7 +158,7 @@ def test_the_command_says_how_far_a_log_is_anchored_and_how_far_witnessed(log: P
 def test_the_system_log_in_the_place_of_the_log_that_it_vouches_for_is_refused(tmp_path: Path) -> None:
     system = system_log(tmp_path / "system", [anchor(700)])
     keys = ["--key", KEY.format(), "--key", SYSTEM.verifier_key.format()]
-    done = CliRunner().invoke(ledger_app(None), ["verify", str(system), *keys, "--anchored-in", str(system)])  # type: ignore[arg-type]
+    done = CliRunner().invoke(APP, ["verify", str(system), *keys, "--anchored-in", str(system)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "is itself an export of the system log logs.example/system" in done.stderr
 
@@ -165,11 +167,11 @@ def test_the_command_verifies_from_a_checkpoint_on_and_says_what_it_has_not_read
     rows: list[SequencedEntry] = ROWS[: next(row.index for row in ROWS[600:] if row.group_id is not None)]
     older = write_directory(tmp_path / "older", rows) / CHECKPOINT_FILE
     arguments = ["verify", str(log), "--key", KEY.format(), "--since", str(older), "--resume", str(tmp_path / "kept")]
-    done = CliRunner().invoke(ledger_app(None), arguments)  # type: ignore[arg-type]
+    done = CliRunner().invoke(APP, arguments)
     assert (done.exit_code, done.stderr) == (0, "")
     expected = f"entries below 512 were not read; the log extends the checkpoint of size {len(rows)} that you hold"
     assert f"PREFIX NOT RE-READ: {expected}" in done.stdout
-    result = json.loads(CliRunner().invoke(ledger_app(None), [*arguments, "--json"]).stdout)  # type: ignore[arg-type]
+    result = json.loads(CliRunner().invoke(APP, [*arguments, "--json"]).stdout)
     assert (result["prefix_reread"], result["since"], result["first"]) == (False, len(rows), 512)
 
 
@@ -192,7 +194,7 @@ def test_a_checkpoint_that_is_kept_outside_witnesses_an_export_and_finds_one_tha
     keys = ["--key", KEY.format(), "--key", SYSTEM.verifier_key.format()]
 
     def run(*arguments: object) -> tuple[int, str]:
-        done = CliRunner().invoke(ledger_app(None), [str(one) for one in ("verify", *arguments, *keys)])  # type: ignore[arg-type]
+        done = CliRunner().invoke(APP, [str(one) for one in ("verify", *arguments, *keys)])
         return done.exit_code, done.output
 
     for named in (published, f"file:{published}"):

@@ -24,6 +24,8 @@ from testkit.servers import time_stamps
 
 NONCE = 1 << 120
 
+APP = ledger_app(None)  # type: ignore[arg-type]
+
 
 @pytest.fixture
 def authority(tmp_path: Path) -> time_stamps.Authority:
@@ -52,7 +54,7 @@ def operator(database: str, installation: Provisioned, tmp_path: Path, authority
 
 def offline(*arguments: object) -> Result:
     """Run `lakeproof ledger verify` where there is no installation."""
-    return CliRunner().invoke(ledger_app(None), ["verify", *map(str, arguments)])  # type: ignore[arg-type]
+    return CliRunner().invoke(APP, ["verify", *map(str, arguments)])
 
 
 def test_a_stamped_export_is_witnessed_by_a_pinned_authority_and_by_no_other(
