@@ -34,13 +34,12 @@ from lakeproof.errors import LakeproofError
 from lakeproof.postgres.age import fetch_age
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Provisioned, provision
+from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from lakeproof.serving.event_loop import new_event_loop
 from lakeproof.settings import load_settings
 from testkit.databases import (
     CLONE,
-    LOGIN_PASSWORD,
     OID,
     TEMPLATE,
     confirm_logs,
@@ -222,11 +221,16 @@ def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str)
 
 @pytest.fixture
 def installation(_admin: psycopg.Connection, database: str, template_installation: Provisioned) -> Provisioned:
-    """The installation in `database`, with the grants on a database, which a clone does not take along."""
-    name, roles = str(conninfo_to_dict(database)["dbname"]), template_installation.roles
+    """The installation in `database`."""
+    return _installation_in(database, template_installation, _admin)
+
+
+def _installation_in(database: str, template: Provisioned, admin: psycopg.Connection) -> Provisioned:
+    """Return the installation in a clone, with the grants on a database, which a clone does not take along."""
+    name, roles = str(conninfo_to_dict(database)["dbname"]), template.roles
     granted = map(sql.Identifier, (name, roles.owner, roles.projector))
-    _admin.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}, {}").format(*granted))
-    return replace(template_installation, dsn=make_conninfo(template_installation.dsn, dbname=name))
+    admin.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}, {}").format(*granted))
+    return replace(template, dsn=make_conninfo(template.dsn, dbname=name))
 
 
 @pytest.fixture(scope="session")
@@ -299,11 +303,20 @@ def module_database(
         _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
+@pytest.fixture(scope="module")
+def module_installation(
+    _admin: psycopg.Connection, module_database: str, template_installation: Provisioned
+) -> Provisioned:
+    """The installation in `module_database`."""
+    return _installation_in(module_database, template_installation, _admin)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def module_services(module_database: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Services]:
+async def module_services(
+    module_database: str, module_installation: Provisioned, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Services]:
     """The services of one process that the tests of one module share."""
-    installation = provision(module_database, login_password=LOGIN_PASSWORD)
-    async with start_services(module_database, installation, tmp_path_factory.mktemp("shared")) as services:
+    async with start_services(module_database, module_installation, tmp_path_factory.mktemp("shared")) as services:
         yield services
 
 
