@@ -13,6 +13,7 @@ import httpx
 import httpx2
 import orjson
 import pytest
+import pytest_asyncio
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -55,10 +56,18 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
     return answer.structured_content
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def projected(module_sales: Gateway) -> Gateway:
+    """A tenant that tests share which only look, with its read models."""
+    await project(module_sales)
+    return module_sales
+
+
 @pytest.mark.parametrize("mode", ERAS)
-async def test_an_agent_finds_a_table_and_walks_from_it_in_both_eras_of_the_protocol(sales: Gateway, mode: str) -> None:
-    await project(sales)
-    async with agent_of(sales, mode=mode) as client:
+async def test_an_agent_finds_a_table_and_walks_from_it_in_both_eras_of_the_protocol(
+    projected: Gateway, mode: str
+) -> None:
+    async with agent_of(projected, mode=mode) as client:
         tools = await client.list_tools()
         assert {tool.name for tool in tools.tools} == set(TOOLS)
         assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools.tools)
@@ -84,10 +93,9 @@ async def test_an_agent_finds_what_there_was_when_the_log_ended_with_an_entry(sa
         assert newest["index"] > before["index"]
 
 
-async def test_an_agent_asks_the_graph_in_opencypher_with_a_key_that_may_see_all_of_it(sales: Gateway) -> None:
-    await project(sales)
+async def test_an_agent_asks_the_graph_in_opencypher_with_a_key_that_may_see_all_of_it(projected: Gateway) -> None:
     query = "MATCH (t:Table) WHERE t.key = $key RETURN t.key AS key, t.name"
-    async with agent_of(sales) as client:
+    async with agent_of(projected) as client:
         found = await call(client, "graph.query", query=query, parameters={"key": ORDERS_KEY})
         assert (found["columns"], found["rows"], found["is_cut"]) == (
             ["key", "t.name"],
@@ -96,7 +104,7 @@ async def test_an_agent_asks_the_graph_in_opencypher_with_a_key_that_may_see_all
         )
         refused = await call(client, "graph.query", query="MATCH (t) DETACH DELETE t")
         assert refused.startswith("query: line 1, column 11: expected MATCH, WITH or RETURN")
-    async with agent_of(sales, await another_key(sales, "eve@acme.example", "analyst")) as client:
+    async with agent_of(projected, await another_key(projected, "eve@acme.example", "analyst")) as client:
         refused = await call(client, "graph.query", query=query, parameters={"key": ORDERS_KEY})
         assert refused.startswith("expected a key that may see all that the graph has")
 
@@ -197,18 +205,17 @@ async def test_resources_are_listed_as_far_as_the_key_may_see_them(
     ],
 )
 async def test_what_is_no_question_is_refused_in_words(
-    sales: Gateway, tool: str, arguments: dict[str, Any], words: str
+    projected: Gateway, tool: str, arguments: dict[str, Any], words: str
 ) -> None:
-    async with agent_of(sales) as client:
+    async with agent_of(projected) as client:
         told = await call(client, tool, **arguments)
         assert isinstance(told, str)
         assert words in told
 
 
-async def test_an_agent_without_rights_sees_nothing_and_counts_nothing(sales: Gateway) -> None:
-    key = await another_key(sales, "eve@acme.example", "analyst")
-    await project(sales)
-    async with agent_of(sales, key) as client:
+async def test_an_agent_without_rights_sees_nothing_and_counts_nothing(projected: Gateway) -> None:
+    key = await another_key(projected, "eve@acme.example", "analyst")
+    async with agent_of(projected, key) as client:
         assert await call(client, "find_tables") == {"tables": [], "cursor": None}
         assert (await call(client, "find_entries"))["entries"] == []
         assert "permit" in await call(client, "graph.traverse", preset="impact_analysis", table=ORDERS_NAME)
@@ -218,11 +225,10 @@ async def test_an_agent_without_rights_sees_nothing_and_counts_nothing(sales: Ga
         )
 
 
-async def test_another_tenants_tables_are_not_there(sales: Gateway, module_sales: Gateway) -> None:
-    await module_sales.http.post(TABLES, json={**CREATE, "name": "theirs"})
-    await project(module_sales)
+async def test_another_tenants_tables_are_not_there(sales: Gateway, projected: Gateway) -> None:
+    await sales.http.post(TABLES, json={**CREATE, "name": "theirs"})
     await project(sales)
-    async with agent_of(sales) as client:
+    async with agent_of(projected) as client:
         found = await call(client, "find_tables")
         assert [table["name"] for table in found["tables"]] == ["orders"]
 
@@ -244,18 +250,18 @@ async def test_an_instruction_in_a_name_or_message_is_a_value_and_nothing_else(s
         assert PROMPT in told["decision"]["message"]
 
 
-async def test_without_credentials_the_protocol_is_not_spoken(sales: Gateway) -> None:
+async def test_without_credentials_the_protocol_is_not_spoken(module_sales: Gateway) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     for key in (None, "lp_wrong"):
-        async with sales.client(key) as http:
+        async with module_sales.client(key) as http:
             answer = await http.post("/mcp", json=message)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
-async def test_a_page_of_another_site_is_refused(sales: Gateway) -> None:
+async def test_a_page_of_another_site_is_refused(module_sales: Gateway) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     for origin in ("https://evil.example", "null", "http://["):
-        answer = await sales.http.post("/mcp", json=message, headers={"Origin": origin})
+        answer = await module_sales.http.post("/mcp", json=message, headers={"Origin": origin})
         assert answer.status_code == 403, origin
 
 
@@ -274,11 +280,11 @@ async def test_a_page_of_another_site_is_refused(sales: Gateway) -> None:
     ],
 )
 async def test_what_is_no_message_is_refused_in_a_sentence_and_breaks_nothing(
-    sales: Gateway, content: bytes, status: int, words: str
+    module_sales: Gateway, content: bytes, status: int, words: str
 ) -> None:
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    answer: httpx.Response = await sales.http.post("/mcp", content=content, headers=headers)
+    answer: httpx.Response = await module_sales.http.post("/mcp", content=content, headers=headers)
     assert answer.status_code == status
     assert answer.json()["error"]["message"].startswith(words)
     for method in ("GET", "DELETE"):
-        assert (await sales.http.request(method, "/mcp")).status_code == 405
+        assert (await module_sales.http.request(method, "/mcp")).status_code == 405

@@ -33,18 +33,18 @@ HAS_ITS_FIRST = {"log", "access-rules"}
 """Lists that have something as soon as the tenant is founded."""
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def visitor(shared_gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser that is logged in, of a tenant with a table, a finding and a policy."""
-    await found_in(shared_gateway, "sales", "orders", await make_table(shared_gateway, "sales", "orders"))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def visitor(module_gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser that is logged in, of a tenant with a table, a finding and a policy, which the tests share."""
+    await found_in(module_gateway, "sales", "orders", await make_table(module_gateway, "sales", "orders"))
     policy = {"id": "owned", "expression": "true", "message": "=1+1", "reason": "@SUM(A1)"}
-    assert (await shared_gateway.http.post("/v1/policies", json=policy)).status_code == 201
+    assert (await module_gateway.http.post("/v1/policies", json=policy)).status_code == 201
     drafted = {"expression": "true", "message": "=1+1", "reason": "-2"}
-    assert (await shared_gateway.http.put("/v1/policy-drafts/proposed", json=drafted)).status_code == 200
-    await write_restrictions(shared_gateway.http, "=1+1")
-    await project(shared_gateway)
-    async with browser_of(shared_gateway, shared_gateway.acme.key.secret) as browser:
-        await browser.post("/console/login", data={"key": shared_gateway.acme.key.secret})
+    assert (await module_gateway.http.put("/v1/policy-drafts/proposed", json=drafted)).status_code == 200
+    await write_restrictions(module_gateway.http, "=1+1")
+    await project(module_gateway)
+    async with browser_of(module_gateway, module_gateway.acme.key.secret) as browser:
+        await browser.post("/console/login", data={"key": module_gateway.acme.key.secret})
         yield browser
 
 
@@ -164,12 +164,12 @@ async def test_the_commits_of_a_table_are_a_list_too(visitor: httpx.AsyncClient)
 
 
 async def test_the_commits_of_a_table_with_any_name_are_found(
-    visitor: httpx.AsyncClient, shared_gateway: Gateway
+    visitor: httpx.AsyncClient, module_gateway: Gateway
 ) -> None:
     name = "a/b?c.csv"
-    made = await shared_gateway.http.post(f"{NAMESPACES}/sales/tables", json={**CREATE, "name": name})
+    made = await module_gateway.http.post(f"{NAMESPACES}/sales/tables", json={**CREATE, "name": name})
     assert made.status_code == 200
-    await project(shared_gateway)
+    await project(module_gateway)
     listed = await visitor.get("/console/tables", params={"name": "a/b"})
     (path,) = findall(r'href="(/console/tables/[^"]*)"', listed.text)
     links = findall(r'href="(/console/tables/[^"]*/commits\.csv)"', (await visitor.get(unescape(path))).text)
@@ -237,10 +237,10 @@ async def test_a_csv_is_bounded_and_says_where_it_goes_on(
 
 
 async def test_nobody_reads_in_a_twin_what_is_not_on_their_page(
-    visitor: httpx.AsyncClient, shared_gateway: Gateway
+    visitor: httpx.AsyncClient, module_gateway: Gateway
 ) -> None:
-    key = await another_key(shared_gateway, "eve@acme.example", "analyst")
-    async with browser_of(shared_gateway, key) as other:
+    key = await another_key(module_gateway, "eve@acme.example", "analyst")
+    async with browser_of(module_gateway, key) as other:
         for path in (*(f"/console/{name}.csv" for name in LISTS), f"{COMMITS}.csv"):
             assert (await other.get(path)).headers["location"].startswith("/console/login")
         await other.post("/console/login", data={"key": key})
@@ -258,7 +258,7 @@ async def test_a_list_or_form_that_is_none_is_not_there(visitor: httpx.AsyncClie
     assert (await visitor.get(path)).status_code == 404
 
 
-async def test_nothing_in_a_csv_is_a_formula(visitor: httpx.AsyncClient, shared_gateway: Gateway) -> None:
+async def test_nothing_in_a_csv_is_a_formula(visitor: httpx.AsyncClient) -> None:
     (row,) = rows_of(await visitor.get("/console/policies.csv"))
     assert (row["message"], row["reason"]) == ("'=1+1", "'@SUM(A1)")
     for first in FORMULA:
