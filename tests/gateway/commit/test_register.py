@@ -144,8 +144,8 @@ async def test_the_files_of_a_table_belong_to_one_table(sales: Gateway) -> None:
         [],
     ],
 )
-async def test_a_body_of_another_shape_is_refused(sales: Gateway, body: object) -> None:
-    assert (await sales.http.post(REGISTER, json=body)).status_code == 400
+async def test_a_body_of_another_shape_is_refused(module_sales: Gateway, body: object) -> None:
+    assert (await module_sales.http.post(REGISTER, json=body)).status_code == 400
 
 
 async def test_to_overwrite_is_not_offered(sales: Gateway) -> None:

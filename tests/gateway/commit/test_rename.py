@@ -123,8 +123,8 @@ async def test_what_cannot_be_renamed_stays(
         {"source": renaming()["source"], "destination": {"namespace": ["sales"], "name": None}},
     ],
 )
-async def test_a_body_of_another_shape_is_refused(sales: Gateway, body: object) -> None:
-    assert (await sales.http.post(RENAME, json=body)).status_code == 400
+async def test_a_body_of_another_shape_is_refused(module_sales: Gateway, body: object) -> None:
+    assert (await module_sales.http.post(RENAME, json=body)).status_code == 400
 
 
 @pytest.mark.parametrize("end", ["rename_from", "rename_to"])

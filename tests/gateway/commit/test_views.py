@@ -319,14 +319,14 @@ async def test_access_rules_judge_views_by_their_type(sales: Gateway) -> None:
     ],
 )
 async def test_a_view_that_cannot_be_created_leaves_nothing(
-    sales: Gateway, members: dict[str, Any], field: str
+    module_sales: Gateway, members: dict[str, Any], field: str
 ) -> None:
-    before = await live_rows(sales.services, sales.acme.log_id)
-    answer = await sales.http.post(VIEWS, json=view_created(**{"name": "report", **members}))
+    before = await live_rows(module_sales.services, module_sales.acme.log_id)
+    answer = await module_sales.http.post(VIEWS, json=view_created(**{"name": "report", **members}))
     assert answer.status_code == 400, answer.text
     assert field in error_of(answer)["message"]
-    assert await live_rows(sales.services, sales.acme.log_id) == before
-    assert await named_views(sales) == []
+    assert await live_rows(module_sales.services, module_sales.acme.log_id) == before
+    assert await named_views(module_sales) == []
 
 
 async def test_a_view_has_a_place_of_its_own(sales: Gateway) -> None:

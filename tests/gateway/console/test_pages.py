@@ -51,6 +51,14 @@ async def visitor(sales: Gateway) -> AsyncIterator[httpx.AsyncClient]:
         yield browser
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def guest(module_sales: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser with a session of its own, of a tenant that tests share which only look or are refused."""
+    async with browser_of(module_sales) as browser:
+        assert (await log_in(browser, module_sales.acme.key.secret)).status_code == 303
+        yield browser
+
+
 async def sessions_of(gateway: Gateway) -> list[tuple[bytes, bytes]]:
     parts = gateway.services.gateway
     async with parts.database.as_role(parts.roles.gateway) as connection:
@@ -71,8 +79,8 @@ def main_of(page: str) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_who_is_not_logged_in_is_sent_to_the_login_and_back(sales: Gateway, path: str) -> None:
-    async with browser_of(sales) as browser:
+async def test_who_is_not_logged_in_is_sent_to_the_login_and_back(module_sales: Gateway, path: str) -> None:
+    async with browser_of(module_sales) as browser:
         answer = await browser.get(path)
         assert (answer.status_code, answer.headers["location"]) == (
             303,
@@ -80,17 +88,17 @@ async def test_who_is_not_logged_in_is_sent_to_the_login_and_back(sales: Gateway
         )
         form = await browser.get(answer.headers["location"])
         assert f'name="to" value="{path}"' in form.text
-        answer = await log_in(browser, sales.acme.key.secret, path)
+        answer = await log_in(browser, module_sales.acme.key.secret, path)
         assert (answer.status_code, answer.headers["location"]) == (303, path)
         assert (await browser.get(path)).status_code == 200
 
 
-async def test_every_page_but_the_login_asks_who_is_there(sales: Gateway) -> None:
+async def test_every_page_but_the_login_asks_who_is_there(module_sales: Gateway) -> None:
     routes = [route for route in router.routes if isinstance(route, APIRoute)]
     paths = {route.path for route in routes if "GET" in (route.methods or ())}
-    async with browser_of(sales) as browser:
+    async with browser_of(module_sales) as browser:
         for path in paths - {"/console/login", "/console/static/{name}"}:
-            answer = await browser.get(re.sub(r"\{.*?\}", "0", path), headers=sales.http.headers)
+            answer = await browser.get(re.sub(r"\{.*?\}", "0", path), headers=module_sales.http.headers)
             assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/console/login"), path
 
 
@@ -136,8 +144,8 @@ async def test_a_session_whose_row_was_written_by_hand_logs_nobody_in(
 
 
 @pytest.mark.parametrize("cookie", ["", "0" * 63, "0" * 64, "g" * 64, "0" * 65, "ü" * 64])
-async def test_a_cookie_that_is_none_logs_nobody_in(sales: Gateway, cookie: str) -> None:
-    async with browser_of(sales) as browser:
+async def test_a_cookie_that_is_none_logs_nobody_in(module_sales: Gateway, cookie: str) -> None:
+    async with browser_of(module_sales) as browser:
         headers = [(b"cookie", f"{COOKIE}={cookie}".encode())]
         assert (await browser.get("/console", headers=headers)).status_code == 303
 
@@ -194,9 +202,9 @@ async def test_who_logs_out_is_out_and_so_is_a_copy_of_the_cookie(visitor: httpx
         {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
     ],
 )
-async def test_a_form_of_another_site_is_refused(sales: Gateway, headers: dict[str, str]) -> None:
-    async with browser_of(sales) as browser:
-        answer = await browser.post("/console/login", data={"key": sales.acme.key.secret}, headers=headers)
+async def test_a_form_of_another_site_is_refused(module_sales: Gateway, headers: dict[str, str]) -> None:
+    async with browser_of(module_sales) as browser:
+        answer = await browser.post("/console/login", data={"key": module_sales.acme.key.secret}, headers=headers)
         assert (answer.status_code, answer.headers.get("set-cookie")) == (403, None)
         assert "expected a form of this site" in answer.text
 
@@ -212,14 +220,14 @@ async def test_a_form_of_this_site_is_taken_from_a_browser_without_fetch_metadat
 @pytest.mark.parametrize(
     "to", ["https://evil.example", "//evil.example", "/v1/keys", "/consoles", "/console/\\evil", "/console/\nx", ""]
 )
-async def test_a_login_leads_nowhere_but_to_the_console(sales: Gateway, to: str) -> None:
-    async with browser_of(sales) as browser:
-        assert (await log_in(browser, sales.acme.key.secret, to)).headers["location"] == "/console"
+async def test_a_login_leads_nowhere_but_to_the_console(module_sales: Gateway, to: str) -> None:
+    async with browser_of(module_sales) as browser:
+        assert (await log_in(browser, module_sales.acme.key.secret, to)).headers["location"] == "/console"
 
 
-async def test_a_session_is_of_no_use_for_other_routes(visitor: httpx.AsyncClient) -> None:
-    assert (await visitor.get("/v1/policies")).status_code == 401
-    assert (await visitor.get(ORDERS)).status_code == 401
+async def test_a_session_is_of_no_use_for_other_routes(guest: httpx.AsyncClient) -> None:
+    assert (await guest.get("/v1/policies")).status_code == 401
+    assert (await guest.get(ORDERS)).status_code == 401
 
 
 # What a page shows
@@ -229,8 +237,8 @@ async def test_a_session_is_of_no_use_for_other_routes(visitor: httpx.AsyncClien
     "path",
     [*PAGES, "/console/login", "/console/static/console.css", "/console/static/follow.mjs", "/console/static/none.css"],
 )
-async def test_every_answer_keeps_browsers_from_loading_anything_else(visitor: httpx.AsyncClient, path: str) -> None:
-    answer = await visitor.get(path)
+async def test_every_answer_keeps_browsers_from_loading_anything_else(guest: httpx.AsyncClient, path: str) -> None:
+    answer = await guest.get(path)
     for name in ("Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy"):
         assert answer.headers[name] == HEADERS[name]
     scripts = re.findall(r"<script[^>]*>[^<]*", answer.text)
@@ -306,9 +314,9 @@ async def test_entries_have_the_name_of_who_made_them_for_whoever_may_read_input
     ],
 )
 async def test_what_cannot_be_shown_is_said_in_a_sentence(
-    visitor: httpx.AsyncClient, path: str, status: int, words: str
+    guest: httpx.AsyncClient, path: str, status: int, words: str
 ) -> None:
-    answer = await visitor.get(path)
+    answer = await guest.get(path)
     assert answer.status_code == status
     (told,) = re.findall(r'class="problem" role="alert">([^<]*)<', answer.text)
     assert words in unescape(told)
@@ -495,19 +503,19 @@ def told_in(answer: httpx.Response, status: int) -> str:
     ],
 )
 async def test_an_address_without_a_page_is_said_on_a_page_to_browsers_and_in_json_to_programs(
-    visitor: httpx.AsyncClient, sales: Gateway, method: str, path: str, status: int, words: str
+    guest: httpx.AsyncClient, module_sales: Gateway, method: str, path: str, status: int, words: str
 ) -> None:
-    page = await visitor.request(method, path, headers=BROWSER)
+    page = await guest.request(method, path, headers=BROWSER)
     assert words in told_in(page, status)
     assert ("Log out" in page.text) == ("/static/" not in path)
-    async with browser_of(sales) as stranger:
+    async with browser_of(module_sales) as stranger:
         page = await stranger.request(method, path, headers=BROWSER)
         assert words in told_in(page, status)
         assert "Log out" not in page.text
         if "/static/" not in path:
             answer = await stranger.request(method, path, headers={"Accept": "*/*"})
             assert (answer.status_code, error_of(answer)["code"]) == (status, status)
-    assert (await visitor.request("HEAD", path, headers=BROWSER)).content == b""
+    assert (await guest.request("HEAD", path, headers=BROWSER)).content == b""
 
 
 @pytest.mark.parametrize(
@@ -521,9 +529,9 @@ async def test_an_address_without_a_page_is_said_on_a_page_to_browsers_and_in_js
     ],
 )
 async def test_a_form_that_cannot_be_taken_is_answered_with_a_page(
-    sales: Gateway, headers: dict[str, str], content: bytes, status: int, words: str
+    module_sales: Gateway, headers: dict[str, str], content: bytes, status: int, words: str
 ) -> None:
-    async with browser_of(sales) as browser:
+    async with browser_of(module_sales) as browser:
         answer = await browser.post("/console/login", headers=BROWSER | OWN | headers, content=content)
         assert words in told_in(answer, status)
 

@@ -260,8 +260,10 @@ async def test_there_are_as_many_followers_as_may_be_and_no_more(
     ("header", "query"),
     [("x", ""), ("-1", ""), ("9" * 30, ""), ("9999", ""), ("", "from=9999"), ("", "before=2026-01-01T00:00:00Z")],
 )
-async def test_what_cannot_be_followed_is_refused_before_it_begins(sales: Gateway, header: str, query: str) -> None:
-    answer = await sales.http.get(f"{FOLLOW}?{query}", headers={"Last-Event-ID": header} if header else {})
+async def test_what_cannot_be_followed_is_refused_before_it_begins(
+    module_sales: Gateway, header: str, query: str
+) -> None:
+    answer = await module_sales.http.get(f"{FOLLOW}?{query}", headers={"Last-Event-ID": header} if header else {})
     assert answer.status_code == 400
     assert error_of(answer)["message"].startswith(f"{'Last-Event-ID' if header else query.partition('=')[0]}: expected")
     assert " found " in error_of(answer)["message"]

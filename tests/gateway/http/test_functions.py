@@ -64,11 +64,30 @@ METADATA: Final[dict[str, Any]] = {
 LOADED: Final[dict[str, Any]] = {"metadata-location": "s3://b/f/1.json", "metadata": METADATA}
 
 
-@pytest.fixture
-def script() -> Script:
-    """An upstream with the namespace `sales.eu`, which says that it has functions."""
+def scripted() -> Script:
+    """Return an upstream with the namespace `sales.eu`, which says that it has functions."""
     namespace = {"namespace": ["sales", "eu"], "properties": {}}
     return Script(answers={"/v1/config": (200, orjson.dumps(CONFIG)), UPSTREAM: (200, orjson.dumps(namespace))})
+
+
+@pytest.fixture
+def script() -> Script:
+    """An upstream of this test's own."""
+    return scripted()
+
+
+@pytest.fixture(scope="module")
+def module_script() -> Script:
+    """An upstream that tests share which each say what it answers."""
+    return scripted()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_far(module_gateway: Gateway, module_script: Script) -> AsyncIterator[Gateway]:
+    """A gateway whose catalog `far` is that upstream."""
+    async with serve(module_script.app()) as url:
+        await register(module_gateway, "far", url)
+        yield module_gateway
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -251,10 +270,10 @@ async def test_a_missing_function_and_a_missing_namespace_are_told_apart(far: Ga
     ],
 )
 async def test_an_upstream_that_lists_what_was_not_asked_for_is_not_believed(
-    far: Gateway, script: Script, body: object
+    module_far: Gateway, module_script: Script, body: object
 ) -> None:
-    script.answers[f"{UPSTREAM}/functions"] = (200, orjson.dumps(body))
-    answer = await far.http.get(FAR_FUNCTIONS)
+    module_script.answers[f"{UPSTREAM}/functions"] = (200, orjson.dumps(body))
+    answer = await module_far.http.get(FAR_FUNCTIONS)
     assert (answer.status_code, error_of(answer)["type"]) == (503, "ServiceUnavailableException")
     assert "add_one" not in answer.text
     assert "theirs" not in answer.text
@@ -283,9 +302,11 @@ def without(name: str) -> dict[str, Any]:
         orjson.dumps({"metadata-location": "s3://b/m.json", "metadata": {"table-uuid": "u"}}),
     ],
 )
-async def test_an_answer_that_is_no_function_is_not_passed_on(far: Gateway, script: Script, body: bytes) -> None:
-    script.answers[f"{UPSTREAM}/functions/f"] = (200, body)
-    answer = await far.http.get(f"{FAR_FUNCTIONS}/f")
+async def test_an_answer_that_is_no_function_is_not_passed_on(
+    module_far: Gateway, module_script: Script, body: bytes
+) -> None:
+    module_script.answers[f"{UPSTREAM}/functions/f"] = (200, body)
+    answer = await module_far.http.get(f"{FAR_FUNCTIONS}/f")
     assert (answer.status_code, error_of(answer)["type"]) == (503, "ServiceUnavailableException")
 
 

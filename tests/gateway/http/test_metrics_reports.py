@@ -86,10 +86,10 @@ async def test_of_one_caller_a_bounded_number_is_kept(sales: Gateway) -> None:
         {},
     ],
 )
-async def test_what_is_no_report_is_refused(sales: Gateway, report: Any) -> None:
-    answer = await sales.http.post(METRICS, json=report)
+async def test_what_is_no_report_is_refused(module_sales: Gateway, report: Any) -> None:
+    answer = await module_sales.http.post(METRICS, json=report)
     assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException")
-    assert await reported(sales) == []
+    assert await reported(module_sales) == []
 
 
 async def test_a_report_that_is_too_large_is_refused(sales: Gateway) -> None:

@@ -120,17 +120,17 @@ async def test_a_policy_is_shown_as_it_was_written(shared_gateway: Gateway) -> N
     ],
 )  # fmt: skip
 async def test_what_does_not_hold_or_is_malformed_is_not_saved(
-    shared_gateway: Gateway, change: dict[str, Any], status: int, found: str
+    module_gateway: Gateway, change: dict[str, Any], status: int, found: str
 ) -> None:
-    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
+    told = await read_stored(module_gateway.services, module_gateway.acme.log_id)
     bad = {**TENANT_COLUMN, **change}
     for answer in (
-        await shared_gateway.http.post("/v1/policies", json={"id": "p", **bad}),
-        *([] if "activate_at" in change else [await shared_gateway.http.put("/v1/policy-drafts/p", json=bad)]),
+        await module_gateway.http.post("/v1/policies", json={"id": "p", **bad}),
+        *([] if "activate_at" in change else [await module_gateway.http.put("/v1/policy-drafts/p", json=bad)]),
     ):
         assert answer.status_code == status, answer.text
         assert found in error_of(answer)["message"]
-    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(module_gateway.services, module_gateway.acme.log_id) == told
 
 
 async def test_the_largest_policy_fits_into_one_entry(shared_gateway: Gateway) -> None:

@@ -200,9 +200,9 @@ async def test_where_reviews_are_required_nothing_is_saved_without_one(shared_ga
     ],
 )
 async def test_a_draft_that_could_not_be_saved_is_refused(
-    shared_gateway: Gateway, body: dict[str, Any], status: int, found: str
+    module_gateway: Gateway, body: dict[str, Any], status: int, found: str
 ) -> None:
-    answer = await shared_gateway.http.put(f"{DRAFTS}/eu", json=body)
+    answer = await module_gateway.http.put(f"{DRAFTS}/eu", json=body)
     assert (answer.status_code, found in error_of(answer)["message"]) == (status, True), answer.text
 
 
@@ -241,13 +241,13 @@ async def test_who_may_not_read_a_restriction_reads_none_of_its_versions(shared_
     ],
 )  # fmt: skip
 async def test_what_cannot_be_enforced_or_does_not_hold_is_not_saved(
-    shared_gateway: Gateway, change: dict[str, Any], status: int, found: str
+    module_gateway: Gateway, change: dict[str, Any], status: int, found: str
 ) -> None:
-    told = await read_stored(shared_gateway.services, shared_gateway.acme.log_id)
-    answer = await shared_gateway.http.post(ROUTE, json={"id": "eu", **changed(**change)})
+    told = await read_stored(module_gateway.services, module_gateway.acme.log_id)
+    answer = await module_gateway.http.post(ROUTE, json={"id": "eu", **changed(**change)})
     assert answer.status_code == status, answer.text
     assert found in error_of(answer)["message"]
-    assert await read_stored(shared_gateway.services, shared_gateway.acme.log_id) == told
+    assert await read_stored(module_gateway.services, module_gateway.acme.log_id) == told
 
 
 async def test_the_largest_restriction_fits_into_one_entry(shared_gateway: Gateway) -> None:

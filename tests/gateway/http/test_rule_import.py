@@ -147,5 +147,5 @@ async def test_it_takes_the_right_to_each_of_the_rules(shared_gateway: Gateway) 
         ({"file": "#" * (2 * FILE_BYTES_MAX)}, 413),
     ],
 )
-async def test_what_is_no_file_is_refused(shared_gateway: Gateway, body: dict[str, Any], status: int) -> None:
-    assert (await shared_gateway.http.post(IMPORT, json=body)).status_code == status
+async def test_what_is_no_file_is_refused(module_gateway: Gateway, body: dict[str, Any], status: int) -> None:
+    assert (await module_gateway.http.post(IMPORT, json=body)).status_code == status

@@ -106,6 +106,21 @@ async def accepting(shared_gateway: Gateway, authority: Authority, tmp_path: Pat
         yield accepting
 
 
+@pytest.fixture(scope="module")
+def module_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_accepting(
+    module_gateway: Gateway, module_authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[CertifiedGateway]:
+    """A gateway that tests share all of whose certificates are refused."""
+    folder = tmp_path_factory.mktemp("served")
+    async with certified_gateway(module_gateway, folder, roots=module_authority.root.pem) as accepting:
+        yield accepting
+
+
 async def get(accepting: CertifiedGateway, certificate: Path | None, *, key: str | None = None) -> httpx.Response:
     async with accepting.client(certificate, key=key) as http:
         return await http.get(NAMESPACES)
@@ -257,9 +272,9 @@ async def test_the_login_for_access_tokens_does_not_look_at_the_certificate(
 
 @pytest.mark.parametrize(("names", "message"), REFUSED.values(), ids=REFUSED)
 async def test_a_certificate_that_names_nobody_here_is_401_with_one_sentence(
-    names: list[x509.GeneralName], message: str, accepting: CertifiedGateway, authority: Authority
+    names: list[x509.GeneralName], message: str, module_accepting: CertifiedGateway, module_authority: Authority
 ) -> None:
-    answer = await get(accepting, authority.client("odd", uri=None, names=names))
+    answer = await get(module_accepting, module_authority.client("odd", uri=None, names=names))
     assert answer.status_code == 401
     said = error_of(answer)["message"]
     assert message in said
