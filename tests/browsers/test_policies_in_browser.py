@@ -80,9 +80,9 @@ async def site(sales: Gateway, browser: Browser) -> AsyncIterator[Site]:
     may_replay = asyncio.Event()
     may_replay.set()
 
-    async def spawn(judging_bytes_max: int) -> Child:
+    async def spawn(judging_bytes_max: int, progress: int) -> Child:
         await may_replay.wait()
-        return await fork_worker(judging_bytes_max)
+        return await fork_worker(judging_bytes_max, progress)
 
     async with serve_gateway(sales.app) as url, replaying(sales.services, spawn=spawn):
         yield Site(sales, url, browser, [], may_replay)

@@ -52,13 +52,13 @@ class _QuickInstallation(Installation):
     """An installation whose keys are read once."""
 
     signer_keys: KeyDirectory
-    subject_keys: KeyFolder
+    opened_keys: KeyFolder
 
     def open_keys(self) -> KeyDirectory:
         return self.signer_keys
 
     def open_subject_keys(self) -> KeyFolder:
-        return self.subject_keys
+        return self.opened_keys
 
     def signed_notes(self) -> Mapping[str, bytes]:
         """Return none, as where the signer works on another machine: what is found is found in the database alone."""
@@ -96,7 +96,7 @@ async def open_world(
             settings=held.settings,
             admin_dsn=held.admin_dsn,
             signer_keys=keys,
-            subject_keys=subject_keys,
+            opened_keys=subject_keys,
         )
         logs = await read_logs(owner)
         names = {TENANTS[0]: "one", TENANTS[1]: "other", None: "system"}

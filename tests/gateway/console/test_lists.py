@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from html import unescape
 from re import findall
 
@@ -17,7 +18,7 @@ import pytest_asyncio
 from fastapi.routing import APIRoute
 
 from gateway.console import pages
-from gateway.console.lists import FORMULA, LISTS, OPERATED, POLICY_DRAFTS, RESTRICTION_DRAFTS, format_csv
+from gateway.console.lists import FORMULA, LISTS, OPERATED, POLICY_DRAFTS, RESTRICTION_DRAFTS, Listed, format_csv
 from gateway.console.routers import ROUTERS
 from testkit.gateway.console.furnished import write_restrictions
 from testkit.gateway.sales import CREATE, NAMESPACES, another_key
@@ -36,15 +37,22 @@ HAS_ITS_FIRST = {"log", "access-rules"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def visitor(module_gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
     """A browser that is logged in, of a tenant with a table, a finding and a policy, which the tests share."""
-    await found_in(module_gateway, "sales", "orders", await make_table(module_gateway, "sales", "orders"))
+    async with visiting(module_gateway) as browser:
+        yield browser
+
+
+@asynccontextmanager
+async def visiting(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    """Fill the lists of a tenant, and lend a browser that is logged in there."""
+    await found_in(gateway, "sales", "orders", await make_table(gateway, "sales", "orders"))
     policy = {"id": "owned", "expression": "true", "message": "=1+1", "reason": "@SUM(A1)"}
-    assert (await module_gateway.http.post("/v1/policies", json=policy)).status_code == 201
+    assert (await gateway.http.post("/v1/policies", json=policy)).status_code == 201
     drafted = {"expression": "true", "message": "=1+1", "reason": "-2"}
-    assert (await module_gateway.http.put("/v1/policy-drafts/proposed", json=drafted)).status_code == 200
-    await write_restrictions(module_gateway.http, "=1+1")
-    await project(module_gateway)
-    async with browser_of(module_gateway, module_gateway.acme.key.secret) as browser:
-        await browser.post("/console/login", data={"key": module_gateway.acme.key.secret})
+    assert (await gateway.http.put("/v1/policy-drafts/proposed", json=drafted)).status_code == 200
+    await write_restrictions(gateway.http, "=1+1")
+    await project(gateway)
+    async with browser_of(gateway, gateway.acme.key.secret) as browser:
+        await browser.post("/console/login", data={"key": gateway.acme.key.secret})
         yield browser
 
 
@@ -76,11 +84,15 @@ async def test_every_list_links_to_itself_as_json_and_csv_with_the_same_rows(
     assert set(LISTS[name].columns) <= set(listed[0])
 
 
-@pytest.mark.parametrize("name", DRAFTS)
-async def test_the_drafts_that_wait_are_a_list_with_twins(
-    visitor: httpx.AsyncClient, shared_gateway: Gateway, name: str
-) -> None:
-    of, listed = name.partition("/")[0], DRAFTS[name]
+async def test_the_drafts_that_wait_are_lists_with_twins(shared_gateway: Gateway) -> None:
+    async with visiting(shared_gateway) as visitor:
+        for name, listed in DRAFTS.items():
+            await check_drafts(visitor, shared_gateway.http, name, listed)
+
+
+async def check_drafts(visitor: httpx.AsyncClient, http: httpx.AsyncClient, name: str, listed: Listed) -> None:
+    """Compare a list of drafts with its twins, and review them until there are none."""
+    of = name.partition("/")[0]
     page = (await visitor.get(f"/console/{of}")).text
     assert f'href="/console/{name}.json"' in page
     assert f'href="/console/{name}.csv"' in page
@@ -95,7 +107,7 @@ async def test_the_drafts_that_wait_are_a_list_with_twins(
     assert (await visitor.get(f"/console/{name}.xml")).status_code == 404
     for draft in found:
         verdict = {"version": draft["version"], "verdict": "refuse", "reason": "no"}
-        reviewed = await shared_gateway.http.post(f"/v1/{listed.member}/{draft['id']}/review", json=verdict)
+        reviewed = await http.post(f"/v1/{listed.member}/{draft['id']}/review", json=verdict)
         assert reviewed.status_code == 200, reviewed.text
     assert rows_of(await visitor.get(f"/console/{name}.csv")) == []
     assert f"/console/{name}" not in (await visitor.get(f"/console/{of}")).text

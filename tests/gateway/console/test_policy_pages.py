@@ -424,10 +424,10 @@ async def test_one_replay_of_a_tenant_is_under_way_at_a_time_and_is_cancelled(
 ) -> None:
     begun, goes_on = asyncio.Event(), asyncio.Event()
 
-    async def held(judging_bytes_max: int) -> Child:
+    async def held(judging_bytes_max: int, progress: int) -> Child:
         begun.set()
         await goes_on.wait()
-        return await fork_worker(judging_bytes_max)
+        return await fork_worker(judging_bytes_max, progress)
 
     assert (await write(visitor, "replay", since="24h")).status_code == 303
     page = (await visitor.get(REPLAY)).text
