@@ -145,38 +145,40 @@ class DecisionReader:
         """Search the outcomes before the replay's first entry for the files that decisions were judged on."""
         unsearched = {decision.key for decision, _ in wanted} - self._searched
         self._searched |= unsearched
+        older = Files()  # apart: the outcomes of the page itself may be all that is kept of a target
         if unsearched and self._first > 0:
             async with self._lend() as connection:
                 of_keys = {"log_id": self._log_id, "to_index": self._first, "keys": sorted(unsearched)}
                 rows = await rows_of(connection, "last_outcomes_of_keys", each_max=OUTCOMES_KEPT, **of_keys)
                 # What the read model has not come to is searched entry by entry: mostly nothing, or a few of them.
                 projected, end = min(rows[0][0] or 0, self._first), self._first
-                while end > projected and (missing := self._missing(wanted, unsearched)):
+                while end > projected and (missing := self._missing(wanted, unsearched, older)):
                     start = max(projected, end - SEARCH_ENTRIES)
                     bounds = {"log_id": self._log_id, "from_index": start, "to_index": end, "keys": missing}
-                    self._add_older(await rows_of(connection, "outcomes_before", **bounds))
+                    self._add_older(await rows_of(connection, "outcomes_before", **bounds), older)
                     end = start
-            self._add_older(row for _, *row in rows if row[0] is not None and row[0] < projected)
+            self._add_older((row for _, *row in rows if row[0] is not None and row[0] < projected), older)
         for decision, location in wanted:
-            decision.base = self._files.find(decision.key, location)
+            decision.base = older.find(decision.key, location) or self._files.find(decision.key, location)
 
-    def _missing(self, wanted: Sequence[tuple[Decision, str]], keys: Collection[str]) -> list[str]:
+    def _missing(self, wanted: Sequence[tuple[Decision, str]], keys: Collection[str], older: Files) -> list[str]:
         """Return those keys of which a file is wanted that is not known, though older ones may be."""
         return sorted(
             {
                 decision.key
                 for decision, at in wanted
                 if decision.key in keys
-                and self._files.find(decision.key, at) is None
-                and self._files.takes_older(decision.key)
+                and older.find(decision.key, at) is None
+                and older.takes_older(decision.key)
             }
         )
 
-    def _add_older(self, rows: Iterable[Any]) -> None:
-        """Add the files of outcomes, the newest first."""
+    def _add_older(self, rows: Iterable[Any], older: Files) -> None:
+        """Add the files of outcomes, the newest first, to those that are `older` than the first page, and to all."""
         for index, entry, leaf in rows:
             event = (members := parse_stored(index, entry, leaf))["event"]
             if event["type"] == CommitSettled.TYPE and (file := file_of(members)) is not None:
+                older.add_older(event["key"], file)
                 self._files.add_older(event["key"], file)
 
 

@@ -20,6 +20,7 @@ from gateway.replaying import coverage as coverages
 from gateway.replaying import replay as replaying
 from gateway.replaying.application import NothingToReplayError, attest
 from gateway.replaying.comparing import Change
+from gateway.replaying.reading import OUTCOMES_KEPT
 from gateway.replaying.replay import SCOPE_UNKNOWN, Proposed, Replayed
 from gateway.replaying.variables import ERASED
 from ledger.errors import BrokenError, Fault
@@ -28,6 +29,7 @@ from ledger.format.events import ProposalReplayed, from_data
 from testkit.gateway.log_contents import path_of, read_stored
 from testkit.gateway.replays import LONG_AGO, erase_ada, replay
 from testkit.gateway.sales import CREATE, ORDERS, TABLES, location_of_orders, properties
+from testkit.gateway.two_views import project
 from testkit.servers.forked_workers import fork_worker
 from testkit.servers.gateways import Gateway
 
@@ -249,6 +251,22 @@ async def test_a_replay_that_begins_in_the_middle_finds_what_commits_were_judged
     found = await replay(busy, Proposed(id="owner", expression=OWNER), since=refused.entry.recorded_at)
     assert found.first == refused.entry.index
     assert found.counts == {Change.SAME: 3}, "what is refused is known only with the table before it"
+
+
+async def test_a_table_that_changes_often_is_known_as_it_was_before_a_replay_that_begins_in_the_middle(
+    busy: Gateway,
+) -> None:
+    begin = (await read_stored(busy.services, busy.acme.log_id))[-1].entry.index
+    for number in range(OUTCOMES_KEPT + 1):
+        await send(busy, ORDERS, properties(owner="ada", n=str(number)), 200)
+    decided = next(one for one in await read_stored(busy.services, busy.acme.log_id) if one.entry.index > begin)
+    for read_model in (False, True):
+        if read_model:
+            await project(busy)
+        found = await replay(
+            busy, Proposed(id="other", expression="size(table.columns) > 0"), since=decided.entry.recorded_at
+        )
+        assert found.counts == {Change.SAME: OUTCOMES_KEPT + 1}
 
 
 async def test_the_same_replay_is_attested_once_and_gives_the_same_digests(busy: Gateway) -> None:
