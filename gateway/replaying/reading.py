@@ -167,9 +167,7 @@ class DecisionReader:
             {
                 decision.key
                 for decision, at in wanted
-                if decision.key in keys
-                and older.find(decision.key, at) is None
-                and older.takes_older(decision.key)
+                if decision.key in keys and older.find(decision.key, at) is None and older.takes_older(decision.key)
             }
         )
 
