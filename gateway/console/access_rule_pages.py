@@ -45,8 +45,8 @@ DECISIONS: Final[Mapping[str, str]] = {
 @visited
 async def access_rules(visit: Visit) -> Response:
     """List the access rules in force, and on demand what is found in those that do nothing."""
+    asked = visit.asked_alone(FINDINGS)
     found = await visit.read(admin_routes.list_access_rules)
-    asked = visit.asked(FINDINGS)
     linted, trouble = await _linted(visit) if asked[FINDINGS] == YES else (None, "")
     shown = rules_shown(found["access-rules"], linted)
     rules = shown["access-rules"]

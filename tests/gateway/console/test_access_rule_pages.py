@@ -270,8 +270,12 @@ async def test_who_may_not_read_rules_is_told_as_elsewhere_and_who_may_not_read_
     async with browser_of(sales) as eve, browser_of(sales) as auditor:
         await log_in(eve, await another_key(sales, "eve@acme.example", "nobody"))
         elsewhere = await words(eve, "/console/policies", 403)
-        for path in (*ASKS, f"{RULES}.json", f"{RULES}.csv", f"{RULES}/_who.json", f"{RULES}/_what.csv"):
+        for path in ASKS:
             assert (await words(eve, path, 403)).startswith(elsewhere.split(" This page without")[0][:200]), path
+        for path in (f"{RULES}.json", f"{RULES}.csv", f"{RULES}/_who.json", f"{RULES}/_what.csv"):
+            refused = await eve.get(path)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["message"]) == (403, "no access rule permits this"), path
         await put_in_force(sales, "auditors", "'auditor' in roles && contentType == 'CONFIG_ACCESS_RULE'")
         await log_in(auditor, await another_key(sales, "olga@acme.example", "auditor"))
         assert "first-key" in await words(auditor, RULES)
