@@ -238,10 +238,11 @@ def installation(_admin: psycopg.Connection, database: str, template_installatio
 
 
 def _installation_in(database: str, template: Provisioned, admin: psycopg.Connection) -> Provisioned:
-    """Return the installation in a clone, with the grants on a database, which a clone does not take along."""
+    """Return the installation in a clone, with the rights on a database, which a clone does not take along."""
     name, roles = str(conninfo_to_dict(database)["dbname"]), template.roles
     granted = map(sql.Identifier, (name, roles.owner, roles.projector))
     admin.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}, {}").format(*granted))
+    admin.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
     return replace(template, dsn=make_conninfo(template.dsn, dbname=name))
 
 

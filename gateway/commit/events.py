@@ -123,12 +123,18 @@ def decided(
         of_nobody[PLACES] = format_places(places)
     count = len(payloads) + len(of_nobody)
     random_bytes = random(SALT_SIZE_BYTES * count)  # at once: each call asks the system
-    salts = [random_bytes[at : at + SALT_SIZE_BYTES] for at in range(0, len(random_bytes), SALT_SIZE_BYTES)]
     actor = requested.principal.actor
     parts = tuple(
         [
-            Part(name=name, payload=payload, salt=salt, subject=None if name in of_nobody else actor)
-            for (name, payload), salt in zip((payloads | of_nobody).items(), salts, strict=True)
+            Part(
+                name=name,
+                payload=payload,
+                salt=random_bytes[at : at + SALT_SIZE_BYTES],
+                subject=None if name in of_nobody else actor,
+            )
+            for at, (name, payload) in zip(
+                range(0, len(random_bytes), SALT_SIZE_BYTES), (payloads | of_nobody).items(), strict=True
+            )
         ]
     )
     return prepare(

@@ -56,8 +56,8 @@ FORMAT_MODULES: Final = (
     "ledger.witness.rules",
     "ledger.witness.store",
 )
-NOT_STORED: Final = frozenset({"KEY_WAIT_S", "THREADS_MAX", "OPENED_MAX", "SIZE_CONTENT_TYPE"})
-"""Constants of those modules that bound work and say nothing about what is stored."""
+NOT_STORED: Final = frozenset({"BLANK", "KEY_WAIT_S", "THREADS_MAX", "OPENED_MAX", "SIZE_CONTENT_TYPE"})
+"""Constants of those modules that say nothing about what is stored: they bound work, or stand for what is filled in."""
 FORMS: Final = {
     "type": ("ledger.format.event", "TYPE_FORM"),
     "key": ("ledger.format.event", "KEY_FORM"),
@@ -458,4 +458,6 @@ def _names(name: ast.expr, function: ast.FunctionDef, path: str) -> set[str]:
         return {found}
     keys = [key for node in ast.walk(function) if isinstance(node, ast.Dict) for key in node.keys]
     keys += [node.slice for node in ast.walk(function) if isinstance(node, ast.Subscript)]
-    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    named = [getattr(module, key.id, None) for key in keys if isinstance(key, ast.Name)]
+    spelled = [key.value for key in keys if isinstance(key, ast.Constant)]
+    return {key for key in (*named, *spelled) if isinstance(key, str)}

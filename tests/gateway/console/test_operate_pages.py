@@ -352,7 +352,9 @@ async def test_every_list_of_the_console_links_to_its_json_and_its_csv(
             assert (await visitor.get(as_json)).json() is not None
             rows_in(await visitor.get(as_csv))
     commits = {each for each in linked if re.fullmatch("tables/[^/]+/[^/]+/[^/]+/commits", each)}
-    assert linked - commits == {*LISTS, *(f"operate/{name}" for name in OPERATED)}
+    drafts = {"restrictions/_drafts"}  # one waits
+    assert linked - commits - drafts == {*LISTS, *(f"operate/{name}" for name in OPERATED)}
+    assert drafts <= linked
     assert len(commits) == 1
 
 

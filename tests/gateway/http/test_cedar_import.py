@@ -10,6 +10,7 @@ import pytest
 
 from gateway.policy.access import IN_CEDAR
 from testkit.gateway.log_contents import read_stored
+from testkit.gateway.rules_in_force import rules_of
 from testkit.gateway.sales import ORDERS, another_key, error_of
 from testkit.servers.gateways import Gateway
 
@@ -19,11 +20,6 @@ IMPORT = "/v1/access-rules/import"
 READERS = '@id("readers")\npermit(principal in Role::"reader", action in Action::"read", resource in Catalog::"lake");'
 NO_DROPS = 'forbid(principal, action == Action::"DELETE_ENTITY", resource) unless { principal in Role::"dropper" };'
 FILE = f"// who reads\n{READERS}\n\n{NO_DROPS}\n"
-
-
-async def rules_of(gateway: Gateway) -> list[dict[str, Any]]:
-    rules: list[dict[str, Any]] = (await gateway.http.get("/v1/access-rules")).json()["access-rules"]
-    return rules
 
 
 async def send(http: httpx.AsyncClient, file: str, **more: Any) -> httpx.Response:

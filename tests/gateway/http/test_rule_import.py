@@ -14,6 +14,7 @@ from gateway.admin.application import OPERATOR
 from gateway.policy.rule_files import FILE_BYTES_MAX, PREFIX
 from testkit.environment import PROJECT
 from testkit.gateway.log_contents import read_stored
+from testkit.gateway.rules_in_force import rules_of
 from testkit.gateway.sales import another_key, error_of
 from testkit.servers.gateways import Gateway
 
@@ -23,11 +24,6 @@ IMPORT = "/v1/access-rules/import"
 AS_PRINTED = (PROJECT / "testkit/gateway/rule_files/as-printed.properties").read_text()
 MENDED = AS_PRINTED.replace("`", "'").replace("'Bob')", "'Bob'").replace("'Alice')", "'Alice'")
 MENDED = MENDED.replace("'DavesHiddenX' && role=='Dave')", "'DavesHiddenX' && role=='Dave'")
-
-
-async def rules_of(gateway: Gateway) -> list[dict[str, Any]]:
-    rules: list[dict[str, Any]] = (await gateway.http.get("/v1/access-rules")).json()["access-rules"]
-    return rules
 
 
 async def send(http: httpx.AsyncClient, file: str, **more: Any) -> httpx.Response:

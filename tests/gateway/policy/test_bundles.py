@@ -64,6 +64,7 @@ async def engine() -> AsyncIterator[WorkerEngine]:
         for log_id in (1, 2, 3):
             await judging(engine, "true", log_id=log_id)
             engine._short.expected._expected_s[log_id] = BUNDLE_S / 10  # however busy the machine was
+        engine._short.lines._used_s.clear()  # so that who came first is served first
         yield engine
 
 
@@ -97,12 +98,13 @@ async def at_work(
     engine: WorkerEngine, letters: str, *, but: tuple[int, int] | None = None
 ) -> tuple[WorkerProcess, int]:
     """Wait until a process has judged so far of a call; return both. `but`: the id and the call that it was before."""
-    while True:
-        for process in engine._processes._taken:
-            for number in range(100):
-                if process.judged(number).letters == letters and (process.pid, number) != but:
-                    return process, number
-        await asyncio.wait([asyncio.create_task(asyncio.sleep(0.001))])
+    async with asyncio.timeout(LONG_S):
+        while True:
+            for process in engine._processes._taken:
+                for number in range(100):
+                    if process.judged(number).letters == letters and (process.pid, number) != but:
+                        return process, number
+            await asyncio.wait([asyncio.create_task(asyncio.sleep(0.001))])
 
 
 async def test_a_call_of_a_bundle_that_does_not_end_is_named_and_the_others_have_their_verdicts(
