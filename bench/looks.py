@@ -42,7 +42,7 @@ ALONE: Final = (
     *("/console", "/console/login", "/console/terms", "/console/policies", "/console/policies/_new"),
     *("/console/policies/_replay", "/console/restrictions", "/console/restrictions/_new", "/console/operate"),
     *("/console/operate/keys", "/console/operate/catalogs", "/console/operate/evidence", "/console/operate/verifier"),
-    "/console/operate/tenant",
+    *("/console/operate/tenant", "/console/access-rules", "/console/access-rules/_who", "/console/access-rules/_what"),
 )
 """Routes without anything to choose."""
 
@@ -269,6 +269,8 @@ def _pages(place: Place) -> Iterator[Look]:
     table = "/console/tables/{alias}/{namespace}/{table}"
     operate = "/console/operate/{name}.{form}"
     hot, usual = (f"/console/tables/{ALIAS}/{NAMESPACE}/{name}" for name in (HOT, USUAL))
+    target = f"{ALIAS}.{NAMESPACE}.{USUAL}"
+    committing, as_some = {"operation": "table.commit", "target": target}, {"target": target, "roles": SOME}
     asked: Sequence[tuple[str, str, str]] = (
         ("/console/log", "newest", "/console/log"),
         ("/console/log", "type, never", "/console/log?type=policy.retired"),
@@ -289,6 +291,11 @@ def _pages(place: Place) -> Iterator[Look]:
         ("/console/{name}.{form}", "tables, JSON", "/console/tables.json"),
         ("/console/policies/{policy_id}", "", "/console/policies/p1"),
         ("/console/policies/{policy_id}/edit", "", "/console/policies/p1/edit"),
+        ("/console/policies/_drafts.{form}", "CSV", "/console/policies/_drafts.csv"),
+        ("/console/restrictions/_drafts.{form}", "CSV", "/console/restrictions/_drafts.csv"),
+        ("/console/access-rules/{rule_id}", "", f"/console/access-rules/{SOME}"),
+        ("/console/access-rules/_who.{form}", "a commit, JSON", _path("/console/access-rules/_who.json", committing)),
+        ("/console/access-rules/_what.{form}", "of a role, JSON", _path("/console/access-rules/_what.json", as_some)),
         ("/console/operate/projections/{projection}", "", "/console/operate/projections/graph"),
         ("/console/operate/projections/{projection}/replace", "", "/console/operate/projections/graph/replace"),
         (operate, "keys, JSON", "/console/operate/keys.json"),
