@@ -1,8 +1,8 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
 # `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
-# Four packages of tests are asked for by name: real engines (Spark, Trino and others), the scene and kills take minutes, a
-# large download and a long build: `make test PACKAGE=engines`. Real servers behind the gateway (Nessie, Glue, Iceberg's
-# own), `make test PACKAGE=upstreams`, whole installations, `make test PACKAGE=installations`, and pages in Chromium and
+# Four packages of tests are asked for by name: real engines (Spark, Trino and others), detection, the scene and kills take
+# minutes, a large download and a long build: `make test PACKAGE=engines`. Real servers (Nessie, Glue, Iceberg's own,
+# Kafka), `make test PACKAGE=upstreams`, whole installations, `make test PACKAGE=installations`, and pages in Chromium and
 # Firefox, `make test PACKAGE=browsers`, take a minute or two.
 # Python packages go into .venv from the lock files (hashes are checked). Two things are installed elsewhere, and only if
 # they are missing and apt-get is there to be used by root: a Java 17, for Spark, and for tests of pages Chromium and Firefox.

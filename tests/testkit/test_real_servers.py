@@ -2,7 +2,7 @@
 """
 Real servers of the tests: they answer, and they end with the process that started them, however that ends.
 
-That the broker keeps what it was given is what all of `tests/streams/sources/test_kafka.py` begins with.
+That the broker keeps what it was given is what all of `tests/upstreams/test_kafka.py` begins with.
 """
 
 from __future__ import annotations

@@ -14,10 +14,13 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from lakeproof.demo.personal_data import PERSONAL
+from testkit.spark_detect.fixtures import lakehouse
 from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people, open_lakehouse, some_people
 from testkit.spark_detect.sparks import detecting, until
 
 PEOPLE = ("crm", "people")
+
+__all__ = ["lakehouse"]
 
 
 @pytest.fixture
