@@ -36,15 +36,15 @@ class SettledAhead:
 
     def group(self, outcome: ForwardOutcome, at: datetime) -> Group | None:
         """Return the group that records `outcome` at that time; None if that is not what was expected."""
+        location = outcome.metadata_location
         is_expected = (
             outcome.settled is CommitOutcome.ACCEPTED
             and outcome.evidence is OutcomeEvidence.ANSWER
-            and outcome.metadata_location is not None
             and outcome.table_uuid == self.table_uuid
         )
-        if not is_expected or outcome.metadata_location is None:
+        if location is None or not is_expected:
             return None
-        return Group(id=self.group_id, then=(self.event.fill(outcome.metadata_location, at),), guard=(self.guard,))
+        return Group(id=self.group_id, then=(self.event.fill(location, at),), guard=(self.guard,))
 
 
 def settle_ahead(decision: UUID, approved: Approved) -> SettledAhead | None:

@@ -148,10 +148,7 @@ class KeptValues:
         Raises:
             FrameError: if that is more than is kept.
         """
-        if forget == ALL:
-            self._values.clear()
-            self.sound.clear()
-        for digest in (*forget, *keep):
+        for digest in (*(tuple(self._values) if forget == ALL else forget), *keep):
             self.sound.discard(id(self._values.pop(digest, None)))
         self._values.update(keep)
         if len(self._values) > self._values_max:

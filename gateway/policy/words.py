@@ -9,7 +9,7 @@ nor field, and `fields_named` finds a field only where it is named outside of st
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final
@@ -189,8 +189,7 @@ def roles_in_cedar(expression: str) -> tuple[str, ...]:
     """
     Return the roles that a policy in Cedar names: `Role::"analyst"`, `principal.role == "analyst"`, and so on.
     """
-    tokens = [token for token in _TOKEN.finditer(expression) if not token[0].startswith("//") and token[0].strip()]
-    words = ["" if token["quote"] else token[0] for token in tokens]
+    tokens, words = _cedar_tokens(expression)
     found: list[int] = []
     for at in range(len(words)):
         match words[at : at + 4]:
@@ -199,7 +198,7 @@ def roles_in_cedar(expression: str) -> tuple[str, ...]:
             case ["roles", ".", "contains" | "containsAny" | "containsAll", "("]:
                 listed = takewhile(lambda place: words[place] in {"", "[", ","}, range(at + 4, len(words)))
                 found += [place for place in listed if not words[place]]
-    return tuple(dict.fromkeys(_ESCAPED.sub(r"\1", tokens[place]["text"]) for place in found))
+    return _texts_at(found, tokens)
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)
@@ -207,10 +206,19 @@ def actions_in_cedar(expression: str) -> tuple[str, ...]:
     """
     Return the actions and groups of them that a policy in Cedar names, as in `Action::"read"`.
     """
+    tokens, words = _cedar_tokens(expression)
+    return _texts_at([at + 3 for at in range(len(words)) if words[at : at + 4] == ["Action", ":", ":", ""]], tokens)
+
+
+def _cedar_tokens(expression: str) -> tuple[list[re.Match[str]], list[str]]:
+    """Return the tokens of a policy in Cedar but for comments and white space, and their words: empty for strings."""
     tokens = [token for token in _TOKEN.finditer(expression) if not token[0].startswith("//") and token[0].strip()]
-    fours = zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
-    named = [four[3]["text"] for four in fours if [one[0] for one in four[:3]] == ["Action", ":", ":"]]
-    return tuple(dict.fromkeys(_ESCAPED.sub(r"\1", text) for text in named if text is not None))
+    return tokens, ["" if token["quote"] else token[0] for token in tokens]
+
+
+def _texts_at(places: Sequence[int], tokens: Sequence[re.Match[str]]) -> tuple[str, ...]:
+    """Return the strings at some places, each once, with escapes decoded."""
+    return tuple(dict.fromkeys(_ESCAPED.sub(r"\1", tokens[place]["text"]) for place in places))
 
 
 def texts_near(expression: str, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
