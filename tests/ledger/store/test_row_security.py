@@ -141,9 +141,13 @@ def test_a_role_that_was_taken_for_one_transaction_is_gone_after_it(tenants: Ten
             logs_seen(login, "entries")
 
 
-def test_a_tenant_cannot_be_taken_for_another_by_a_setting(tenants: Tenants) -> None:
+def test_a_tenant_cannot_be_taken_for_another_by_a_setting(tenants: Tenants, module_database: str) -> None:
     (one, log_id), (other, _) = tenants.logs.items()
-    with tenants.connect(tenants.installation.roles.tenant(one)) as reader:
+    role = tenants.installation.roles.tenant(one)
+    with psycopg.connect(module_database) as owner:  # an installation takes this right from everybody
+        grant = SQL("GRANT TEMPORARY ON DATABASE {} TO {}")
+        owner.execute(grant.format(Identifier(owner.info.dbname), Identifier(role)))
+    with tenants.connect(role) as reader:
         reader.execute("SET search_path = pg_temp, ledger")
         reader.execute(
             SQL("CREATE FUNCTION pg_temp.log_of(name) RETURNS integer LANGUAGE sql AS {}").format(
