@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from contextlib import suppress
 from itertools import count
 from typing import Any, Final, Self, cast
 
@@ -19,6 +18,7 @@ from gateway.child_python import child_command, child_environment
 from gateway.files.local_files import LocalFiles
 from gateway.files.writing import NewFile, remove
 from gateway.files.writing_process import Frames, format_frame, parse_error
+from ledger.child_processes import kill_child, start_child
 
 SENT_BYTES_MAX: Final = 256 * 1024
 """Larger files are not sent: all that wait are in memory twice."""
@@ -91,14 +91,20 @@ async def _start() -> _Line:
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *child_command("gateway.files.writing_process"),
-                stdin=theirs.fileno(),
-                stdout=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for us; when we end, it ends
-                env=child_environment(),
+            process = await start_child(
+                asyncio.create_subprocess_exec(
+                    *child_command("gateway.files.writing_process"),
+                    stdin=theirs.fileno(),
+                    stdout=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for us; when we end, it ends
+                    env=child_environment(),
+                )
             )
-        _, line = await asyncio.get_running_loop().create_unix_connection(lambda: _Line(process), sock=ours)
+        try:
+            _, line = await asyncio.get_running_loop().create_unix_connection(lambda: _Line(process), sock=ours)
+        except BaseException:
+            await kill_child(process)
+            raise
     except BaseException:
         ours.close()
         raise
@@ -163,6 +169,4 @@ class _Line(asyncio.Protocol):
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self.process.wait()
         except TimeoutError:  # a disk that does not answer
-            with suppress(ProcessLookupError):
-                self.process.kill()
-            await self.process.wait()
+            await kill_child(self.process)

@@ -23,6 +23,8 @@ from gateway.policy.engine import EngineUnavailableError
 from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 from gateway.policy.kept_values import KnownValues
 from gateway.policy.progress import Judged, Progress, new_file
+from ledger.child_processes import Child as KilledChild
+from ledger.child_processes import kill_child, start_child
 
 LOWER_BY: Final = 5
 """The niceness of a process for long calls: it gets a quarter of a contended processor."""
@@ -43,22 +45,15 @@ class Ended:
     answer: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Child(Protocol):
+class Child(KilledChild, Protocol):
     """What is used of an `asyncio.subprocess.Process`."""
 
-    stdin: asyncio.StreamWriter | None
     stdout: asyncio.StreamReader | None
     pid: int
 
     @property
     def returncode(self) -> int | None:
         """The exit status, negative for a signal; None while the process runs, as far as the event loop knows."""
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-
-    async def wait(self) -> int:
-        """Wait until the process has ended and the system has reaped it; return its exit status."""
 
 
 Spawn: TypeAlias = Callable[[int, int], Awaitable[Child]]
@@ -173,15 +168,7 @@ class WorkerProcess:
 
     async def kill(self) -> None:
         """Kill the process, and wait until the system has reaped it, even if cancelled meanwhile."""
-        self.begin_kill()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        gone = asyncio.ensure_future(self._process.wait())
-        try:
-            await asyncio.shield(gone)
-        except asyncio.CancelledError:
-            await gone  # it has been killed, so it takes no time worth leaving it behind for
-            raise
+        await kill_child(self._process)
 
     async def _receive(self) -> dict[str, Any]:
         try:
@@ -210,20 +197,12 @@ class WorkerProcess:
 
 async def _spawned(spawn: Spawn, judging_bytes_max: int) -> tuple[Child, Progress]:
     """
-    Return a new process. If cancelled, kill it: uvloop does so too, but does not wait until it is gone.
-
-    Raises OSError if there can be none.
+    Return a new process. Raises OSError if there can be none.
     """
     file = new_file()
     try:
         progress = Progress.of(file)
-        spawning = asyncio.ensure_future(spawn(judging_bytes_max, file))
-        try:
-            return await asyncio.shield(spawning), progress
-        except asyncio.CancelledError:
-            with contextlib.suppress(OSError):  # there is none
-                await WorkerProcess(await spawning, progress).kill()
-            raise
+        return await start_child(spawn(judging_bytes_max, file)), progress
     finally:
         os.close(file)
 

@@ -37,6 +37,7 @@ from gateway.database import Database
 from gateway.errors import GatewayError
 from gateway.replaying.pages import STATEMENT_S, Bounds, Page, PageReader, Settled, Wanted
 from gateway.replaying.recorded import Decision, File
+from ledger.child_processes import kill_child, start_child
 from ledger.erasing.subject_keys import open_key_encryption, open_key_folder
 from ledger.errors import LedgerError
 from ledger.format.events import CommitDecision
@@ -86,12 +87,14 @@ class PageProcess:
 
     async def __aenter__(self) -> Self:
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *child_command("gateway.replaying.page_process"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, **child_environment()},  # the database driver reads some of it
-                limit=READ_BYTES,
+            self._process = await start_child(
+                asyncio.create_subprocess_exec(
+                    *child_command("gateway.replaying.page_process"),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    env={**os.environ, **child_environment()},  # the database driver reads some of it
+                    limit=READ_BYTES,
+                )
             )
         except OSError as error:
             _log.warning("pages are read by one process alone: another cannot be started: %s", error)
@@ -104,17 +107,8 @@ class PageProcess:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
-        if (process := self._process) is not None:
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-                process.kill()
-            if process.stdin is not None:
-                process.stdin.close()
-            gone = asyncio.ensure_future(process.wait())
-            try:
-                await asyncio.shield(gone)
-            except asyncio.CancelledError:
-                await gone  # it has been killed
-                raise
+        if self._process is not None:
+            await kill_child(self._process)
 
     def want(self, wanted: Wanted) -> None:
         """Say what is read; it is ready some time later."""

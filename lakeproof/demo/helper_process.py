@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from lakeproof.demo.waiting import computed_s, until
+from ledger.child_processes import start_child
 
 STOP_TIMEOUT_S: Final = 60.0
 
@@ -50,15 +51,17 @@ async def run_helper(module: str, environment: Mapping[str, str]) -> AsyncIterat
         AssertionError: if it ends before it is ready, or never is.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        f"lakeproof.demo.{module}",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**inherited, **environment},
-        # Ctrl-C is for the scene, which ends this process in its own order.
-        start_new_session=True,
+    process = await start_child(
+        asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            f"lakeproof.demo.{module}",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**inherited, **environment},
+            # Ctrl-C is for the scene, which ends this process in its own order.
+            start_new_session=True,
+        )
     )
     try:
         yield HelperProcess(process=process, facts=await _first_line(module, process))

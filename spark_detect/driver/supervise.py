@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ledger.child_processes import start_child
 from spark_detect.job_folder import JobFolder
 
 PAUSE_S: Final = 1.0
@@ -89,18 +90,20 @@ async def _run(job: JobFolder, log: Path, stop: asyncio.Event, say: Say, conditi
     """Run the process once; return why it has ended."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("ab") as errors:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "spark_detect.driver.process",
-            str(job.folder),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            # Ctrl-C at a terminal goes to everyone there; this one gets its signal from us, and from the kernel.
-            start_new_session=True,
-            env=_environment(os.environ),
-            preexec_fn=_end_with_parent,
+        process = await start_child(
+            asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "spark_detect.driver.process",
+                str(job.folder),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                # Ctrl-C at a terminal goes to everyone there; this one gets its signal from us, and from the kernel.
+                start_new_session=True,
+                env=_environment(os.environ),
+                preexec_fn=_end_with_parent,
+            )
         )
     condition.process = process.pid
     relaying = asyncio.create_task(_relay(process, say))

@@ -13,7 +13,6 @@ A child inherits none of our environment, which may hold this installation's cre
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pickle
 import struct
@@ -22,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ledger.child_processes import kill_child, start_child
 from ledger.errors import FormatError
 from ledger.format.json_object import parse_object
 from projections.errors import FileMissingError, FileUnreadableError
@@ -115,14 +115,16 @@ class MetadataReaderPool:
     async def _start(self) -> asyncio.subprocess.Process:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "streams.metadata.reader_process",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={**environment, "PYTHONPATH": str(_SOURCES), "AWS_EC2_METADATA_DISABLED": "true"},
+            process = await start_child(
+                asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "streams.metadata.reader_process",
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    env={**environment, "PYTHONPATH": str(_SOURCES), "AWS_EC2_METADATA_DISABLED": "true"},
+                )
             )
         except OSError as error:
             raise TransientError(f"the process that reads metadata files cannot be started: {error}") from error
@@ -138,12 +140,10 @@ class MetadataReaderPool:
         return process
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-            process.kill()
-        if process.stdin is not None:
-            process.stdin.close()
-        await process.wait()
-        self._all.discard(process)
+        try:
+            await kill_child(process)
+        finally:
+            self._all.discard(process)
 
 
 class _NoAnswerError(Exception):
