@@ -174,7 +174,7 @@ def _record(program: str, pid: int, seconds: float, output: Path) -> dict[str, C
         if process := PROCESS.match(frames[0]):
             duty, frames = duties.get(int(process[1]), "another"), frames[1:]
         if frames:
-            found.setdefault(duty, Counter())[frames] += int(count)
+            found.setdefault(duty, Counter())[frames] += round(float(count))
     return found
 
 
