@@ -9,8 +9,7 @@ The routes' work costs less than what a framework does around it, so the most fr
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.datastructures import QueryParams
 from starlette.types import Receive, Scope
@@ -122,8 +121,7 @@ class Asked:
         return self._body
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer without error: its status, headers and body."""
 
     status: int

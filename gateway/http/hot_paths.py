@@ -82,8 +82,9 @@ class HotPaths:
             return config, scope["path"], _CONFIG_ROUTE
         if (of_table := self._of_tables.get(method)) is None or (match := _TABLE.fullmatch(raw)) is None:
             return None
-        if any(name == _ENCODING for name, _ in scope["headers"]):
-            return None
+        for name, _ in scope["headers"]:
+            if name == _ENCODING:
+                return None
         alias, namespace, table = match.groups()
         answering = partial(of_table, alias=alias.decode(), namespace=namespace.decode(), table=table.decode())
         return answering, raw.decode(), _TABLE_ROUTES[method]

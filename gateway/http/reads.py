@@ -9,7 +9,6 @@ after access was permitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 import orjson
 
@@ -29,9 +28,10 @@ from gateway.identity import Arrived, Principal
 from gateway.metadata import known_uuid
 from gateway.policy.variables import RequestView
 from ledger.format.events import CommitDecision
+from ledger.values import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reader:
     """
     One `caller`, permitted to do one thing to one target of one catalog; `row` is its row if it was read already. What
