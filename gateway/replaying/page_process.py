@@ -45,6 +45,8 @@ from ledger.format.sealing import KeyOpener
 
 LENGTH: Final = struct.Struct(">Q")
 READ_BYTES: Final = 2**20
+ANSWER_TIMEOUT_S: Final = 2.0 * STATEMENT_S
+"""How long the process may take to read a page: after that, it has stopped, and is ended."""
 COLLECT_AFTER: Final = 200_000
 """New objects between two collections of garbage, where pages are read: they have none in cycles."""
 
@@ -72,9 +74,11 @@ class Access(NamedTuple):
 class PageProcess:
     """The process, as its parent has it. Use as an async context manager; event loop only."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self._access = access
+        self._answer_timeout_s = answer_timeout_s
         self._process: asyncio.subprocess.Process | None = None
+        self._is_lost = False
         self._receiving = asyncio.Lock()
         self._starting: asyncio.Task[None] | None = None
         self.is_ready = False
@@ -119,13 +123,21 @@ class PageProcess:
         """Return a page; None if it could not be read."""
         try:
             self._send(tuple(bounds))
-            async with self._receiving:
+            async with self._receiving, asyncio.timeout(self._answer_timeout_s):
                 return _unpacked(await self._receive())
-        except (OSError, EOFError):
+        except (OSError, EOFError) as error:
             if self.is_ready:
                 self.is_ready = False
-                _log.warning("pages are read by one process alone from here on: the other one has ended")
+                self._lose("does not answer" if isinstance(error, TimeoutError) else "has ended")
             return None
+
+    def _lose(self, reason: str) -> None:
+        """Ask the process for nothing more, and take nothing more from it: a part of an answer may have come."""
+        self._is_lost = True
+        _log.warning("pages are read by one process alone from here on: the other one %s", reason)
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     async def _start(self, wanted: Wanted) -> None:
         try:
@@ -141,7 +153,7 @@ class PageProcess:
         self._process.stdin.write(_framed(message))
 
     async def _receive(self) -> Any:
-        if self._process is None or self._process.stdout is None:
+        if self._is_lost or self._process is None or self._process.stdout is None:
             raise EOFError
         (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
         return marshal.loads(await self._process.stdout.readexactly(length))  # noqa: S302 - of our own process

@@ -21,7 +21,7 @@ import pytest_asyncio
 
 from gateway.replaying import application
 from gateway.replaying.comparing import Change
-from gateway.replaying.page_process import Access, PageProcess
+from gateway.replaying.page_process import ANSWER_TIMEOUT_S, Access, PageProcess
 from gateway.replaying.pages import Bounds, Page, PageReader, Settled, Wanted
 from gateway.replaying.reading import DecisionReader
 from gateway.replaying.recorded import Decision, Lend
@@ -99,9 +99,9 @@ class Counting(PageProcess):
 
 
 @asynccontextmanager
-async def ready(gateway: Gateway) -> AsyncIterator[Counting]:
+async def ready(gateway: Gateway, *, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[Counting]:
     """Yield a process that can be asked for pages."""
-    async with Counting(access_of(gateway)) as process:
+    async with Counting(access_of(gateway), answer_timeout_s=answer_timeout_s) as process:
         process.want(wanted_of(gateway))
         await until(lambda: process.is_ready)
         yield process
@@ -170,6 +170,17 @@ async def test_pages_of_a_process_that_is_killed_are_read_here(busy: Gateway) ->
     async with ready(busy) as process:
         assert await decisions_of(busy, process, kill_after=1) == alone
         assert not process.is_ready
+
+
+async def test_pages_of_a_process_that_stands_still_are_read_here_and_it_is_ended(busy: Gateway) -> None:
+    alone = await decisions_of(busy, None)
+    async with ready(busy, answer_timeout_s=0.2) as process:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        assert await decisions_of(busy, process) == alone
+        assert not process.is_ready
+        assert process.count == 0
+        await process._process.wait()
 
 
 async def test_a_process_that_cannot_open_the_keys_reads_nothing_and_stops_nothing(
