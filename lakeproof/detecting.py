@@ -25,8 +25,8 @@ from lakeproof.messages import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
 from lakeproof.settings import Settings
 from lakeproof.tenants import find_tenant
-from ledger.format.event import SYSTEM_ACTOR, Event, prepare
-from ledger.format.events import CommitDecision, ScanRequested, to_data
+from ledger.format.event import SYSTEM_ACTOR
+from ledger.format.events import CommitDecision, ScanRequested, prepare_event
 from ledger.format.sequence import Appended, Group, Stale
 from projections.relational.commits import read_commits
 from projections.relational.table_names import read_live_names
@@ -106,15 +106,13 @@ async def request_scan(installation: Installation, tenant: str, table: str, snap
         table_uuid = next((each for each in known if each is not None), None)
         if table_uuid is None:
             raise NotFoundError(f"no entry names a table {table!r:.200}", kind="NoSuchTableException")
-        event = Event(
-            type=ScanRequested.TYPE,
-            version=ScanRequested.VERSION,
+        event = prepare_event(
+            ScanRequested(ruleset=RULESET, snapshot=snapshot, table_uuid=table_uuid),
             key=table,
             actor=SYSTEM_ACTOR,
             occurred_at=now(),
-            data=to_data(ScanRequested(ruleset=RULESET, snapshot=snapshot, table_uuid=table_uuid)),
         )
-        group = Group(id=new_group_id(), then=(prepare(event),))
+        group = Group(id=new_group_id(), then=(event,))
         match await services.gateway.append(log_id, group):
             case Appended(indices=indices):
                 return indices.start

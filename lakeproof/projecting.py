@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from gateway.database import Database
 from lakeproof.services import Services, new_group_id, now
-from ledger.format.event import SYSTEM_ACTOR, Event, format_key, prepare
-from ledger.format.events import ProjectionAttested, to_data
+from ledger.format.event import SYSTEM_ACTOR, format_key
+from ledger.format.events import ProjectionAttested, prepare_event
 from ledger.format.sequence import Group
 from ledger.store.read import Log
 from ledger.store.session import Connection
@@ -67,15 +67,13 @@ async def attest(services: Services, log: Log, attested: ProjectionAttested) -> 
     Raises:
         LedgerError: if it cannot be appended.
     """
-    event = Event(
-        type=ProjectionAttested.TYPE,
-        version=ProjectionAttested.VERSION,
+    event = prepare_event(
+        attested,
         key=format_key("projection", (attested.projection,)),
         actor=SYSTEM_ACTOR,
         occurred_at=now(),
-        data=to_data(attested),
     )
-    await services.gateway.append(log.log_id, Group(id=new_group_id(), then=(prepare(event),)))
+    await services.gateway.append(log.log_id, Group(id=new_group_id(), then=(event,)))
 
 
 def find_projection(projections: Sequence[Projection], name: str) -> Projection:

@@ -37,8 +37,8 @@ from ledger.format import canonical
 from ledger.format.aggregates import ControlChange, key_of
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch, Entry, parse_entry
-from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.format.events import EventData, SettingChanged, to_data
+from ledger.format.event import SYSTEM_ACTOR, Part
+from ledger.format.events import EventData, SettingChanged, prepare_event
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.log_store import LogStore
@@ -217,17 +217,7 @@ class Edits:
             ConflictError: if a guard does not hold.
             And as `create`.
         """
-        prepared = prepare(
-            Event(
-                type=event.TYPE,
-                version=event.VERSION,
-                key=key,
-                actor=by.actor,
-                occurred_at=self._clock(),
-                data=to_data(event),
-                parts=self._parts(by),
-            )
-        )
+        prepared = prepare_event(event, key=key, actor=by.actor, occurred_at=self._clock(), parts=self._parts(by))
         group = Group(id=self._store.new_group_id(), then=(prepared,), guard=tuple(guard), as_of=as_of)
 
         def save() -> Appended | Stale:

@@ -41,7 +41,7 @@ from ledger.format.event import (
     prepare_blank,
     uuid_text,
 )
-from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
+from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, prepare_event, to_data
 from ledger.values import value_class
 
 INPUTS_SIZE_BYTES_MAX: Final = 1280 * 1024
@@ -137,17 +137,7 @@ def decided(
             )
         ]
     )
-    return prepare(
-        Event(
-            type=CommitDecided.TYPE,
-            version=CommitDecided.VERSION,
-            key=mutation.target.key,
-            actor=requested.principal.actor,
-            occurred_at=at,
-            data=to_data(data),
-            parts=parts,
-        )
-    )
+    return prepare_event(data, key=mutation.target.key, actor=requested.principal.actor, occurred_at=at, parts=parts)
 
 
 def settled(

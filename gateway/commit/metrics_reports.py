@@ -19,8 +19,8 @@ from gateway.identifiers import Target
 from gateway.identity import Principal
 from gateway.log_errors import append_errors
 from ledger.errors import FormatError
-from ledger.format.event import Event, Part, prepare, random_group_id
-from ledger.format.events import MetricsReported, ReportKind, to_data
+from ledger.format.event import Part, random_group_id
+from ledger.format.events import MetricsReported, ReportKind, prepare_event
 from ledger.format.json_object import parse_object
 from ledger.format.sequence import Appended, Group, Stale
 
@@ -60,16 +60,12 @@ class MetricsReports:
         if recorded.recorded >= KEPT_MAX:
             return False
         recorded.recorded += 1
-        event = prepare(
-            Event(
-                type=data.TYPE,
-                version=data.VERSION,
-                key=target.key,
-                actor=caller.actor,
-                occurred_at=now,
-                data=to_data(data),
-                parts=(Part(name=PART, payload=body, salt=self._random(32), subject=caller.actor),),
-            )
+        event = prepare_event(
+            data,
+            key=target.key,
+            actor=caller.actor,
+            occurred_at=now,
+            parts=(Part(name=PART, payload=body, salt=self._random(32), subject=caller.actor),),
         )
         group_id = random_group_id(now_ms=int(now.timestamp() * 1000), random=self._random(10))
         with append_errors(not_appended="the report could not be kept: try again"):

@@ -19,7 +19,7 @@ from gateway.errors import BadRequestError
 from gateway.metadata import uuid_of
 from ledger.errors import FormatError
 from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, format_key, prepare
-from ledger.format.events import Identifier, PurgeCompleted, PurgeRequested, to_data
+from ledger.format.events import Identifier, PurgeCompleted, PurgeRequested, prepare_event, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Group
 
@@ -45,16 +45,7 @@ def purge_event(purge: PurgeRequested, *, key: str, actor: str, at: datetime) ->
     """
     Return the event of the drop's group that asks for a purge.
     """
-    return prepare(
-        Event(
-            type=PurgeRequested.TYPE,
-            version=PurgeRequested.VERSION,
-            key=key,
-            actor=actor,
-            occurred_at=at,
-            data=to_data(purge),
-        )
-    )
+    return prepare_event(purge, key=key, actor=actor, occurred_at=at)
 
 
 def open_purge_guard(purge_id: UUID, key: str, purge: PurgeRequested) -> GuardCall:

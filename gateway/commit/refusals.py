@@ -22,8 +22,8 @@ from gateway.commit.recorded_callers import INTERVAL, REMEMBERED_MAX, RecordedCa
 from gateway.identifiers import Target
 from gateway.identity import Principal
 from ledger.errors import LedgerError
-from ledger.format.event import SYSTEM_ACTOR, Event, format_key, prepare, random_group_id
-from ledger.format.events import AccessRefused, CallerRefused, Reason, to_data
+from ledger.format.event import SYSTEM_ACTOR, format_key, random_group_id
+from ledger.format.events import AccessRefused, CallerRefused, Reason, prepare_event
 from ledger.format.sequence import Group
 
 RECORDED_MAX: Final = 100
@@ -138,16 +138,7 @@ class Refusals:
     async def _record(self, refusal: _Refusal, times: int, now: datetime) -> None:
         target = refusal.target
         data = _data(refusal, count=times)
-        event = prepare(
-            Event(
-                type=data.TYPE,
-                version=data.VERSION,
-                key=target.key if target else _KEY,
-                actor=refusal.actor,
-                occurred_at=now,
-                data=to_data(data),
-            )
-        )
+        event = prepare_event(data, key=target.key if target else _KEY, actor=refusal.actor, occurred_at=now)
         await self._append(refusal.log_id, Group(id=self._group_id(now), then=(event,)))
 
     def _group_id(self, now: datetime) -> UUID:

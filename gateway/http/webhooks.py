@@ -32,8 +32,8 @@ from gateway.database import Database
 from gateway.errors import BadRequestError, GatewayError, UnauthorizedError
 from gateway.http.model_errors import not_of_model
 from gateway.identifiers import Target, parse_name, parse_namespace
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
-from ledger.format.events import TriggerReceived, TriggerSource, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, format_key
+from ledger.format.events import TriggerReceived, TriggerSource, prepare_event
 from ledger.format.sequence import Group
 from ledger.store.queries import load_queries
 from projections.errors import SecretMissingError
@@ -215,16 +215,14 @@ def trigger(verified: Verified, *, at: datetime) -> Group:
         metadata_location=callback.metadata_location,
         source=TriggerSource.POLARIS_WEBHOOK,
     )
-    event = Event(
-        type=TriggerReceived.TYPE,
-        version=TriggerReceived.VERSION,
+    event = prepare_event(
+        data,
         key=target.key if target else format_key("catalog", (verified.alias,)),
         actor=SYSTEM_ACTOR,
         occurred_at=at,
-        data=to_data(data),
     )
     content = [callback.tenant.hex, verified.alias, callback.metadata_location]
-    return Group(id=derived_group_id(f"{TriggerReceived.TYPE}/{data.source}", content), then=(prepare(event),))
+    return Group(id=derived_group_id(f"{TriggerReceived.TYPE}/{data.source}", content), then=(event,))
 
 
 def _tenant(text: str, field: str) -> UUID:

@@ -15,8 +15,8 @@ from gateway.control.plane import ControlPlane
 from gateway.identity.key_rows import revoke_guard
 from ledger.erasing.erase import Revocation, Revocations, Revoke
 from ledger.format.aggregates import key_of
-from ledger.format.event import SYSTEM_ACTOR, Event, prepare
-from ledger.format.events import to_data
+from ledger.format.event import SYSTEM_ACTOR
+from ledger.format.events import prepare_event
 from ledger.format.guards import GuardCall
 from ledger.store.read import Log
 
@@ -31,16 +31,7 @@ def revoke_keys(control: ControlPlane, *, clock: Callable[[], datetime]) -> Revo
         revoked = [(key, key.revoke()) for key in state.keys.values() if key.actor == subject]
         each = tuple(
             Revocation(
-                event=prepare(
-                    Event(
-                        type=event.TYPE,
-                        version=event.VERSION,
-                        key=key_of(event),
-                        actor=SYSTEM_ACTOR,
-                        occurred_at=clock(),
-                        data=to_data(event),
-                    )
-                ),
+                event=prepare_event(event, key=key_of(event), actor=SYSTEM_ACTOR, occurred_at=clock()),
                 guards=(
                     GuardCall("aggregate.change", {"key": key_of(event), "version": event.version}),
                     revoke_guard(key.id),

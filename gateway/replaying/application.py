@@ -27,8 +27,8 @@ from gateway.replaying.pages import PAGE_ENTRIES, STATEMENT_S
 from gateway.replaying.past_metadata import past_metadata
 from gateway.replaying.recorded import Lend
 from gateway.replaying.replay import Proposed, Replayed, proposal_bytes, replay
-from ledger.format.event import Event, Part, PreparedEvent, derived_group_id, format_key, prepare
-from ledger.format.events import ProposalReplayed, to_data
+from ledger.format.event import Part, PreparedEvent, derived_group_id, format_key
+from ledger.format.events import ProposalReplayed, prepare_event, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.format.verification import ProgressCallback
 from ledger.store.read import first_index_since, read_head
@@ -238,14 +238,4 @@ def _event(
     parts: tuple[Part, ...] = ()
     if len(proposal) <= PART_SIZE_BYTES_MAX:
         parts = (Part(name=PART, payload=proposal, salt=random(32)),)
-    return prepare(
-        Event(
-            type=data.TYPE,
-            version=data.VERSION,
-            key=format_key("proposal", [data.proposal]),
-            actor=actor,
-            occurred_at=at,
-            data=to_data(data),
-            parts=parts,
-        )
-    )
+    return prepare_event(data, key=format_key("proposal", [data.proposal]), actor=actor, occurred_at=at, parts=parts)

@@ -17,8 +17,8 @@ from gateway.version import installed_version
 from lakeproof.provision import migrations
 from lakeproof.schema_record import pages_of, read_record, read_schema
 from lakeproof.services import Services, now
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
-from ledger.format.events import MigrationApplied, SchemaRecorded, VerifierPublished, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, format_key
+from ledger.format.events import MigrationApplied, SchemaRecorded, VerifierPublished, prepare_event, to_data
 from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.rotation import KeyRotation, operation_group
@@ -71,19 +71,7 @@ async def _record_schema(services: Services) -> None:
         return
     accepted = record is not None and record.schema.basis == found.basis
     pages = pages_of(found, replaces=None if record is None else record.index, accepted=accepted)
-    events = tuple(
-        prepare(
-            Event(
-                type=SchemaRecorded.TYPE,
-                version=SchemaRecorded.VERSION,
-                key=SCHEMA_KEY,
-                actor=SYSTEM_ACTOR,
-                occurred_at=now(),
-                data=to_data(page),
-            )
-        )
-        for page in pages
-    )
+    events = tuple(prepare_event(page, key=SCHEMA_KEY, actor=SYSTEM_ACTOR, occurred_at=now()) for page in pages)
     content = {"basis": to_data(found.basis), "fingerprint": found.fingerprint, "replaces": pages[0].replaces}
     group = Group(id=derived_group_id(SchemaRecorded.TYPE, content), then=events)
     await services.gateway.append(services.system.log_id, group)

@@ -26,8 +26,8 @@ from ledger.errors import BrokenError, Fault, FormatError
 from ledger.format.canonical import Json
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.entry import Branch, parse_entry
-from ledger.format.event import GROUP_EVENTS_MAX, SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.format.events import LogsAnchored, to_data
+from ledger.format.event import GROUP_EVENTS_MAX, SYSTEM_ACTOR, derived_group_id
+from ledger.format.events import LogsAnchored, prepare_event, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.queries import load_queries
@@ -147,17 +147,7 @@ def _group(checkpoints: Sequence[Checkpoint], version: int, *, now: datetime) ->
     anchors = [LogsAnchored(origin=one.origin, root=one.root.hex(), size=one.size) for one in checkpoints]
     content: Json = {"anchors": [to_data(one) for one in anchors], "version": version}
     events = tuple(
-        prepare(
-            Event(
-                type=one.TYPE,
-                version=one.VERSION,
-                key=anchor_key(one.origin),
-                actor=SYSTEM_ACTOR,
-                occurred_at=now,
-                data=to_data(one),
-            )
-        )
-        for one in anchors
+        prepare_event(one, key=anchor_key(one.origin), actor=SYSTEM_ACTOR, occurred_at=now) for one in anchors
     )
     first = version == 1
     guard = GuardCall(

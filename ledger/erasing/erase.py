@@ -39,14 +39,14 @@ from ledger.erasing.execution import Copies, ErasureTargets, NoCopies, RecordedE
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.format.continuation import successor_origin
 from ledger.format.entry import Branch, parse_entry
-from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, format_key, prepare
+from ledger.format.event import SYSTEM_ACTOR, PreparedEvent, derived_group_id, format_key
 from ledger.format.events import (
     ErasureReason,
     PayloadErased,
     PayloadErasedElsewhere,
     check_erased,
     erased_elsewhere,
-    to_data,
+    prepare_event,
 )
 from ledger.format.guards import GuardCall
 from ledger.format.sealing import SubjectKeys
@@ -312,16 +312,7 @@ class Eraser:
 
 def _prepared(statement: PayloadErased | PayloadErasedElsewhere, request: ErasureRequest) -> PreparedEvent:
     check_erased(statement if isinstance(statement, PayloadErased) else statement.erased)
-    return prepare(
-        Event(
-            type=statement.TYPE,
-            version=statement.VERSION,
-            key=_key(statement),
-            actor=request.actor,
-            occurred_at=request.at,
-            data=to_data(statement),
-        )
-    )
+    return prepare_event(statement, key=_key(statement), actor=request.actor, occurred_at=request.at)
 
 
 def _key(statement: PayloadErased | PayloadErasedElsewhere) -> str:

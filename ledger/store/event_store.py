@@ -49,8 +49,8 @@ from ledger.format.aggregates import (
 )
 from ledger.format.canonical import INTEGER_MAX
 from ledger.format.entry import Branch, Entry, parse_entry
-from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, prepare
-from ledger.format.events import OriginatorKind, to_data
+from ledger.format.event import SYSTEM_ACTOR, PreparedEvent
+from ledger.format.events import OriginatorKind, prepare_event
 from ledger.format.sequence import Appended, Group
 from ledger.store.log_store import LogStore
 from ledger.store.recorder import VersionConflictError
@@ -347,16 +347,7 @@ def _prepared(event: StoredEvent, kind: RecordedKind, *, actor: str, occurred_at
         topic=topic,
         **state_members(state),
     )
-    return prepare(
-        Event(
-            type=cls.TYPE,
-            version=cls.VERSION,
-            key=originator_key(text),
-            actor=actor,
-            occurred_at=occurred_at,
-            data=to_data(data),
-        )
-    )
+    return prepare_event(data, key=originator_key(text), actor=actor, occurred_at=occurred_at)
 
 
 def _text_of(originator_id: object) -> tuple[str, OriginatorKind]:

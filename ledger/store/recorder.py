@@ -40,8 +40,8 @@ from ledger.format import canonical
 from ledger.format.aggregates import ControlChange, Versioned
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch, parse_entry
-from ledger.format.event import Event, PreparedEvent, prepare
-from ledger.format.events import EVENTS, from_data, to_data
+from ledger.format.event import PreparedEvent
+from ledger.format.events import EVENTS, from_data, prepare_event
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import NO_CONTROL, Appended, Group, Stale
 from ledger.store.log_store import LogStore
@@ -103,16 +103,12 @@ class EventMapper(Mapper[str]):
         event = domain_event.event
         if EVENTS.get((event.TYPE, event.VERSION)) is not type(event):
             raise FormatError("domain event", expected="an event of the vocabulary", found=event)
-        prepared = prepare(
-            Event(
-                type=event.TYPE,
-                version=event.VERSION,
-                key=domain_event.originator_id,
-                actor=domain_event.actor,
-                occurred_at=domain_event.occurred_at,
-                data=to_data(event),
-                parts=domain_event.parts,
-            )
+        prepared = prepare_event(
+            event,
+            key=domain_event.originator_id,
+            actor=domain_event.actor,
+            occurred_at=domain_event.occurred_at,
+            parts=domain_event.parts,
         )
         return PreparedStoredEvent(
             originator_id=domain_event.originator_id,

@@ -20,8 +20,8 @@ from typing import Final
 import psycopg
 
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.format.events import LineageCycleFound, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id
+from ledger.format.events import LineageCycleFound, prepare_event
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.read import Log
@@ -62,16 +62,14 @@ def cycle_group(found: LineageCycleFound, *, at: datetime) -> Group:
     """
     Return the group that reports one cycle; its event key is the table that would have been made from itself.
     """
-    event = Event(
-        type=LineageCycleFound.TYPE,
-        version=LineageCycleFound.VERSION,
+    event = prepare_event(
+        found,
         key=found.target,
         actor=SYSTEM_ACTOR,
         occurred_at=at,
-        data=to_data(found),
     )
     content = {"lineage": found.lineage, "source": found.source, "target": found.target}
-    return Group(id=derived_group_id(LineageCycleFound.TYPE, content), then=(prepare(event),))
+    return Group(id=derived_group_id(LineageCycleFound.TYPE, content), then=(event,))
 
 
 async def keep_appending_cycles(

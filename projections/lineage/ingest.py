@@ -24,14 +24,12 @@ from ledger.format import canonical
 from ledger.format.event import (
     EVENT_SIZE_BYTES_MAX,
     SALT_SIZE_BYTES,
-    Event,
     Part,
     PreparedEvent,
     derived_group_id,
     format_key,
-    prepare,
 )
-from ledger.format.events import DatasetName, LineageColumn, LineageDataset, LineageReceived, to_data
+from ledger.format.events import DatasetName, LineageColumn, LineageDataset, LineageReceived, prepare_event, to_data
 from ledger.format.sequence import Group
 from projections.errors import InvalidLineageError
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
@@ -118,17 +116,7 @@ def to_group(event: ParsedEvent, *, actor: str, at: datetime, random: Callable[[
     )
 
     def prepared(data: LineageReceived) -> PreparedEvent:
-        return prepare(
-            Event(
-                type=LineageReceived.TYPE,
-                version=LineageReceived.VERSION,
-                key=_key(event, payload_sha256),
-                actor=actor,
-                occurred_at=at,
-                data=to_data(data),
-                parts=(part,),
-            )
-        )
+        return prepare_event(data, key=_key(event, payload_sha256), actor=actor, occurred_at=at, parts=(part,))
 
     room_bytes = EVENT_SIZE_BYTES_MAX - len(prepared(empty).event)
     named, room_bytes = _named(event, room_bytes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from ledger.format.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, SYSTEM_ACTOR, Event, PreparedEvent, prepare
+from ledger.format.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, SYSTEM_ACTOR, PreparedEvent
 from ledger.format.events import (
     DetectionFound,
     EventData,
@@ -23,7 +23,7 @@ from ledger.format.events import (
     ScanFault,
     UnreadColumn,
     UnreadReason,
-    to_data,
+    prepare_event,
 )
 from ledger.format.sequence import Group
 from projections.entries import storable
@@ -187,13 +187,4 @@ def _identifier(scan: Scan) -> Identifier | None:
 
 
 def _event(scan: Scan, event: EventData, now: datetime) -> PreparedEvent:
-    return prepare(
-        Event(
-            type=event.TYPE,
-            version=event.VERSION,
-            key=scan.key,
-            actor=SYSTEM_ACTOR,
-            occurred_at=now,
-            data=to_data(event),
-        )
-    )
+    return prepare_event(event, key=scan.key, actor=SYSTEM_ACTOR, occurred_at=now)

@@ -32,7 +32,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, format_key
 from ledger.format.events import (
     CommitDecided,
     CommitObserved,
@@ -40,7 +40,7 @@ from ledger.format.events import (
     Identifier,
     TriggerReceived,
     TriggerSource,
-    to_data,
+    prepare_event,
 )
 from ledger.format.sequence import Group
 from ledger.store.session import Connection
@@ -252,15 +252,13 @@ class ObserveCommits:
             table_uuid=seen.table.table_uuid,
             trigger=str(seen.group),
         )
-        event = Event(
-            type=CommitObserved.TYPE,
-            version=CommitObserved.VERSION,
+        event = prepare_event(
+            data,
             key=_key(seen.alias, identifier),
             actor=SYSTEM_ACTOR,
             occurred_at=self._clock(),
-            data=to_data(data),
         )
-        return Group(id=id_, then=(prepare(event),))
+        return Group(id=id_, then=(event,))
 
 
 async def _catalogs(batch: Sequence[Message], reading: Connection) -> Mapping[str, CatalogRow]:

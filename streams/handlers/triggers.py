@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Final
 
 from ledger.format.canonical import Json
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
-from ledger.format.events import Identifier, TriggerReceived, TriggerSource, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, format_key
+from ledger.format.events import Identifier, TriggerReceived, TriggerSource, prepare_event
 from ledger.format.sequence import Group
 from ledger.store.read import Log
 from streams.errors import PoisonError
@@ -151,15 +151,13 @@ def _group(data: TriggerReceived, alias: str, content: Json, at: datetime) -> Gr
     else:
         # A folder has no name that a policy or a graph knows; the catalog whose it is has one.
         key = format_key("catalog", (alias,))
-    event = Event(
-        type=TriggerReceived.TYPE,
-        version=TriggerReceived.VERSION,
+    event = prepare_event(
+        data,
         key=key,
         actor=SYSTEM_ACTOR,
         occurred_at=at,
-        data=to_data(data),
     )
-    return Group(id=derived_group_id(f"{TriggerReceived.TYPE}/{data.source}", content), then=(prepare(event),))
+    return Group(id=derived_group_id(f"{TriggerReceived.TYPE}/{data.source}", content), then=(event,))
 
 
 def _as_many_as_fit(locations: Sequence[str]) -> tuple[str, ...]:

@@ -31,8 +31,8 @@ import psycopg
 
 from ledger.errors import GroupMismatchError
 from ledger.format.canonical import Json
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
-from ledger.format.events import Identifier, IdentitySource, TableIdentified, TriggerSource, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, format_key
+from ledger.format.events import Identifier, IdentitySource, TableIdentified, TriggerSource, prepare_event
 from ledger.format.sequence import Group
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -243,16 +243,14 @@ def _identified(table: Identifier, key: str, loaded: LoadedTable, names: Sequenc
         source=IdentitySource.POLLER,
         table_uuid=loaded.table_uuid,
     )
-    event = Event(
-        type=TableIdentified.TYPE,
-        version=TableIdentified.VERSION,
+    event = prepare_event(
+        data,
         key=key,
         actor=SYSTEM_ACTOR,
         occurred_at=at,
-        data=to_data(data),
     )
     before: list[Json] = [*sorted(name.index for name in names)]
-    return Group(id=derived_group_id(TableIdentified.TYPE, [key, loaded.table_uuid, before]), then=(prepare(event),))
+    return Group(id=derived_group_id(TableIdentified.TYPE, [key, loaded.table_uuid, before]), then=(event,))
 
 
 def _remember(memory: OrderedDict[tuple[int, str], T], key: tuple[int, str], value: T) -> None:

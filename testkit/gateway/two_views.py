@@ -18,14 +18,14 @@ from fastapi import FastAPI
 from gateway.admin.application import OPERATOR
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services
-from ledger.format.event import SYSTEM_ACTOR, Event, format_key, prepare
+from ledger.format.event import SYSTEM_ACTOR, format_key
 from ledger.format.events import (
     AlertRaised,
     DetectionFound,
     DetectionKind,
     Identifier,
     ScanCompleted,
-    to_data,
+    prepare_event,
 )
 from ledger.format.sequence import Appended, Group
 from ledger.store.read import read_head
@@ -146,19 +146,7 @@ def finding(uuid: str) -> DetectionFound:
 async def append(gateway: Gateway, key: str, events: Sequence[Any]) -> str:
     """Append events about a key in one group; return its id."""
     parts = gateway.services.gateway
-    prepared = tuple(
-        prepare(
-            Event(
-                type=each.TYPE,
-                version=each.VERSION,
-                key=key,
-                actor=SYSTEM_ACTOR,
-                occurred_at=parts.clock(),
-                data=to_data(each),
-            )
-        )
-        for each in events
-    )
+    prepared = tuple(prepare_event(each, key=key, actor=SYSTEM_ACTOR, occurred_at=parts.clock()) for each in events)
     group = Group(id=parts.new_group_id(), then=prepared)
     assert isinstance(await parts.append(gateway.acme.log_id, group), Appended)
     return str(group.id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from ledger.format.events.aggregates import AggregateRecorded, AggregateSnapshotted, OriginatorKind
-from ledger.format.events.codec import EventData, from_data, to_data
+from ledger.format.events.codec import EventData, from_data, prepare_event, to_data
 from ledger.format.events.commits import (
     AccessRefused,
     CallerRefused,
@@ -335,5 +335,6 @@ __all__ = [
     "check_erased",
     "erased_elsewhere",
     "from_data",
+    "prepare_event",
     "to_data",
 ]

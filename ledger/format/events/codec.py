@@ -12,12 +12,14 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ledger.errors import FormatError
 from ledger.format.canonical import Json
+from ledger.format.event import Event, Part, PreparedEvent, prepare
 
 
 class EventData(Protocol):
@@ -44,6 +46,26 @@ def to_data(event: object) -> dict[str, Json]:
     kind: Any = type(event)
     # Most fields are written as they are: without a call for each.
     return {name: value if type(value := getattr(event, name)) in _PLAIN else _write(value) for name in _names(kind)}
+
+
+def prepare_event(
+    data: EventData, *, key: str, actor: str, occurred_at: datetime, parts: tuple[Part, ...] = ()
+) -> PreparedEvent:
+    """
+    Return an event of the vocabulary, ready to be appended; its type and version are those of `data`.
+
+    Raises as `prepare`.
+    """
+    event = Event(
+        type=data.TYPE,
+        version=data.VERSION,
+        key=key,
+        actor=actor,
+        occurred_at=occurred_at,
+        data=to_data(data),
+        parts=parts,
+    )
+    return prepare(event)
 
 
 def from_data(cls: type[D], data: Json) -> D:

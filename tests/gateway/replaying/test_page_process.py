@@ -175,8 +175,8 @@ async def test_pages_of_a_process_that_is_killed_are_read_here(busy: Gateway) ->
 async def test_pages_of_a_process_that_stands_still_are_read_here_and_it_is_ended(busy: Gateway) -> None:
     alone = await decisions_of(busy, None)
     async with ready(busy, answer_timeout_s=0.2) as process:
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGSTOP)
+        assert process._process is not None
+        os.kill(process._process.pid, signal.SIGSTOP)
         assert await decisions_of(busy, process) == alone
         assert not process.is_ready
         assert process.count == 0
