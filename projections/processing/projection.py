@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 from psycopg.abc import Query
 
+from ledger.errors import BrokenError, Fault, FormatError
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.read import Log, read_entries, read_parts
 from ledger.store.session import Connection
@@ -85,10 +86,18 @@ async def read_entries_alone(
     Return the entries from_index … to_index - 1 that exist, in order, without payload parts.
 
     Raises:
-        FormatError, UnknownControlError: see `read_log_entry`.
+        BrokenError: if one is not an entry, or is of a known event that lacks a member: that is corruption.
+        UnknownControlError: see `read_log_entry`.
     """
     entries = await read_entries(connection, log_id, from_index=from_index, to_index=to_index)
-    return [read_log_entry(data, {}) for data in entries]
+    return [_read(log_id, index, data) for index, data in enumerate(entries, start=from_index)]
+
+
+def _read(log_id: int, index: int, data: bytes) -> LogEntry:
+    try:
+        return read_log_entry(data, {})
+    except FormatError as error:
+        raise BrokenError(Fault.ENTRY, where=f"log {log_id}", expected="an entry", found=error, index=index) from error
 
 
 class SharedEntries:
@@ -111,7 +120,7 @@ class SharedEntries:
         Return the entries from_index … to_index - 1 that exist, in order, without payload parts.
 
         Raises:
-            FormatError, UnknownControlError: see `read_log_entry`.
+            BrokenError, UnknownControlError: as `read_entries_alone`.
         """
         first = from_index - self._from_index
         if log_id != self._log_id or first < 0 or to_index > self._from_index + len(self._entries):

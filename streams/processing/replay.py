@@ -118,4 +118,4 @@ async def _message(letter: StoredLetter, reading: Connection) -> Message:
     entries = await read_entries(reading, letter.log.log_id, **span)
     if not entries:
         raise StreamError(f"{letter.source}: expected entry {letter.index} of {letter.log.origin}, found none")
-    return read_message(letter.log, entries[0])
+    return read_message(letter.log, letter.index, entries[0])

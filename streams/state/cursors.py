@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ledger.errors import BrokenError, Fault, FormatError
 from ledger.format.entry import parse_entry
 from ledger.format.events import EVENTS, from_data
 from ledger.store.queries import load_queries
@@ -136,13 +137,12 @@ async def read_batch(connection: Connection, handler: Handler, place: Position, 
     An unknown control entry stops no handler: its event is None, like that of any unknown type.
 
     Raises:
-        FormatError: if an entry is not an entry, or a known event lacks a member: that is corruption.
-        BrokenError: if an entry is missing.
+        BrokenError: if an entry is missing, is not an entry, or is of a known event that lacks a member.
     """
     log, at = place.log, place.next_index
     if handler.types == EVERY_TYPE:
         end = min(place.size, at + batch_max)
-        entries = await read_entries(connection, log.log_id, from_index=at, to_index=end)
+        entries = list(enumerate(await read_entries(connection, log.log_id, from_index=at, to_index=end), start=at))
         end = at + len(entries)
     else:
         end = min(place.size, at + WINDOW_ENTRIES)
@@ -150,23 +150,28 @@ async def read_batch(connection: Connection, handler: Handler, place: Position, 
         query = _QUERIES["entries_of_types"]
         rows = await connection.execute(query, {**bounds, "types": sorted(handler.types)}, binary=True)
         found = await rows.fetchall()
-        entries = [bytes(entry) for _, entry in found]
+        entries = [(index, bytes(entry)) for index, entry in found]
         if len(found) == batch_max:
             end = found[-1][0] + 1  # there may be more behind it
-    messages = [read_message(log, entry) for entry in entries]
+    messages = [read_message(log, index, entry) for index, entry in entries]
     return EntryBatch(place=place, to_index=end, messages=messages)
 
 
-def read_message(log: Log, data: bytes) -> Message:
+def read_message(log: Log, index: int, data: bytes) -> Message:
     """
-    Return an entry of `log` as a message, without payload parts: the streams' role cannot see them.
+    Return the entry at `index` of `log` as a message, without payload parts: the streams' role cannot see them.
 
     Raises:
-        FormatError: if `data` is not an entry, or a known event lacks a member.
+        BrokenError: if `data` is not an entry, or a known event lacks a member.
     """
-    entry = parse_entry(data)
-    kind = EVENTS.get((entry.type, entry.version))
-    event = None if kind is None else from_data(kind, entry.data)
+    try:
+        entry = parse_entry(data)
+        kind = EVENTS.get((entry.type, entry.version))
+        event = None if kind is None else from_data(kind, entry.data)
+    except FormatError as error:
+        raise BrokenError(
+            Fault.ENTRY, where=f"log {log.origin}", expected="an entry", found=error, index=index
+        ) from error
     return Message(id=f"{log.origin}/{entry.index}", log=log, value=LogEntry(entry=entry, event=event, parts={}))
 
 

@@ -123,8 +123,7 @@ async def read_next(connection: Connection, lease: HostLease) -> Message | None:
     Return the next message that is due for the leased host, None if there is none.
 
     Raises:
-        FormatError: if its entry is not an entry, or a known event lacks a member: that is corruption.
-        BrokenError: if its entry is missing.
+        BrokenError: if its entry is missing, is not an entry, or is of a known event that lacks a member.
     """
     row = await (await connection.execute(_QUERIES["next"], _which(lease))).fetchone()
     if row is None:
@@ -132,7 +131,7 @@ async def read_next(connection: Connection, lease: HostLease) -> Message | None:
     index, origin, tenant, reader = row
     log = Log(log_id=lease.log_id, origin=origin, tenant=tenant, reader=reader)
     (entry,) = await read_entries(connection, lease.log_id, from_index=index, to_index=index + 1)
-    return read_message(log, entry)
+    return read_message(log, index, entry)
 
 
 async def handled(

@@ -547,9 +547,10 @@ def test_with_a_certificate_all_gateway_processes_speak_tls_and_take_a_new_one(
 def test_a_log_that_is_corrupt_ends_it_with_one_sentence(server: EmbeddedServer, home: Path, founded: str) -> None:
     with running_up(home) as up:
         client = Client(up.port, founded)
-        up.until(lambda: "projections" in up.processes())
-        projections = up.processes()["projections"]
-        os.kill(projections, signal.SIGSTOP)
+        up.until(lambda: up.processes().keys() >= {"projections", "streams"})
+        readers = [up.processes()[name] for name in ("projections", "streams")]
+        for pid in readers:
+            os.kill(pid, signal.SIGSTOP)
         make_table(client, "corrupt")
         client.close()
         with psycopg.connect(server.admin_dsn, autocommit=True) as owner:
@@ -560,12 +561,14 @@ def test_a_log_that_is_corrupt_ends_it_with_one_sentence(server: EmbeddedServer,
             ).fetchone()
         assert newest is not None
         pids = [*up.processes().values(), *up.workers()]
-        os.kill(projections, signal.SIGCONT)
+        for pid in readers:
+            os.kill(pid, signal.SIGCONT)
         assert up.end() == 1
         sentences = [line for line in up.lines if line.startswith("lakeproof: ")]
         assert len(sentences) == 1
         assert sentences == up.lines[-1:]
-        assert sentences[0].startswith("lakeproof: projections: ")
+        fault = rf"entry fault at index {newest[0]} in log \S+: expected an entry, found .*"
+        assert re.fullmatch(rf"lakeproof: (projections|streams): {fault}", sentences[0])
         assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
 
 

@@ -288,7 +288,7 @@ async def a_finding(gateway: Gateway) -> Message:
     installation = gateway.services.installation
     async with installation.connect(installation.roles.auditor) as auditor:
         (entry,) = await read_entries(auditor, log.log_id, from_index=index, to_index=index + 1)
-    return read_message(log, entry)
+    return read_message(log, index, entry)
 
 
 async def test_dead_letters_are_replayed_one_all_of_a_source_or_all(views: TwoViews, streams: Streams) -> None:

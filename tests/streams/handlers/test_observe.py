@@ -191,7 +191,7 @@ class Lake:
                 "SELECT entry FROM ledger.entries WHERE log_id = %s AND index = %s", (self.log.log_id, size - 1)
             )
             (entry,) = await rows.fetchone() or (b"",)
-        return read_message(self.log, bytes(entry))
+        return read_message(self.log, size - 1, bytes(entry))
 
     async def handle(self, *messages: Message) -> Effects:
         async with connect_reading(self.world.dsn) as reading:

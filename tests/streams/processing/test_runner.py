@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from ledger.errors import BrokenError, Fault, FormatError
+from ledger.errors import BrokenError, Fault
 from ledger.store.session import Connection
 from streams.errors import StreamError, TransientError
 from streams.execution import HandledBatch
@@ -253,7 +253,9 @@ async def test_a_corrupt_entry_ends_the_run(world: World) -> None:
     await world.rows("UPDATE ledger.entries SET entry = '{}'")
     with pytest.raises(ExceptionGroup) as caught:
         await world.runner(Answering(), poll_s=0.02).run(asyncio.Event())
-    assert [type(error) for error in caught.value.exceptions] == [FormatError]
+    (error,) = caught.value.exceptions
+    assert isinstance(error, BrokenError)
+    assert (error.fault, error.index, error.where) == (Fault.ENTRY, 1, f"log {log.origin}")
 
 
 async def test_a_log_that_is_broken_where_a_group_is_looked_up_ends_the_run(world: World) -> None:
