@@ -30,6 +30,7 @@ from gateway.identity.api_keys import mint_key
 from ledger.signing.key_directory import create_key_directory
 from testkit.gateway.restrictions import ORDERS
 from testkit.gateway.sales import SCHEMA, properties
+from testkit.gateway.token_gateway import unhurried
 from testkit.gateway.view_requests import view_created, view_replaced
 from testkit.servers.gateways import Gateway, sign
 from testkit.system.two_tenants import Tenant, new_tenant, nobody_projects, run_event, size_of, tenant_client
@@ -417,7 +418,10 @@ async def test_every_route_answers_about_another_tenants_things_as_about_nobodys
         assert await size_of(services, other) == size
 
 
-async def test_every_route_but_what_is_open_asks_who_is_there(gateway: Gateway, tenants: tuple[Tenant, Tenant]) -> None:
+async def test_every_route_but_what_is_open_asks_who_is_there(
+    gateway: Gateway, tenants: tuple[Tenant, Tenant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unhurried(monkeypatch)
     _, other = tenants
     forged = tenants[0].founded.key.secret[:-4] + other.founded.key.secret[-4:]
     stranger = mint_key(lambda size: b"s" * size).format()
