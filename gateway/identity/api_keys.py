@@ -60,15 +60,28 @@ def mint_key(random: Callable[[int], bytes]) -> ApiKeyText:
 
 def parse_key(text: str) -> ApiKeyText:
     """
-    Parse the text of a key.
+    Parse the text of a key, which is that of `format` again.
 
     Raises:
         UnauthorizedError: if it is not a key. The message does not repeat the text: it may be another secret.
     """
     match = _KEY.fullmatch(text)
-    if match is not None:
-        return ApiKeyText(prefix=match[1], secret=match[2])
-    raise UnauthorizedError(
+    if match is None:
+        raise _no_key(text)
+    return ApiKeyText(prefix=match[1], secret=match[2])
+
+
+def check_key(text: str) -> str:
+    """
+    Return the text of a key. Raises as `parse_key`.
+    """
+    if _KEY.fullmatch(text) is None:
+        raise _no_key(text)
+    return text
+
+
+def _no_key(text: str) -> UnauthorizedError:
+    return UnauthorizedError(
         f"expected an API key (lp_, 12 characters, _, 43 characters), found {len(text)} other characters"
     )
 

@@ -37,7 +37,7 @@ from gateway.errors import UnauthorizedError
 from gateway.fresh import Fresh, Question, TableRow
 from gateway.identifiers import Target
 from gateway.identity.access_tokens import AccessToken
-from gateway.identity.api_keys import ApiKeyText, KeyHasher, parse_key
+from gateway.identity.api_keys import ApiKeyText, KeyHasher, check_key, parse_key
 from gateway.identity.certificate_logins import CertificateLogins, Certified, Verified
 from gateway.identity.key_lookups import KeyLookups
 from gateway.identity.key_macs import KeyMacs
@@ -204,7 +204,7 @@ class Authenticator:
             elif SEPARATOR in (credential := parse_bearer(counting)):
                 arrived = await self._arrive_with_token(credential, table)
             else:
-                arrived = await self._arrive(parse_key(credential), table, foresee)
+                arrived = await self._arrive(check_key(credential), table, foresee)
         except UnauthorizedError:
             await self._pace.wait()
             raise
@@ -223,7 +223,7 @@ class Authenticator:
             return None
         try:
             credential = parse_bearer(credentials)
-            known = None if SEPARATOR in credential else self._known.get(self._macs.mac(parse_key(credential)))
+            known = None if SEPARATOR in credential else self._known.get(self._macs.mac_of_text(check_key(credential)))
         except UnauthorizedError:
             return None  # it is refused where it is verified
         if known is None or self._monotonic_s() - known.verified_s > KNOWN_S:
@@ -250,9 +250,9 @@ class Authenticator:
             raise TokenRefusedError("expected an API key, found a token: tokens are not accepted here")
         return await self._arrive_as(partial(self.tokens.verify, text), self.tokens, table)
 
-    async def _arrive(self, key: ApiKeyText, table: Target | None, foresee: Foresee | None) -> Arrived:
-        mac = self._macs.mac(key)
-        known = self._remembered(mac) or await self._find(key, mac)
+    async def _arrive(self, key: str, table: Target | None, foresee: Foresee | None) -> Arrived:
+        mac = self._macs.mac_of_text(key)
+        known = self._remembered(mac) or await self._find(parse_key(key), mac)
         row = known.row
         if row.tenant is None:
             raise NotInForceError

@@ -57,7 +57,11 @@ class KeyMacs:
 
     def mac(self, key: ApiKeyText) -> bytes:
         """Return HMAC-SHA-256(secret, "lakeproof API key" || 0x00 || key), 32 bytes."""
-        return hmac.digest(self._secret, _OF_KEYS + key.format().encode(), hashlib.sha256)
+        return self.mac_of_text(key.format())
+
+    def mac_of_text(self, key: str) -> bytes:
+        """Return the same of the text of a key."""
+        return hmac.digest(self._secret, _OF_KEYS + key.encode(), hashlib.sha256)
 
 
 def open_key_macs(path: Path, *, random: Callable[[int], bytes] = os.urandom) -> KeyMacs:

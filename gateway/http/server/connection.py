@@ -95,8 +95,10 @@ class Connection(asyncio.Protocol):
         self._drained = 0
         self._reads = True
         self._not_read_since_s = 0.0
-        self._is_writable = asyncio.Event()
-        self._is_writable.set()
+        self.is_writable = True
+        self._written = asyncio.Event()
+        """Set while it is."""
+        self._written.set()
         self._is_half_closed = False
         self._is_stopping = False
 
@@ -159,16 +161,17 @@ class Connection(asyncio.Protocol):
         for handle in (self._deadline, self._write_deadline):
             if handle is not None:
                 handle.cancel()
-        self._is_writable.set()
+        self._go_on_writing()
 
     def pause_writing(self) -> None:
         """Wait, with a bound, until the peer has read what was written."""
-        self._is_writable.clear()
+        self.is_writable = False
+        self._written.clear()
         self._bound_writing()
 
     def resume_writing(self) -> None:
         """Write again."""
-        self._is_writable.set()
+        self._go_on_writing()
         if self._write_deadline is not None and self._stage is not Stage.CLOSED:
             self._write_deadline.cancel()
             self._write_deadline = None
@@ -206,7 +209,7 @@ class Connection(asyncio.Protocol):
     @property
     def owes_us(self) -> bool:
         """Whether the next step is the peer's: to send a request or the rest of it, or to read."""
-        return self._stage is not Stage.ANSWER or not self._is_writable.is_set()
+        return self._stage is not Stage.ANSWER or not self.is_writable
 
     def give_way(self) -> None:
         """End at once, to make room for another connection."""
@@ -219,14 +222,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    @property
-    def is_writable(self) -> bool:
-        """Whether the peer has read most of what was written."""
-        return self._is_writable.is_set()
-
     async def drained(self) -> None:
-        """Wait until it has."""
-        await self._is_writable.wait()
+        """Wait until the peer has read most of what was written."""
+        await self._written.wait()
 
     def read_on(self) -> None:
         """Read again; time in which we did not read does not count against the peer."""
@@ -453,6 +451,10 @@ class Connection(asyncio.Protocol):
             timeout_s = self._bounds.stall_timeout_s + waiting / self._bounds.rate_min_bytes_per_s
             self._write_deadline = self._loop.call_later(timeout_s, self.abort)
 
+    def _go_on_writing(self) -> None:
+        self.is_writable = True
+        self._written.set()
+
     def _lose(self) -> None:
         if self._exchange is not None and not self._exchange.is_complete:
             self._exchange.give_up()
@@ -461,7 +463,8 @@ class Connection(asyncio.Protocol):
 
     def _enter(self, stage: Stage, *, timeout_s: float = 0.0) -> None:
         self._stage, self.since_s, self._timeout_s = stage, self._loop.time(), timeout_s
-        self._arm()
+        if stage is not Stage.ANSWER:
+            self._arm()
 
     def _due_s(self) -> float | None:
         """When the peer's deadline passes; None if the connection does not wait for the peer."""
@@ -479,8 +482,6 @@ class Connection(asyncio.Protocol):
 
     def _arm(self) -> None:
         """Set a timer for the deadline. An earlier timer is kept: when it fires it checks, and is set again."""
-        if self._stage is Stage.ANSWER:
-            return
         due_s = self._due_s()
         if due_s is None or (self._deadline is not None and self._deadline.when() <= due_s):
             return

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import chain
 from typing import Final, Protocol
 
 import orjson
@@ -46,9 +47,8 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None:
         """Send `data`."""
 
-    @property
-    def is_writable(self) -> bool:
-        """Whether the peer has read most of what was written."""
+    is_writable: bool
+    """Whether the peer has read most of what was written."""
 
     async def drained(self) -> None:
         """Wait until it has."""
@@ -76,16 +76,15 @@ def format_answer(
         ValueError: if a header contains a line break: what follows would be another header, or another answer.
     """
     lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
-    lines += [_format_field(name, value) for name, value in default_headers]
-    lines += [_format_field(name, value) for name, value in headers]
+    for name, value in chain(default_headers, headers):
+        if name == _NEVER_REPEATS and value.isalnum():
+            lines.append(b"x-request-id: %b\r\n" % value)
+        elif len(value) <= KEPT_VALUE_SIZE_BYTES_MAX:
+            lines.append(_kept_field(name, value))
+        else:
+            lines.append(_checked_field(name, value))
     lines.append(b"connection: close\r\n\r\n" if closes else b"\r\n")
     return b"".join(lines)
-
-
-def _format_field(name: bytes, value: bytes) -> bytes:
-    if name == _NEVER_REPEATS and value.isalnum():
-        return b"x-request-id: %b\r\n" % value
-    return _kept_field(name, value) if len(value) <= KEPT_VALUE_SIZE_BYTES_MAX else _checked_field(name, value)
 
 
 def _checked_field(name: bytes, value: bytes) -> bytes:
