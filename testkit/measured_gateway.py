@@ -24,12 +24,19 @@ def gateway(found: Found) -> Iterator[str]:
     yield "Loads and commits through a socket, with `wrk` as the client and `lakeproof up` as users start it, on 16"
     yield "tables of 50 columns. Commits set a property of a table chosen at random, without requirements. The peer is"
     yield "rustberg, a catalog without authentication, policies or a log; it was measured by turns with each commit of"
-    yield "the source that has a column. A ratio compares rates, or the p50 of one connection, with the peer:"
+    yield "the source that has a column. A ratio compares rates, or the p50 of one connection, with the peer (median of"
+    yield "the rounds, in each of which both are measured one right after the other):"
     runs = found["runs"].values()
     yield f"| | {' | '.join(f'{_commit(run, TABLE)} | peer | ratio' for run in runs)} |"
     yield f"|---{'|---:|---:|---:' * len(runs)}|"
-    for kind, figure in ((LOADS, "per_second"), (COMMIT, "p50_ms"), (COMMITS, "per_second")):
-        yield f"| {kind} | {' | '.join(_beside_peer(_part(run, TABLE).get(kind, {}), figure) for run in runs)} |"
+    for kind, figure, ratio in (
+        (LOADS, "per_second", "loads_ratio"),
+        (COMMIT, "p50_ms", "commit_p50_ratio"),
+        (COMMITS, "per_second", "commits_ratio"),
+    ):
+        tables = [_part(run, TABLE) for run in runs]
+        shown = [_beside_peer(of.get(kind, {}), figure, of.get("ratios", {}).get(ratio)) for of in tables]
+        yield f"| {kind} | {' | '.join(shown)} |"
     yield "An append of ten rows, end to end, with one engine after another (p50):"
     yield f"| | {' | '.join(f'{_commit(run, ENGINES)} | peer | ratio' for run in runs)} |"
     yield f"|---{'|---:|---:|---:' * len(runs)}|"
@@ -66,13 +73,15 @@ def _commit(run: Found, part: str) -> str:
     return str(_part(run, part).get("of", ""))
 
 
-def _beside_peer(of_target: Found, figure: str) -> str:
-    """Return three cells: our figure, the peer's, and how many times as large ours is."""
+def _beside_peer(of_target: Found, figure: str, ratio: float | None = None) -> str:
+    """Return three cells: our figure, the peer's, and how many times as large ours is, if `ratio` does not say it."""
     unit = " ms" if figure.endswith("_ms") else "/s"
     values = [of_target.get(name, {}).get(figure) for name in ("lakeproof", "rustberg")]
     cells = ["" if value is None else f"{value:,.1f}{unit}" for value in values]
     ours, theirs = values
-    return " | ".join([*cells, f"{ours / theirs:.2f}" if ours and theirs else ""])
+    if ratio is None and ours and theirs:
+        ratio = ours / theirs
+    return " | ".join([*cells, "" if ratio is None else f"{ratio:.2f}"])
 
 
 def _rates_by_connections(run: Found) -> Iterator[str]:

@@ -51,7 +51,7 @@ class Scale:
 FULL: Final = Scale(
     seconds=8,
     quiet_s=1,
-    rounds=5,
+    rounds=7,
     starts=8,
     connections=(1, 8, 16, 64, 256),
     processes=(1, 2, 4),

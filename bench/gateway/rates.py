@@ -9,8 +9,9 @@ can be done whatever happened before it: any answer but 200 is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from statistics import median
 from typing import Final
 
 from bench.gateway.bench import Bench, Part, ratio
@@ -29,13 +30,17 @@ PROCESSES: Final = "LAKEPROOF_GATEWAY_PROCESSES"
 
 
 def compare(bench: Bench) -> Part:
-    """Measure loads and commits of ours and of the peer by turns; figures are medians of the rounds."""
+    """
+    Measure loads and commits of ours and of the peer by turns, in each round in the other order; figures are medians of
+    the rounds. So are ratios: both of a round are measured one right after the other, whatever else the machine does in
+    that minute.
+    """
     part = Part()
     rounds: dict[str, dict[str, list[Figures]]] = {kind: {} for kind in KINDS}
     with prepared(bench) as targets:
-        for _ in range(bench.scale.rounds):
+        for number in range(bench.scale.rounds):
             for kind, (mode, connections) in KINDS.items():
-                for target in targets:
+                for target in targets if number % 2 == 0 else targets[::-1]:
                     bench.settle()
                     found = part.measure(target, load_of(bench, mode, connections), kind)
                     rounds[kind].setdefault(target.name, []).append(found)
@@ -46,7 +51,7 @@ def compare(bench: Bench) -> Part:
         }
     part.figures["memory_mib"] = bench.up.memory_mib()
     if PEER in rounds[LOADS]:
-        part.figures |= {"peer": version(), "ratios": _ratios(part.figures), "goals": GOALS}
+        part.figures |= {"peer": version(), "ratios": _ratios(rounds), "goals": GOALS}
     return part
 
 
@@ -129,9 +134,10 @@ def _over_connections(bench: Bench, mode: Mode) -> Part:
     return part
 
 
-def _ratios(figures: Figures) -> dict[str, float]:
+def _ratios(rounds: Mapping[str, Mapping[str, Sequence[Figures]]]) -> dict[str, float]:
     def of(kind: str, name: str) -> float:
-        return ratio(figures[kind]["lakeproof"][name], figures[kind][PEER][name])
+        pairs = zip(rounds[kind]["lakeproof"], rounds[kind][PEER], strict=True)
+        return median(ratio(ours[name], theirs[name]) for ours, theirs in pairs)
 
     return {
         "loads_ratio": of(LOADS, "per_second"),
