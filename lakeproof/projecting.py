@@ -68,10 +68,7 @@ async def attest(services: Services, log: Log, attested: ProjectionAttested) -> 
         LedgerError: if it cannot be appended.
     """
     event = prepare_event(
-        attested,
-        key=format_key("projection", (attested.projection,)),
-        actor=SYSTEM_ACTOR,
-        occurred_at=now(),
+        attested, key=format_key("projection", (attested.projection,)), actor=SYSTEM_ACTOR, occurred_at=now()
     )
     await services.gateway.append(log.log_id, Group(id=new_group_id(), then=(event,)))
 

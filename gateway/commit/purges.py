@@ -18,7 +18,7 @@ from gateway.commit.events import Requested
 from gateway.errors import BadRequestError
 from gateway.metadata import uuid_of
 from ledger.errors import FormatError
-from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, format_key, prepare
+from ledger.format.event import SYSTEM_ACTOR, PreparedEvent, derived_group_id, format_key
 from ledger.format.events import Identifier, PurgeCompleted, PurgeRequested, prepare_event, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Group
@@ -86,18 +86,10 @@ def completion(completed: PurgeCompleted, *, at: datetime) -> Group:
     """
     Return the group that ends a purge; a repeated append of it changes nothing.
     """
-    key, data = key_of(completed.identifier), to_data(completed)
-    event = Event(
-        type=PurgeCompleted.TYPE,
-        version=PurgeCompleted.VERSION,
-        key=key,
-        actor=SYSTEM_ACTOR,
-        occurred_at=at,
-        data=data,
-    )
+    key = key_of(completed.identifier)
     return Group(
-        id=derived_group_id("purge.completed", data),
-        then=(prepare(event),),
+        id=derived_group_id("purge.completed", to_data(completed)),
+        then=(prepare_event(completed, key=key, actor=SYSTEM_ACTOR, occurred_at=at),),
         guard=(close_purge_guard(UUID(completed.purge), key),),
     )
 

@@ -216,10 +216,7 @@ def trigger(verified: Verified, *, at: datetime) -> Group:
         source=TriggerSource.POLARIS_WEBHOOK,
     )
     event = prepare_event(
-        data,
-        key=target.key if target else format_key("catalog", (verified.alias,)),
-        actor=SYSTEM_ACTOR,
-        occurred_at=at,
+        data, key=target.key if target else format_key("catalog", (verified.alias,)), actor=SYSTEM_ACTOR, occurred_at=at
     )
     content = [callback.tenant.hex, verified.alias, callback.metadata_location]
     return Group(id=derived_group_id(f"{TriggerReceived.TYPE}/{data.source}", content), then=(event,))

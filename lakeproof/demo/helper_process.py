@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from lakeproof.demo.waiting import computed_s, until
-from ledger.child_processes import start_child
+from ledger.child_processes import kill_child, start_child
 
 STOP_TIMEOUT_S: Final = 60.0
 
@@ -105,8 +105,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(STOP_TIMEOUT_S):
             await process.wait()
     except TimeoutError:
-        process.kill()
-        await process.wait()
+        await kill_child(process)
 
 
 def end_with_input(end: Callable[[], None]) -> None:

@@ -16,8 +16,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ledger.format.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
-from ledger.format.events import LogContinued, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, format_key
+from ledger.format.events import LogContinued, prepare_event
 from ledger.format.sequence import Appended, Group, LogHead, Stale
 from ledger.recovering.replay import RecoveryError
 from ledger.signing.key_directory import KeyDirectory, SignedNote
@@ -89,15 +89,5 @@ async def _check_lost(auditor: Connection, log: Log, head: LogHead, noted: Signe
 
 def _continued(log: Log, noted: SignedNote, head: LogHead, now: datetime) -> Group:
     event = LogContinued(origin=log.origin, note=noted.note.decode(), size=head.size, root=head.frontier.root().hex())
-    data = to_data(event)
-    prepared = prepare(
-        Event(
-            type=event.TYPE,
-            version=event.VERSION,
-            key=format_key("log", [log.origin]),
-            actor=SYSTEM_ACTOR,
-            occurred_at=now,
-            data=data,
-        )
-    )
+    prepared = prepare_event(event, key=format_key("log", [log.origin]), actor=SYSTEM_ACTOR, occurred_at=now)
     return Group(id=derived_group_id(event.TYPE, {"origin": successor_origin(log.origin)}), then=(prepared,))

@@ -44,8 +44,16 @@ from typing import Final, TypeAlias
 from ledger.errors import KeyUnavailableError, RotationError
 from ledger.format.canonical import Json
 from ledger.format.cosignature import MlDsaKey
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
-from ledger.format.events import EventData, SignedTree, SignerCreated, SignerRetired, SignerRotated, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, format_key
+from ledger.format.events import (
+    EventData,
+    SignedTree,
+    SignerCreated,
+    SignerRetired,
+    SignerRotated,
+    prepare_event,
+    to_data,
+)
 from ledger.format.key_history import state_retirement, state_rotation
 from ledger.format.note import VerifierKey
 from ledger.format.sequence import Appended, Group, Stale
@@ -321,9 +329,6 @@ def operation_group(event: EventData, key: str, *, occurred_at: datetime) -> Gro
     """
     Return a group of one event by the installation itself; its id is derived from type, key and data.
     """
-    data = to_data(event)
-    content: Json = {"data": data, "key": key}
-    prepared = prepare(
-        Event(type=event.TYPE, version=event.VERSION, key=key, actor=SYSTEM_ACTOR, occurred_at=occurred_at, data=data)
-    )
+    content: Json = {"data": to_data(event), "key": key}
+    prepared = prepare_event(event, key=key, actor=SYSTEM_ACTOR, occurred_at=occurred_at)
     return Group(id=derived_group_id(event.TYPE, content), then=(prepared,))

@@ -62,12 +62,7 @@ def cycle_group(found: LineageCycleFound, *, at: datetime) -> Group:
     """
     Return the group that reports one cycle; its event key is the table that would have been made from itself.
     """
-    event = prepare_event(
-        found,
-        key=found.target,
-        actor=SYSTEM_ACTOR,
-        occurred_at=at,
-    )
+    event = prepare_event(found, key=found.target, actor=SYSTEM_ACTOR, occurred_at=at)
     content = {"lineage": found.lineage, "source": found.source, "target": found.target}
     return Group(id=derived_group_id(LineageCycleFound.TYPE, content), then=(event,))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ledger.child_processes import start_child
+from ledger.child_processes import kill_child, start_child
 from spark_detect.job_folder import JobFolder
 
 PAUSE_S: Final = 1.0
@@ -114,9 +114,7 @@ async def _run(job: JobFolder, log: Path, stop: asyncio.Event, say: Say, conditi
         code = await _end(process, ended)
         return await relaying or f"its process has ended with {_outcome(code)}"
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+        await kill_child(process)
         stopping.cancel()
         await relaying
 
@@ -126,9 +124,7 @@ async def _end(process: asyncio.subprocess.Process, ended: asyncio.Task[int]) ->
         with suppress(ProcessLookupError):
             process.terminate()
         await asyncio.wait([ended], timeout=STOP_TIMEOUT_S)
-    if not ended.done():
-        with suppress(ProcessLookupError):
-            process.kill()
+    await kill_child(process)
     return await ended
 
 

@@ -19,8 +19,8 @@ from uuid import UUID
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
-from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, parse_key, prepare
-from ledger.format.events import AlertDelivered, AlertRaised, DetectionFound, EventData, to_data
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id, parse_key
+from ledger.format.events import AlertDelivered, AlertRaised, DetectionFound, EventData, prepare_event, to_data
 from ledger.format.sequence import Group
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -152,11 +152,7 @@ async def _read_raised(reading: Connection, log_id: int, ids: set[UUID]) -> dict
 
 
 def _group(id_: UUID, event: EventData, key: str, now: datetime) -> Group:
-    data = to_data(event)
-    prepared = prepare(
-        Event(type=event.TYPE, version=event.VERSION, key=key, actor=SYSTEM_ACTOR, occurred_at=now, data=data)
-    )
-    return Group(id=id_, then=(prepared,))
+    return Group(id=id_, then=(prepare_event(event, key=key, actor=SYSTEM_ACTOR, occurred_at=now),))
 
 
 def _plain(text: str) -> dict[str, Json]:

@@ -252,12 +252,7 @@ class ObserveCommits:
             table_uuid=seen.table.table_uuid,
             trigger=str(seen.group),
         )
-        event = prepare_event(
-            data,
-            key=_key(seen.alias, identifier),
-            actor=SYSTEM_ACTOR,
-            occurred_at=self._clock(),
-        )
+        event = prepare_event(data, key=_key(seen.alias, identifier), actor=SYSTEM_ACTOR, occurred_at=self._clock())
         return Group(id=id_, then=(event,))
 
 

@@ -151,12 +151,7 @@ def _group(data: TriggerReceived, alias: str, content: Json, at: datetime) -> Gr
     else:
         # A folder has no name that a policy or a graph knows; the catalog whose it is has one.
         key = format_key("catalog", (alias,))
-    event = prepare_event(
-        data,
-        key=key,
-        actor=SYSTEM_ACTOR,
-        occurred_at=at,
-    )
+    event = prepare_event(data, key=key, actor=SYSTEM_ACTOR, occurred_at=at)
     return Group(id=derived_group_id(f"{TriggerReceived.TYPE}/{data.source}", content), then=(event,))
 
 

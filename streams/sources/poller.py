@@ -243,12 +243,7 @@ def _identified(table: Identifier, key: str, loaded: LoadedTable, names: Sequenc
         source=IdentitySource.POLLER,
         table_uuid=loaded.table_uuid,
     )
-    event = prepare_event(
-        data,
-        key=key,
-        actor=SYSTEM_ACTOR,
-        occurred_at=at,
-    )
+    event = prepare_event(data, key=key, actor=SYSTEM_ACTOR, occurred_at=at)
     before: list[Json] = [*sorted(name.index for name in names)]
     return Group(id=derived_group_id(TableIdentified.TYPE, [key, loaded.table_uuid, before]), then=(event,))
 
