@@ -60,7 +60,7 @@ def format_hop(*, installation: str, tenant_hex: str, alias: str) -> str:
     return f"{installation}/{tenant_hex}/{alias}"
 
 
-def parse_hops(text: str) -> tuple[str, ...]:
+def parse_hops(text: str | None) -> tuple[str, ...]:
     """
     Return the gateways that a request has passed, in order.
 
@@ -68,6 +68,8 @@ def parse_hops(text: str) -> tuple[str, ...]:
         BadRequestError: if the header is not of its form.
         ForwardingLoopError: if there are more than 8.
     """
+    if not text:
+        return ()
     hops = tuple(hop.strip() for hop in text.split(","))
     if len(text) > HOPS_LENGTH_MAX or not all(map(_HOP.fullmatch, hops)):
         raise BadRequestError(f"expected <installation>/<tenant>/<alias>, …, found {text!r:.80}", field=HOPS_HEADER)
@@ -78,9 +80,11 @@ def parse_hops(text: str) -> tuple[str, ...]:
     return hops
 
 
-def parse_delegation(text: str) -> str | None:
+def parse_delegation(text: str | None) -> str | None:
     """
     Return the delegated access to pass on from an engine's header; None if there is none.
     """
+    if not text:
+        return None
     wished = {wish.strip() for wish in text.split(",")}
     return VENDED if VENDED in wished else None

@@ -231,10 +231,9 @@ def onward(asked: Asked) -> Onward:
     Raises:
         BadRequestError: if the header with its hops is malformed.
     """
-    hops, delegation = asked.header(_HOPS), asked.header(_DELEGATION)
     return Onward(
-        hops=parse_hops(hops) if hops else (),
-        delegation=parse_delegation(delegation) if delegation else None,
+        hops=parse_hops(asked.header(_HOPS)),
+        delegation=parse_delegation(asked.header(_DELEGATION)),
         observe=asked.measures.upstream,
     )
 

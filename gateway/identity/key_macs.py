@@ -60,7 +60,7 @@ class KeyMacs:
         return self.mac_of_text(key.format())
 
     def mac_of_text(self, key: str) -> bytes:
-        """Return the same of the text of a key."""
+        """Return the same as `mac`, given the text of the key."""
         return hmac.digest(self._secret, _OF_KEYS + key.encode(), hashlib.sha256)
 
 

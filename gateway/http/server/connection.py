@@ -95,10 +95,8 @@ class Connection(asyncio.Protocol):
         self._drained = 0
         self._reads = True
         self._not_read_since_s = 0.0
-        self.is_writable = True
-        self._written = asyncio.Event()
-        """Set while it is."""
-        self._written.set()
+        self._writable_again: asyncio.Event | None = None
+        """Set once the peer has read most of what was written; None while it has."""
         self._is_half_closed = False
         self._is_stopping = False
 
@@ -165,8 +163,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Wait, with a bound, until the peer has read what was written."""
-        self.is_writable = False
-        self._written.clear()
+        self._writable_again = asyncio.Event()
         self._bound_writing()
 
     def resume_writing(self) -> None:
@@ -222,9 +219,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer has read most of what was written."""
+        return self._writable_again is None
+
     async def drained(self) -> None:
-        """Wait until the peer has read most of what was written."""
-        await self._written.wait()
+        """Wait until it has."""
+        if self._writable_again is not None:
+            await self._writable_again.wait()
 
     def read_on(self) -> None:
         """Read again; time in which we did not read does not count against the peer."""
@@ -452,8 +455,9 @@ class Connection(asyncio.Protocol):
             self._write_deadline = self._loop.call_later(timeout_s, self.abort)
 
     def _go_on_writing(self) -> None:
-        self.is_writable = True
-        self._written.set()
+        if self._writable_again is not None:
+            self._writable_again.set()
+            self._writable_again = None
 
     def _lose(self) -> None:
         if self._exchange is not None and not self._exchange.is_complete:

@@ -47,8 +47,9 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None:
         """Send `data`."""
 
-    is_writable: bool
-    """Whether the peer has read most of what was written."""
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer has read most of what was written."""
 
     async def drained(self) -> None:
         """Wait until it has."""

@@ -517,8 +517,9 @@ def test_a_way_is_at_most_eight_gateways_long() -> None:
 def test_a_way_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(BadRequestError, match=HOPS_HEADER):
         parse_hops(text)
+    assert parse_hops(None) == parse_hops("") == ()
 
 
 def test_remote_signing_is_not_passed_on() -> None:
     assert parse_delegation("vended-credentials,remote-signing") == parse_delegation(" vended-credentials") == VENDED
-    assert parse_delegation("remote-signing") is parse_delegation("") is None
+    assert parse_delegation("remote-signing") is parse_delegation(None) is None
